@@ -1,0 +1,177 @@
+"""What can go wrong, told so that a person can act on it.
+
+Every error that Tidemill raises on purpose is a `TidemillError`: it has a stable code for machines, a message that names
+what, where and what to do, and says whether trying again can help. The supervisor, the changefeed's state machine and the
+command line look at nothing else. Messages never hold secrets: addresses are passed through `redact` first.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class TidemillError(Exception):
+    """Base of all errors on purpose. `code` is stable, in the style of TiCDC's: `TM:ErrLogCorrupt`."""
+
+    code = "TM:ErrUnknown"
+    retryable = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{message}\n  {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class ConfigError(TidemillError):
+    """A flag, a sink URI parameter or a TOML key is unknown, malformed, or contradicts another one."""
+
+    code = "TM:ErrConfig"
+
+
+class MalformedBytes(TidemillError):
+    """Bytes that are not what their format promises. The message gives the format, the offset and what was expected."""
+
+    code = "TM:ErrMalformed"
+
+
+class MalformedKey(MalformedBytes):
+    """A key that is not a TiDB key of the expected kind."""
+
+    code = "TM:ErrMalformedKey"
+
+
+class MalformedRow(MalformedBytes):
+    """A row value that is neither row format 1 nor 2, or whose column does not hold what its type says."""
+
+    code = "TM:ErrMalformedRow"
+
+
+class MalformedMessage(MalformedBytes):
+    """A protocol message that a decoder refuses."""
+
+    code = "TM:ErrMalformedMessage"
+
+
+class SchemaError(TidemillError):
+    """Table descriptions or DDL jobs that cannot be read or contradict each other."""
+
+    code = "TM:ErrSchema"
+
+
+class DdlTextError(SchemaError):
+    """A DDL statement that cannot be printed as TiDB prints it, under the strict setting."""
+
+    code = "TM:ErrDdlText"
+
+
+class LogError(TidemillError):
+    """The change log cannot be used as asked."""
+
+    code = "TM:ErrLog"
+
+
+class LogCorrupt(LogError):
+    """A segment, a head or a chain of the change log is broken: a hole, an overlap, a truncated file."""
+
+    code = "TM:ErrLogCorrupt"
+
+
+class LogLocked(LogError):
+    """Another writer owns the partition or the log."""
+
+    code = "TM:ErrLogLocked"
+
+
+class LogFenced(LogError):
+    """This writer's epoch is over: another one has taken the partition."""
+
+    code = "TM:ErrLogFenced"
+
+
+class DiskLow(LogError):
+    """The disk of the log is below its low-water mark."""
+
+    code = "TM:ErrDiskLow"
+
+
+class StartTsOutOfLog(LogError):
+    """A start or target ts that the log does not cover; the message gives both ends."""
+
+    code = "TM:ErrStartTsOutOfLog"
+
+
+class UpstreamError(TidemillError):
+    """PD or TiKV refuses or cannot be understood."""
+
+    code = "TM:ErrUpstream"
+
+
+class UpstreamUnavailable(UpstreamError):
+    """PD or TiKV cannot be reached now."""
+
+    code = "TM:ErrUpstreamUnavailable"
+    retryable = True
+
+
+class VersionTooOld(UpstreamError):
+    """PD or TiKV is older than what live capture supports."""
+
+    code = "TM:ErrVersionTooOld"
+
+
+class ClusterMismatch(UpstreamError):
+    """The cluster is not the one that the log or the changefeed belongs to, or of a kind that is not supported."""
+
+    code = "TM:ErrClusterMismatch"
+
+
+class StartTsBeforeGc(UpstreamError):
+    """History from start-ts on may have been collected already."""
+
+    code = "TM:ErrStartTsBeforeGC"
+
+
+class SinkError(TidemillError):
+    """The sink refuses what it is given."""
+
+    code = "TM:ErrSink"
+
+
+class SinkUnavailable(SinkError):
+    """The sink cannot be reached or did not acknowledge in time."""
+
+    code = "TM:ErrSinkUnavailable"
+    retryable = True
+
+
+class MessageTooLarge(SinkError):
+    """A single row is larger than max-message-bytes; the message names table, key, start_ts and commit_ts."""
+
+    code = "TM:ErrMessageTooLarge"
+
+
+class Fenced(TidemillError):
+    """This try of a batch is over: another epoch has begun."""
+
+    code = "TM:ErrFenced"
+
+
+class BatchFailed(TidemillError):
+    """A batch did not succeed after its retries."""
+
+    code = "TM:ErrBatchFailed"
+
+
+class FeedMismatch(TidemillError):
+    """A changefeed was started with settings that differ from those it was created with."""
+
+    code = "TM:ErrFeedMismatch"
+
+
+_PASSWORD = re.compile(r"(://[^/@:\s]*:)[^/\s]*@")
+_SECRET = re.compile(r"(?i)\b([\w-]*(?:password|secret|access-key|token|sasl-user)[\w-]*=)[^&\s]*")
+
+
+def redact(text: str) -> str:
+    """The text with passwords of addresses and secret parameters replaced by `xxxxx`."""
+    return _SECRET.sub(r"\1xxxxx", _PASSWORD.sub(r"\1xxxxx@", text))

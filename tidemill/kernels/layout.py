@@ -1,0 +1,33 @@
+"""The record through which the rows of a chunk reach the encoders: one cache line a row, bytes stay where they are.
+
+A reader of segments fills it with addresses inside mapped files; `route` adds kind and target; an encoder reads it. Rows are
+never moved or copied before they are encoded. Lengths of -1 mean null. A half of a split update has the other image null.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+ROW = np.dtype(
+    {
+        "names": [
+            "key", "value", "old_value", "start_ts", "commit_ts", "key_len", "value_len", "old_len", "table", "target", "kind", "split",
+        ],
+        "formats": ["u8", "u8", "u8", "u8", "u8", "i4", "i4", "i4", "i4", "i4", "u1", "u1"],
+        "offsets": [0, 8, 16, 24, 32, 40, 44, 48, 52, 56, 60, 61],
+        "itemsize": 64,
+    }
+)  # fmt: skip
+"""key, value, old_value: addresses. table: index into the pack's tables. target: index into the pack's (topic, partition)s."""
+
+R_KEY, R_VALUE, R_OLD, R_START, R_COMMIT = 0, 8, 16, 24, 32
+R_KEYLEN, R_VALLEN, R_OLDLEN, R_TABLE, R_TARGET, R_KIND, R_SPLIT = 40, 44, 48, 52, 56, 60, 61
+
+# In the order in which the changes of one transaction and table are delivered.
+KIND_DELETE, KIND_UPDATE, KIND_INSERT = 1, 2, 3
+SPLIT_NONE, SPLIT_DELETE, SPLIT_INSERT = 0, 1, 2
+
+MESSAGE = np.dtype(
+    [("target", "i8"), ("key", "u8"), ("key_len", "i8"), ("value", "u8"), ("value_len", "i8"), ("rows", "i8"), ("commit_ts", "u8")]
+)
+"""One message of a chunk: addresses inside the encoder's buffers; value_len -1 means null. commit_ts is its last row's."""

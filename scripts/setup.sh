@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and the jars of the Kafka broker.
+# With root it installs Debian packages itself; without, it prints the one line that is missing and stops.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stamp=.venv/.tidemill-setup
+wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/kafka_broker/pom.xml 2>/dev/null | sha256sum)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
+  exit 0
+fi
+
+python=
+for candidate in python3.11 python3.12 python3.13 python3; do
+  if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+
+missing=()
+[ -n "$python" ] || missing+=(python3)
+if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi
+command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+command -v mvn >/dev/null || missing+=(maven)
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ]; then
+    echo "Tidemill's set-up needs some Debian packages. Run this, then try again:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y ${missing[*]}" >&2
+    exit 1
+  fi
+  echo "Installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  [ -n "$python" ] || python=python3
+fi
+
+echo "Building .venv (PySpark is large: a minute or two)"
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+
+echo "Fetching the jars of the Kafka broker"
+.venv/bin/python -m tidemill.playground.kafka_broker
+
+echo "Compiling the kernels"
+.venv/bin/python -m tidemill.kernels.warm
+
+echo "$wanted" > "$stamp"

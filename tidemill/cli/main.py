@@ -1,0 +1,94 @@
+"""The command line: `tidemill VERB …`. One file a verb; only the verb that runs is imported, so that starting stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+
+from tidemill.errors import TidemillError, redact
+
+VERBS = {
+    "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
+    "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
+    "capture": "Capture a TiDB cluster into a change log, without delivering.",
+    "replay": "Deliver what a change log holds to a sink, then end.",
+    "tables": "List the tables of a cluster, and which of them have a usable key.",
+    "log": "Look at, verify and maintain a change log.",
+    "playground": "An embedded TiDB upstream: serve, change and query it.",
+    "decode": "Explain a key, a row value or a message.",
+    "tso": "Explain a timestamp.",
+    "version": "Print the version.",
+}
+"""Every verb and what it does. A verb is a module of this package with `command` (one command) or `app` (a group)."""
+
+EXIT_FAILED = 1
+
+
+def _placeholder() -> None:
+    raise AssertionError("only the verb that was asked for is run")
+
+
+def _print_version() -> None:
+    try:
+        typer.echo(version("tidemill"))
+    except PackageNotFoundError:
+        typer.echo("unknown (not installed)")
+
+
+def _asked_for(arguments: list[str]) -> str | None:
+    return next((a for a in arguments if not a.startswith("-")), None)
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """The application with the verb of these arguments loaded and the other verbs as names with their help."""
+    app = typer.Typer(
+        help="Change data capture for TiDB on Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    asked = _asked_for(arguments)
+    for verb, text in VERBS.items():
+        if verb == "version":
+            app.command(verb, help=text)(_print_version)
+        elif verb != asked:
+            app.command(verb, help=text)(_placeholder)
+        else:
+            _load(app, verb, text)
+    return app
+
+
+def _load(app: typer.Typer, verb: str, text: str) -> None:
+    module = importlib.import_module(f"tidemill.cli.{verb}")
+    group: typer.Typer | None = getattr(module, "app", None)
+    if group is not None:
+        app.add_typer(group, name=verb, help=text, no_args_is_help=True)
+        return
+    command: Callable[..., None] = module.command
+    app.command(verb, help=command.__doc__ or text, context_settings=getattr(module, "CONTEXT", None))(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Errors on purpose end with 1 and `Error CODE: message`, wrong usage with 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        build(arguments)(args=arguments, prog_name="tidemill")
+    except TidemillError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def fail(error: TidemillError) -> None:
+    """Print an error for a person, without secrets, and end with 1."""
+    print(f"Error {error.code}: {redact(str(error))}", file=sys.stderr)
+    sys.exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Messages on their way from an encoder to a sink: a table of addresses, and the buffers that hold the bytes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.kernels.layout import MESSAGE
+
+
+class Message(NamedTuple):
+    """One message as Python objects. `target`: index into the pack's (topic, partition)s; `commit_ts`: that of its last row."""
+
+    target: int
+    key: bytes
+    value: bytes | None
+    rows: int
+    commit_ts: int
+
+
+class Messages:
+    """Messages of one chunk, in the order of delivery within each target.
+
+    `table` is a MESSAGE array whose addresses point into `buffers`. The encoder that made it reuses the buffers at its next call:
+    deliver or copy before.
+    """
+
+    __slots__ = ("buffers", "bytes", "table")
+
+    def __init__(self, table: npt.NDArray[np.void], buffers: Sequence[object]) -> None:
+        self.table = table
+        self.buffers = buffers
+        values = table["value_len"]
+        self.bytes = int(table["key_len"].sum() + values[values > 0].sum())
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def to_list(self) -> list[Message]:
+        """Copies of all messages, for tests and small sinks."""
+        return [
+            Message(
+                int(row["target"]),
+                ctypes.string_at(int(row["key"]), int(row["key_len"])),
+                ctypes.string_at(int(row["value"]), int(row["value_len"])) if row["value_len"] >= 0 else None,
+                int(row["rows"]),
+                int(row["commit_ts"]),
+            )
+            for row in self.table
+        ]
+
+
+def no_messages() -> Messages:
+    """An empty chunk."""
+    return Messages(np.empty(0, MESSAGE), ())

@@ -1,0 +1,1 @@
+"""From an upstream to the change log."""

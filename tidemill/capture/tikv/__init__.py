@@ -1,0 +1,1 @@
+"""Capture of a live TiDB cluster from PD and TiKV."""

@@ -1,0 +1,64 @@
+"""gRPC channels by address, opened when first asked for, and the pace of retries."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import grpc
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", 256 << 20),  # one row may be 2 x 120 MiB
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 3_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is never meant for PD or TiKV
+)
+
+
+class Channels:
+    """One channel an address. Belongs to the event loop that first uses it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Any] = {}
+
+    def get(self, address: str) -> Any:
+        """The channel to `host:port`."""
+        channel = self._open.get(address)
+        if channel is None:
+            channel = self._open[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
+        return channel
+
+    async def close(self) -> None:
+        """Close all channels."""
+        opened, self._open = self._open, {}
+        for channel in opened.values():
+            await channel.close()
+
+
+class Backoff:
+    """Waiting times `first`, 2 x first, … `cap` in seconds, each between a half and the whole of it."""
+
+    def __init__(self, first: float = 0.05, cap: float = 2.0) -> None:
+        self.first, self.cap = first, cap
+        self._next = first
+
+    def next(self) -> float:
+        """The time to wait now."""
+        wait = self._next * random.uniform(0.5, 1.0)
+        self._next = min(2 * self._next, self.cap)
+        return wait
+
+    def reset(self) -> None:
+        """Something went well: begin from `first` again."""
+        self._next = self.first
+
+
+def plain_address(address: str) -> str:
+    """`host:port` of an address that may be written as a URL."""
+    return address.strip().removeprefix("http://").removeprefix("https://").rstrip("/")

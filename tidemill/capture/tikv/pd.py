@@ -1,0 +1,350 @@
+"""Placement Driver as a client: members and their leader, timestamps, regions, stores, GC safe points.
+
+Every call goes to the leader. A lost leader, a follower's refusal or a broken connection lead to a look at all members and
+another try, for at most `patience` seconds. The rules are PD's own (see docs of the fields in wire/pdpb.proto).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+
+from tidemill.capture.tikv.channels import Backoff, Channels, plain_address
+from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
+from tidemill.tso import LOGICAL_BITS
+from tidemill.wire import keyspacepb_pb2, keyspacepb_pb2_grpc, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
+
+OLDEST = (7, 5, 0)
+"""The oldest PD and TiKV that live capture supports (stream multiplexing)."""
+
+CALL_TIMEOUT = 3.0
+"""Seconds a single call may take."""
+
+_FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.UNKNOWN, pdpb_pb2.INVALID_VALUE}
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A replica of a region."""
+
+    id: int
+    store_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region as PD (or TiKV in an error) tells it; keys are encoded, an empty end is open."""
+
+    id: int
+    start: bytes
+    end: bytes
+    conf_ver: int
+    version: int
+    leader: Peer | None
+    peers: tuple[Peer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A TiKV (or TiFlash) server."""
+
+    id: int
+    address: str
+    version: str
+    tombstone: bool
+    tiflash: bool
+
+
+def region_of(region: metapb_pb2.Region, leader: metapb_pb2.Peer | None = None) -> Region:
+    """A Region of its message; a leader of id 0 is no known leader."""
+    known = Peer(leader.id, leader.store_id) if leader is not None and leader.id else None
+    peers = tuple(Peer(p.id, p.store_id) for p in region.peers)
+    epoch = region.region_epoch
+    return Region(region.id, region.start_key, region.end_key, epoch.conf_ver, epoch.version, known, peers)
+
+
+def store_of(store: metapb_pb2.Store) -> Store:
+    """A Store of its message."""
+    tiflash = any(label.key == "engine" and label.value.startswith("tiflash") for label in store.labels)
+    gone = store.state == metapb_pb2.Tombstone or store.node_state == metapb_pb2.Removed
+    return Store(store.id, plain_address(store.address), store.version, gone, tiflash)
+
+
+def parse_version(text: str) -> tuple[int, int, int] | None:
+    """Major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None where it is no version."""
+    found = _VERSION.match(text.strip())
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+_T = TypeVar("_T")
+
+
+class _Unimplemented(UpstreamError):
+    """PD does not know this call (it is older than it)."""
+
+
+class PdClient:
+    """A connection to PD. Made by `connect`; belongs to one event loop; calls may run concurrently."""
+
+    def __init__(self, addresses: Sequence[str], patience: float = 30.0, channels: Channels | None = None) -> None:
+        self.patience = patience
+        self.cluster_id = 0
+        self._seeds = tuple(plain_address(a) for a in addresses if a.strip())
+        if not self._seeds:
+            raise ConfigError("no PD address given")
+        self._members: tuple[str, ...] = self._seeds
+        self._versions: dict[str, str] = {}
+        self._leader = ""
+        self._channels = channels or Channels()
+        self._lookup = asyncio.Lock()
+        self._tso_lock = asyncio.Lock()
+        self._tso_call: Any = None
+        self._no_batch_scan = False
+
+    @classmethod
+    async def connect(cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, patience: float = 30.0) -> PdClient:
+        """Find the leader; raises UpstreamUnavailable after `patience` s, ClusterMismatch for another cluster than `cluster_id`."""
+        client = cls(addresses.split(",") if isinstance(addresses, str) else addresses, patience)
+        try:
+            await client._retry("GetMembers", client.refresh)
+        except BaseException:
+            await client.close()
+            raise
+        if cluster_id is not None and client.cluster_id != cluster_id:
+            found = client.cluster_id
+            await client.close()
+            raise ClusterMismatch(f"PD {', '.join(client._seeds)} serves cluster {found}, not cluster {cluster_id}")
+        return client
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All members known."""
+        return self._members
+
+    @property
+    def leader(self) -> str:
+        """The leader's address."""
+        return self._leader
+
+    @property
+    def channels(self) -> Channels:
+        """The channels, which stores share."""
+        return self._channels
+
+    async def close(self) -> None:
+        """Close all connections (also those of stores opened through `channels`)."""
+        self._drop_tso()
+        await self._channels.close()
+
+    # ------------------------------------------------------------------ members
+
+    async def refresh(self) -> None:
+        """Ask the members, one after the other, who leads. Raises UpstreamUnavailable."""
+        known = self._leader
+        async with self._lookup:
+            if self._leader != known:
+                return  # another call has just found the new one
+            failures = []
+            for address in dict.fromkeys((*self._members, *self._seeds)):
+                stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
+                try:
+                    answer = await stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT)
+                except grpc.aio.AioRpcError as e:
+                    failures.append(f"{address}: {e.code().name} {e.details()}")
+                    continue
+                if self._adopt(answer, address):
+                    return
+                failures.append(f"{address}: no leader")
+            raise UpstreamUnavailable(f"no PD member answers with a leader ({'; '.join(failures)})")
+
+    def _adopt(self, answer: pdpb_pb2.GetMembersResponse, asked: str) -> bool:
+        found = answer.header.cluster_id
+        if self.cluster_id and found != self.cluster_id:
+            raise ClusterMismatch(f"PD {asked} serves cluster {found}, the others cluster {self.cluster_id}")
+        if not answer.leader.client_urls or not found:
+            return False
+        self.cluster_id = found
+        self._members = tuple(plain_address(m.client_urls[0]) for m in answer.members if m.client_urls) or self._seeds
+        self._versions = {m.name or str(m.member_id): m.binary_version for m in answer.members}
+        leader = plain_address(answer.leader.client_urls[0])
+        if leader != self._leader:
+            self._drop_tso()
+            self._leader = leader
+        return True
+
+    # ------------------------------------------------------------------ calls
+
+    def _header(self) -> pdpb_pb2.RequestHeader:
+        return pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
+
+    async def _retry(self, what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """`attempt`, again after a look for the leader when it may help, for at most `patience` seconds."""
+        until = time.monotonic() + self.patience
+        backoff = Backoff(0.1, 3.0)
+        while True:
+            try:
+                return await attempt()
+            except UpstreamUnavailable as e:
+                wait = backoff.next()
+                if time.monotonic() + wait > until:
+                    raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}") from None
+            await asyncio.sleep(wait)
+            if attempt != self.refresh:
+                try:
+                    await self.refresh()
+                except UpstreamUnavailable as e:
+                    if time.monotonic() > until:
+                        raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}") from None
+
+    async def _call(self, name: str, request: Any, service: Any = pdpb_pb2_grpc.PDStub) -> Any:
+        """One unary call to the leader, tried again while it may help.
+
+        Raises ClusterMismatch, UpstreamUnavailable, _Unimplemented, UpstreamError.
+        """
+
+        async def attempt() -> Any:
+            leader = self._leader
+            request.header.CopyFrom(self._header())
+            try:
+                answer = await getattr(service(self._channels.get(leader)), name)(request, timeout=CALL_TIMEOUT)
+            except grpc.aio.AioRpcError as e:
+                raise _error_of(e, name, leader) from None
+            error = answer.header.error
+            if error.type != pdpb_pb2.OK:
+                text = f"PD {leader} answers {name} with {pdpb_pb2.ErrorType.Name(error.type)}: {error.message}"
+                raise UpstreamError(text) if error.type in _FATAL_HEADER_ERRORS else UpstreamUnavailable(text)
+            return answer
+
+        return await self._retry(name, attempt)
+
+    # ------------------------------------------------------------------ timestamps
+
+    async def tso(self) -> int:
+        """A new timestamp, above all that were given before."""
+        return await self._retry("Tso", self._one_tso)
+
+    async def _one_tso(self) -> int:
+        async with self._tso_lock:
+            leader = self._leader
+            try:
+                if self._tso_call is None:
+                    self._tso_call = pdpb_pb2_grpc.PDStub(self._channels.get(leader)).Tso()
+                call = self._tso_call
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await call.write(pdpb_pb2.TsoRequest(header=self._header(), count=1))
+                    answer = await call.read()
+            except (TimeoutError, asyncio.InvalidStateError, asyncio.CancelledError) as e:
+                self._drop_tso()
+                task = asyncio.current_task()
+                if isinstance(e, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                raise UpstreamUnavailable(f"PD {leader} gives no timestamp") from None
+            except grpc.aio.AioRpcError as e:
+                self._drop_tso()
+                raise _error_of(e, "Tso", leader) from None
+            if answer is grpc.aio.EOF or not answer.timestamp.physical:
+                self._drop_tso()
+                raise UpstreamUnavailable(f"PD {leader} ended the stream of timestamps")
+            return int(answer.timestamp.physical << LOGICAL_BITS | answer.timestamp.logical)
+
+    def _drop_tso(self) -> None:
+        if self._tso_call is not None:
+            self._tso_call.cancel()
+            self._tso_call = None
+
+    # ------------------------------------------------------------------ stores and regions
+
+    async def stores(self) -> list[Store]:
+        """All stores, also tombstones and TiFlash."""
+        return [store_of(s) for s in (await self._call("GetAllStores", pdpb_pb2.GetAllStoresRequest())).stores]
+
+    async def store(self, store_id: int) -> Store | None:
+        """One store; None where PD does not know it."""
+        try:
+            return store_of((await self._call("GetStore", pdpb_pb2.GetStoreRequest(store_id=store_id))).store)
+        except UpstreamError as e:
+            if "not found" in e.message:
+                return None
+            raise
+
+    async def scan_regions(self, start: bytes, end: bytes, limit: int = 1024) -> list[Region]:
+        """At most `limit` regions of the encoded range [start, end) in key order, as PD knows them now: the list may have
+        holes, begin late, be stale, and a region may have no leader."""
+        if not self._no_batch_scan:
+            ranges = [pdpb_pb2.KeyRange(start_key=start, end_key=end)]
+            try:
+                answer = await self._call("BatchScanRegions", pdpb_pb2.BatchScanRegionsRequest(ranges=ranges, limit=limit))
+                return [region_of(r.region, r.leader) for r in answer.regions]
+            except _Unimplemented:
+                self._no_batch_scan = True
+        answer = await self._call("ScanRegions", pdpb_pb2.ScanRegionsRequest(start_key=start, end_key=end, limit=limit))
+        if answer.regions:
+            return [region_of(r.region, r.leader) for r in answer.regions]
+        return [region_of(r, leader) for r, leader in zip(answer.region_metas, answer.leaders, strict=False)]
+
+    async def region(self, key: bytes) -> Region | None:
+        """The region of an encoded key; None where PD does not know it yet."""
+        answer = await self._call("GetRegion", pdpb_pb2.GetRegionRequest(region_key=key))
+        return region_of(answer.region, answer.leader) if answer.region.id else None
+
+    # ------------------------------------------------------------------ garbage collection
+
+    async def gc_safe_point(self) -> int:
+        """Versions below it may have been collected. 0: nothing has been yet."""
+        return int((await self._call("GetGCSafePoint", pdpb_pb2.GetGCSafePointRequest())).safe_point)
+
+    async def update_service_safe_point(self, service_id: str, ttl: int, safe_point: int) -> tuple[str, int]:
+        """Ask that versions at and above `safe_point` are kept for `ttl` s; ttl 0 takes the wish back.
+
+        Returns the service with the smallest wish, and that wish. It is larger than `safe_point` when PD did NOT note the
+        wish because it came too late.
+        """
+        request = pdpb_pb2.UpdateServiceGCSafePointRequest(service_id=service_id.encode(), TTL=ttl, safe_point=safe_point)
+        answer = await self._call("UpdateServiceGCSafePoint", request)
+        return answer.service_id.decode(errors="replace"), int(answer.min_safe_point)
+
+    # ------------------------------------------------------------------ what cluster this is
+
+    async def check_versions(self) -> None:
+        """Raises VersionTooOld that names the first PD or TiKV older than 7.5."""
+        await self._retry("GetMembers", self.refresh)
+        found = [(f"PD {name}", version) for name, version in sorted(self._versions.items()) if version]
+        found += [(f"TiKV {s.address}", s.version) for s in await self.stores() if not s.tombstone and not s.tiflash]
+        for what, version in found:
+            parsed = parse_version(version)
+            if parsed is not None and parsed < OLDEST:
+                raise VersionTooOld(
+                    f"{what} has version {version}; capture needs 7.5.0 or newer",
+                    hint="Upgrade the cluster, or capture its TiDB Binlog stream instead.",
+                )
+
+    async def keyspaces(self) -> list[str]:
+        """Names of the enabled keyspaces besides DEFAULT; empty for PD without them."""
+        request = keyspacepb_pb2.GetAllKeyspacesRequest()
+        try:
+            answer = await self._call("GetAllKeyspaces", request, keyspacepb_pb2_grpc.KeyspaceStub)
+        except (_Unimplemented, UpstreamError):
+            return []
+        return [k.name for k in answer.keyspaces if k.state == keyspacepb_pb2.ENABLED and k.id != 0]
+
+
+def _error_of(error: Any, name: str, leader: str) -> UpstreamError:
+    """What a failed call means."""
+    code, details = error.code(), error.details() or ""
+    text = f"PD {leader} fails {name}: {code.name} {details}"
+    if "mismatch cluster id" in details:
+        return ClusterMismatch(text)
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return _Unimplemented(text)
+    if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return UpstreamError(text)
+    if code == grpc.StatusCode.UNKNOWN and "leader" not in details and "not started" not in details:
+        return UpstreamError(text)
+    return UpstreamUnavailable(text)

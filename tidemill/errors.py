@@ -175,3 +175,15 @@ _SECRET = re.compile(r"(?i)\b([\w-]*(?:password|secret|access-key|token|sasl-use
 def redact(text: str) -> str:
     """The text with passwords of addresses and secret parameters replaced by `xxxxx`."""
     return _SECRET.sub(r"\1xxxxx", _PASSWORD.sub(r"\1xxxxx@", text))
+
+
+EXIT_FAILED = 1
+EXIT_RETRY = 75  # EX_TEMPFAIL
+EXIT_FATAL = 78  # EX_CONFIG
+
+
+def exit_code(error: TidemillError, *, supervised: bool) -> int:
+    """How a process ends for this error. For a person any failure is 1; a supervisor is told whether a restart can help."""
+    if not supervised:
+        return EXIT_FAILED
+    return EXIT_RETRY if error.retryable else EXIT_FATAL

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from tidemill.errors import TidemillError, redact
+from tidemill.errors import TidemillError, exit_code, redact
 
 VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
@@ -25,7 +26,8 @@ VERBS = {
 }
 """Every verb and what it does. A verb is a module of this package with `command` (one command) or `app` (a group)."""
 
-EXIT_FAILED = 1
+SUPERVISED = "TIDEMILL_SUPERVISED"
+"""Set in the environment of the processes that `tidemill run` starts."""
 
 
 def _placeholder() -> None:
@@ -85,9 +87,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def fail(error: TidemillError) -> None:
-    """Print an error for a person, without secrets, and end with 1."""
+    """Print an error for a person, without secrets, and end with 1 (or what a supervisor wants to know)."""
     print(f"Error {error.code}: {redact(str(error))}", file=sys.stderr)
-    sys.exit(EXIT_FAILED)
+    sys.exit(exit_code(error, supervised=SUPERVISED in os.environ))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import typer
 
 from tidemill import tso
 
-CONTEXT = {"ignore_unknown_options": True}  # so that -2h is a value
+CONTEXT = {"ignore_unknown_options": True, "help_option_names": ["--help"]}  # so that -2h is a value
 
 
 def command(

@@ -1,0 +1,104 @@
+"""The supervisor keeps two real processes, small Python programs, as it keeps capture and driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tidemill.changefeed import supervisor
+from tidemill.changefeed.supervisor import Half, HalfFailed, Supervisor, pause_after
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY
+
+
+def program(text: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(text)]
+
+
+WAITS = program("import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(0)); signal.pause()")
+
+
+@pytest.fixture(autouse=True)
+def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+
+
+def test_the_end_of_the_delivering_half_ends_the_other() -> None:
+    capture = Half("capture", WAITS)
+    asyncio.run(Supervisor([capture, Half("deliver", program("pass"))], until="deliver").run())
+    assert capture.process is None or capture.process.returncode is not None
+
+
+def test_a_half_that_dies_is_started_again_until_it_succeeds(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+    flaky = program(f"""
+        import os, signal, sys
+        with open({str(tries)!r}, "a") as f: f.write("x")
+        n = os.path.getsize({str(tries)!r})
+        if n == 1: os.kill(os.getpid(), signal.SIGKILL)
+        if n == 2: sys.exit({EXIT_RETRY})
+    """)
+    half = Half("deliver", flaky)
+    asyncio.run(Supervisor([Half("capture", WAITS), half], until="deliver").run())
+    assert tries.read_text() == "xxx"
+    assert half.restarts == 2
+
+
+def test_what_a_restart_cannot_mend_ends_both_with_the_halfs_own_code(capfd: pytest.CaptureFixture[str]) -> None:
+    broken = program(f"import sys; print('Error TM:ErrFeedMismatch: sink differs', file=sys.stderr); sys.exit({EXIT_FATAL})")
+    with pytest.raises(HalfFailed, match="sink differs") as caught:
+        asyncio.run(Supervisor([Half("capture", WAITS), Half("deliver", broken)], until="deliver").run())
+    assert caught.value.code == "TM:ErrFeedMismatch"
+    assert "sink differs" in capfd.readouterr().err
+
+
+def test_a_half_that_only_crashes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "CRASHES_IN_A_ROW", 3)
+    half = Half("deliver", program("import sys; sys.exit(9)"))
+    with pytest.raises(HalfFailed, match="exit code 9"):
+        asyncio.run(Supervisor([half], until="deliver").run())
+    assert half.restarts == 3
+
+
+def test_stop_ends_both_halves() -> None:
+    async def scenario() -> None:
+        halves = [Half("capture", WAITS), Half("deliver", WAITS)]
+        running = asyncio.Event()
+        boss = Supervisor(halves, until="deliver", on_change=lambda: running.set() if all(h.pid for h in halves) else None)
+        task = asyncio.create_task(boss.run())
+        await running.wait()
+        boss.stop()
+        await task
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_the_death_of_the_supervisor_ends_its_halves(tmp_path: Path) -> None:
+    """kill -9 of a supervisor: the kernel tells its children, which then end by themselves."""
+    import subprocess
+
+    code = textwrap.dedent(f"""
+        import asyncio
+        from tidemill.changefeed.supervisor import Half, Supervisor
+        half = Half("deliver", {WAITS!r})
+        boss = Supervisor([half], until="deliver", on_change=lambda: half.pid and print(half.pid, flush=True))
+        asyncio.run(boss.run())
+    """)
+    boss = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert boss.stdout is not None
+    child = psutil.Process(int(boss.stdout.readline()))
+    os.kill(boss.pid, signal.SIGKILL)
+    boss.wait()
+    psutil.wait_procs([child], timeout=30)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 1.0)
+    assert [pause_after(n) for n in (1, 2, 3, 4, 5, 6, 9)] == [1, 2, 4, 8, 16, 30, 30]

@@ -1,0 +1,42 @@
+"""Logging for every process: one format, to stderr or a file, never a secret."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from tidemill.errors import ConfigError, redact
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class _Formatter(logging.Formatter):
+    """`[2026/11/21 10:01:41.108 +00:00] [INFO] [capture.regions] message`, with addresses redacted."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        moment = datetime.fromtimestamp(record.created).astimezone()
+        return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d} {moment:%:z}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def setup(level: str = "info", file: str | Path | None = None, *, part: str = "") -> None:
+    """Send Tidemill's log to a file or stderr. `part` names the process, for logs that several processes share.
+
+    Raises ConfigError for an unknown level or a file that cannot be opened.
+    """
+    if level.lower() not in LEVELS:
+        raise ConfigError(f"log level {level!r} is unknown", hint=f"Use one of {', '.join(LEVELS)}.")
+    try:
+        handler: logging.Handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
+    except OSError as error:
+        raise ConfigError(f"log file {file}: {error.strerror}") from error
+    where = f"[{part}] " if part else ""
+    handler.setFormatter(_Formatter(f"[%(asctime)s] [%(levelname)s] {where}[%(name)s] %(message)s"))
+    logger = logging.getLogger("tidemill")
+    logger.handlers[:] = [handler]
+    logger.setLevel(LEVELS[level.lower()])
+    logger.propagate = False

@@ -1,0 +1,464 @@
+"""Databases and tables as TiDB stores them in its meta range (JSON), reduced to what a change feed needs.
+
+Unknown JSON members are ignored and absent ones take their zero value: older TiDB versions lack many.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tidemill.errors import SchemaError
+from tidemill.tidb.schema.codes import ColumnFlag, HandleKind, MySQLType, PartitionType, SchemaState, mysql_type
+
+__all__ = [
+    "ColumnInfo",
+    "DBInfo",
+    "HandleKind",
+    "IndexColumn",
+    "IndexInfo",
+    "MySQLType",
+    "PartitionDefinition",
+    "PartitionInfo",
+    "SchemaState",
+    "TableInfo",
+]
+
+Json = Mapping[str, Any]
+
+
+def _name(value: Any) -> str:
+    """The original spelling of a name, `{"O": original, "L": lower}`."""
+    if isinstance(value, str):
+        return value
+    return str(value.get("O") or "") if value else ""
+
+
+def _bytes(value: str | None) -> bytes | None:
+    """Base64 text of Go's []byte."""
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise SchemaError(f"a column's default bits are no base64: {value[:60]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column. `id` is what row values name it by; `offset` its place among all columns, public or not."""
+
+    id: int
+    name: str
+    offset: int
+    tp: MySQLType | int
+    flag: int
+    flen: int
+    decimal: int
+    charset: str
+    collate: str
+    elems: tuple[str, ...]
+    default: Any
+    default_bit: bytes | None
+    default_is_expr: bool
+    origin_default: Any
+    origin_default_bit: bytes | None
+    generated_expr: str
+    generated_stored: bool
+    hidden: bool
+    state: int
+    comment: str
+    array: bool
+    version: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> ColumnInfo:
+        """A member of TableInfo's `cols`."""
+        get = data.get
+        field = data["type"]
+        elems = field.get("Elems")
+        default_bit, origin_bit = get("default_bit"), get("origin_default_bit")
+        return cls(
+            id=data["id"],
+            name=_name(data["name"]),
+            offset=get("offset", 0),
+            tp=mysql_type(field["Tp"]),
+            flag=field.get("Flag", 0),
+            flen=field.get("Flen", 0),
+            decimal=field.get("Decimal", 0),
+            charset=field.get("Charset", ""),
+            collate=field.get("Collate", ""),
+            elems=tuple(elems) if elems else (),
+            default=get("default"),
+            default_bit=_bytes(default_bit) if default_bit is not None else None,
+            default_is_expr=get("default_is_expr", False),
+            origin_default=get("origin_default"),
+            origin_default_bit=_bytes(origin_bit) if origin_bit is not None else None,
+            generated_expr=get("generated_expr_string", ""),
+            generated_stored=get("generated_stored", False),
+            hidden=get("hidden", False),
+            state=get("state", 0),
+            comment=get("comment", ""),
+            array=field.get("Array", False),
+            version=get("version", 0),
+        )
+
+    @property
+    def unsigned(self) -> bool:
+        """UNSIGNED."""
+        return bool(self.flag & ColumnFlag.UNSIGNED)
+
+    @property
+    def zerofill(self) -> bool:
+        """ZEROFILL."""
+        return bool(self.flag & ColumnFlag.ZEROFILL)
+
+    @property
+    def not_null(self) -> bool:
+        """NOT NULL."""
+        return bool(self.flag & ColumnFlag.NOT_NULL)
+
+    @property
+    def is_generated(self) -> bool:
+        """A generated column, stored or virtual."""
+        return self.generated_expr != ""
+
+    @property
+    def is_virtual(self) -> bool:
+        """A generated column that is not stored: row values never have it."""
+        return self.generated_expr != "" and not self.generated_stored
+
+    @property
+    def is_binary(self) -> bool:
+        """The charset is binary: true of BLOB and BINARY types, and of all numbers, times, JSON and BIT."""
+        return self.charset == "binary"
+
+    @property
+    def is_public(self) -> bool:
+        """Visible to users' statements."""
+        return self.state == SchemaState.PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class IndexColumn:
+    """A part of an index: `offset` into the table's columns, `length` of the prefix, -1 for all of it."""
+
+    name: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """An index."""
+
+    id: int
+    name: str
+    columns: tuple[IndexColumn, ...]
+    unique: bool
+    primary: bool
+    state: int
+    invisible: bool
+    is_global: bool
+    multi_valued: bool
+    condition: str  # of a partial index
+    comment: str
+
+    @classmethod
+    def from_json(cls, data: Json) -> IndexInfo:
+        """A member of TableInfo's `index_info`."""
+        get = data.get
+        parts = get("idx_cols") or ()
+        return cls(
+            id=data["id"],
+            name=_name(data["idx_name"]),
+            columns=tuple(IndexColumn(_name(c["name"]), c.get("offset", 0), c.get("length", -1)) for c in parts),
+            unique=get("is_unique", False),
+            primary=get("is_primary", False),
+            state=get("state", 0),
+            invisible=get("is_invisible", False),
+            is_global=get("is_global", False),
+            multi_valued=get("mv_index", False),
+            condition=get("condition_expr_string") or get("condition") or "",
+            comment=get("comment", ""),
+        )
+
+    @property
+    def is_public(self) -> bool:
+        """In force for users' statements."""
+        return self.state == SchemaState.PUBLIC
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDefinition:
+    """One partition: `id` is its physical table id."""
+
+    id: int
+    name: str
+    less_than: tuple[str, ...]
+    in_values: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def from_json(cls, data: Json) -> PartitionDefinition:
+        """A member of the partition's `definitions`, `adding_definitions` or `dropping_definitions`."""
+        values = data.get("in_values") or ()
+        return cls(
+            id=data["id"],
+            name=_name(data.get("name")),
+            less_than=tuple(data.get("less_than") or ()),
+            in_values=tuple(tuple(row) for row in values),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """How a table is partitioned. Only `definitions` hold rows that count; the others are on their way in or out."""
+
+    type: PartitionType | int
+    expr: str
+    columns: tuple[str, ...]
+    enable: bool
+    definitions: tuple[PartitionDefinition, ...]
+    adding: tuple[PartitionDefinition, ...]
+    dropping: tuple[PartitionDefinition, ...]
+    new_table_id: int  # of a table that is being partitioned anew, else 0
+    new_partition_ids: tuple[int, ...]
+    ddl_state: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> PartitionInfo:
+        """TableInfo's `partition`."""
+        get = data.get
+        kind = get("type", 0)
+
+        def definitions(member: str) -> tuple[PartitionDefinition, ...]:
+            return tuple(PartitionDefinition.from_json(d) for d in get(member) or ())
+
+        return cls(
+            type=PartitionType(kind) if kind in _PARTITION_TYPES else kind,
+            expr=get("expr", ""),
+            columns=tuple(_name(c) for c in get("columns") or ()),
+            enable=get("enable", False),
+            definitions=definitions("definitions"),
+            adding=definitions("adding_definitions"),
+            dropping=definitions("dropping_definitions"),
+            new_table_id=get("new_table_id") or 0,
+            new_partition_ids=tuple(get("new_partition_ids") or get("NewPartitionIDs") or ()),
+            ddl_state=get("ddl_state", 0),
+        )
+
+
+_PARTITION_TYPES = frozenset(int(t) for t in PartitionType)
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table, view or sequence at one moment.
+
+    No slots: the views of its columns below are computed once and kept.
+    """
+
+    id: int
+    name: str
+    charset: str
+    collate: str
+    state: int
+    columns: tuple[ColumnInfo, ...]  # all of them, by offset
+    indices: tuple[IndexInfo, ...]
+    pk_is_handle: bool
+    is_common_handle: bool
+    common_handle_version: int
+    partition: PartitionInfo | None  # None also when partitioning is not enabled
+    view: Json | None
+    sequence: Json | None
+    temp_type: int
+    comment: str
+    update_ts: int
+    version: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> TableInfo:
+        """TableInfo as stored in a `Table:` field or in a DDL job. Raises SchemaError naming the table."""
+        try:
+            return cls._from_json(data)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            where = data.get("id") if isinstance(data, Mapping) else data
+            raise SchemaError(f"the description of table {where} cannot be read: {type(error).__name__} {error}") from error
+
+    @classmethod
+    def _from_json(cls, data: Json) -> TableInfo:
+        get = data.get
+        columns = sorted((ColumnInfo.from_json(c) for c in get("cols") or ()), key=lambda c: c.offset)
+        partition = get("partition")
+        return cls(
+            id=data["id"],
+            name=_name(data["name"]),
+            charset=get("charset", ""),
+            collate=get("collate", ""),
+            state=get("state", 0),
+            columns=tuple(columns),
+            indices=tuple(IndexInfo.from_json(i) for i in get("index_info") or ()),
+            pk_is_handle=get("pk_is_handle", False),
+            is_common_handle=get("is_common_handle", False),
+            common_handle_version=get("common_handle_version", 0),
+            partition=PartitionInfo.from_json(partition) if partition and partition.get("enable") else None,
+            view=get("view"),
+            sequence=get("sequence"),
+            temp_type=get("temp_table_type", 0),
+            comment=get("comment", ""),
+            update_ts=get("update_timestamp", 0),
+            version=get("version", 0),
+        )
+
+    @cached_property
+    def public_columns(self) -> tuple[ColumnInfo, ...]:
+        """Columns that users' statements see, and hidden ones of expression indexes, by offset."""
+        return tuple(c for c in self.columns if c.state == SchemaState.PUBLIC)
+
+    @cached_property
+    def output_columns(self) -> tuple[ColumnInfo, ...]:
+        """Columns that a change is delivered with: public, not hidden, not virtual."""
+        return tuple(c for c in self.public_columns if not c.hidden and not c.is_virtual)
+
+    @cached_property
+    def public_indices(self) -> tuple[IndexInfo, ...]:
+        """Indexes in force."""
+        return tuple(i for i in self.indices if i.state == SchemaState.PUBLIC)
+
+    @property
+    def handle_kind(self) -> HandleKind:
+        """What record keys of this table end with."""
+        if self.pk_is_handle:
+            return HandleKind.INT
+        return HandleKind.COMMON if self.is_common_handle else HandleKind.HIDDEN
+
+    @cached_property
+    def primary_index(self) -> IndexInfo | None:
+        """The primary key's index. None too when an integer primary key is the handle: it has no index then."""
+        return next((i for i in self.indices if i.primary), None)
+
+    @cached_property
+    def pk_column(self) -> ColumnInfo | None:
+        """The integer primary key that is the handle."""
+        if not self.pk_is_handle:
+            return None
+        return next((c for c in self.columns if c.flag & ColumnFlag.PRIMARY_KEY), None)
+
+    def index_columns(self, index: IndexInfo) -> tuple[ColumnInfo, ...]:
+        """The columns of an index in index order."""
+        return tuple(self.columns[part.offset] for part in index.columns)
+
+    @cached_property
+    def handle_key_columns(self) -> tuple[int, ...]:
+        """Ids of the columns that tell rows apart, in table order; empty when there are none (TiCDC's rule).
+
+        The primary key; else, among public unique indexes whose columns are all NOT NULL and not virtual, the one with the
+        fewest columns, then the smallest id. A partial or multi-valued index does not count: it does not cover every row.
+        """
+        if self.pk_column is not None:
+            return (self.pk_column.id,)
+        primary = next((i for i in self.public_indices if i.primary), None)
+        if primary is None:
+            usable = [i for i in self.public_indices if self._tells_rows_apart(i)]
+            if not usable:
+                return ()
+            primary = min(usable, key=lambda i: (len(i.columns), i.id))
+        offsets = sorted({part.offset for part in primary.columns})
+        return tuple(self.columns[offset].id for offset in offsets)
+
+    def _tells_rows_apart(self, index: IndexInfo) -> bool:
+        if not index.unique or index.condition or index.multi_valued:
+            return False
+        columns = self.index_columns(index)
+        return bool(columns) and all(c.not_null and not c.is_virtual for c in columns)
+
+    @cached_property
+    def unique_columns(self) -> frozenset[int]:
+        """Ids of all columns in the primary key or in any public unique index, nullable ones too."""
+        found = {self.pk_column.id} if self.pk_column is not None else set()
+        for index in self.public_indices:
+            if index.unique or index.primary:
+                found.update(c.id for c in self.index_columns(index))
+        return frozenset(found)
+
+    @property
+    def has_usable_key(self) -> bool:
+        """Rows can be told apart: the table is replicated without force-replicate."""
+        return bool(self.handle_key_columns)
+
+    @cached_property
+    def physical_ids(self) -> tuple[int, ...]:
+        """Table ids under which this table's rows are stored: its partitions', else its own; none for views and the like."""
+        if not self.has_rows:
+            return ()
+        if self.partition is not None:
+            return tuple(d.id for d in self.partition.definitions)
+        return (self.id,)
+
+    @cached_property
+    def transient_ids(self) -> tuple[int, ...]:
+        """Physical ids on their way in or out, whose rows are copies or of no interest at this moment."""
+        if self.partition is None:
+            return ()
+        own = self.partition
+        ids: Iterable[int] = (
+            *(d.id for d in own.adding),
+            *(d.id for d in own.dropping),
+            *own.new_partition_ids,
+            *([own.new_table_id] if own.new_table_id else []),
+        )
+        return tuple(i for i in dict.fromkeys(ids) if i not in self.physical_ids)
+
+    @property
+    def is_view(self) -> bool:
+        """A view."""
+        return self.view is not None
+
+    @property
+    def is_sequence(self) -> bool:
+        """A sequence."""
+        return self.sequence is not None
+
+    @property
+    def is_replicated_kind(self) -> bool:
+        """Neither a sequence nor a temporary table."""
+        return self.sequence is None and self.temp_type == 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Rows of it are stored under its ids: a base table that is not temporary."""
+        return self.is_replicated_kind and self.view is None
+
+    @cached_property
+    def columns_by_id(self) -> Mapping[int, ColumnInfo]:
+        """All columns by id."""
+        return {c.id: c for c in self.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class DBInfo:
+    """A database."""
+
+    id: int
+    name: str
+    charset: str
+    collate: str
+    state: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> DBInfo:
+        """DBInfo as stored in a field of `DBs` or in a DDL job. Raises SchemaError."""
+        try:
+            return cls(
+                id=data["id"],
+                name=_name(data["db_name"]),
+                charset=data.get("charset", ""),
+                collate=data.get("collate", ""),
+                state=data.get("state", 0),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SchemaError(f"the description of a database cannot be read: {type(error).__name__} {error}") from error

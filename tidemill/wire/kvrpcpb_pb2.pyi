@@ -29,7 +29,7 @@ class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Assertion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    None: _ClassVar[Assertion]
+    NoOp: _ClassVar[Assertion]
     Exist: _ClassVar[Assertion]
     NotExist: _ClassVar[Assertion]
 
@@ -82,7 +82,7 @@ LockNotExistRollback: Action
 MinCommitTSPushed: Action
 TTLExpirePessimisticRollback: Action
 LockNotExistDoNothing: Action
-None: Assertion
+NoOp: Assertion
 Exist: Assertion
 NotExist: Assertion
 Normal: CommandPri

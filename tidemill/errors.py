@@ -76,6 +76,13 @@ class LogCorrupt(LogError):
     code = "TM:ErrLogCorrupt"
 
 
+class SegmentGone(LogCorrupt):
+    """A segment that was listed is not there: compaction or retention took it, or somebody did. Reading the log again may help."""
+
+    code = "TM:ErrLogSegmentGone"
+    retryable = True
+
+
 class LogLocked(LogError):
     """Another writer owns the partition or the log."""
 

@@ -1,0 +1,268 @@
+"""A position in a list of tokens, and the small pieces of grammar that every part uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.ddltext.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
+from tidemill.tidb.ddltext.lexer import Kind, SqlMode, Token, tokenize
+from tidemill.tidb.ddltext.literals import (
+    print_bits,
+    print_decimal,
+    print_float,
+    print_hex,
+    print_integer,
+    quote_name,
+    quote_text,
+    quote_value,
+)
+
+_COLLATION_ALIASES = {f"utf8mb3_{suffix}": f"utf8_{suffix}" for suffix in ("bin", "unicode_ci", "general_ci")}
+_NUMBERS = {Kind.INT: print_integer, Kind.DECIMAL: print_decimal, Kind.FLOAT: print_float}
+
+
+class Cursor:
+    """Every parsing method consumes what it recognises and returns the text TiDB prints for it.
+
+    `accept…` methods return a falsy value and consume nothing when the input is something else; the others raise
+    DdlSyntaxError.
+    """
+
+    def __init__(self, sql: str, mode: SqlMode, charset: str, collate: str) -> None:
+        self.tokens = tokenize(sql, mode)
+        self.index = 0
+        self.mode = mode
+        self.charset = charset
+        self.collate = collate
+        self.common_tables: set[str] = set()  # names that WITH defined, in lower case
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    def peek(self, offset: int = 1) -> Token:
+        return self.tokens[min(self.index + offset, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        token = self.token
+        if token.kind is not Kind.END:
+            self.index += 1
+        return token
+
+    def fail(self, expected: str) -> DdlSyntaxError:
+        found = repr(self.token.text) if self.token.kind is not Kind.END else "the end"
+        return DdlSyntaxError(f"expected {expected}, found {found}", self.token.position)
+
+    def at(self, *words: str) -> bool:
+        """Whether the next tokens are these keywords or operators."""
+        return all(self.peek(offset).upper == word for offset, word in enumerate(words))
+
+    def at_end(self) -> bool:
+        return self.token.kind is Kind.END
+
+    def at_any(self, words: Iterable[str]) -> bool:
+        return self.token.upper in words and self.token.upper != ""
+
+    def accept(self, *words: str) -> bool:
+        if not self.at(*words):
+            return False
+        self.index += len(words)
+        return True
+
+    def accept_any(self, words: Iterable[str]) -> str:
+        return self.next().upper if self.at_any(words) else ""
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            raise self.fail(" ".join(words))
+
+    def expect_any(self, words: Iterable[str]) -> str:
+        word = self.accept_any(words)
+        if not word:
+            raise self.fail("one of " + ", ".join(sorted(words)))
+        return word
+
+    def expect_kind(self, *kinds: Kind) -> Token:
+        if self.token.kind not in kinds:
+            raise self.fail(" or ".join(kind.value for kind in kinds))
+        return self.next()
+
+    def try_parse(self, parse: Callable[[], str]) -> str | None:
+        """What `parse` gives, or None with nothing consumed when it fails."""
+        start = self.index
+        try:
+            return parse()
+        except DdlSyntaxError:
+            self.index = start
+            return None
+
+    def list_of(self, parse: Callable[[], str], separator: str = ", ") -> str:
+        """One or more, separated by commas."""
+        parts = [parse()]
+        while self.accept(","):
+            parts.append(parse())
+        return separator.join(parts)
+
+    def in_parentheses(self, parse: Callable[[], str], separator: str = ", ") -> str:
+        self.expect("(")
+        text = self.list_of(parse, separator)
+        self.expect(")")
+        return f"({text})"
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def at_identifier(self) -> bool:
+        return self.token.kind is Kind.NAME or (self.token.kind is Kind.WORD and not self.token.reserved)
+
+    def identifier(self) -> str:
+        """The bare name, without quotes."""
+        if not self.at_identifier():
+            raise self.fail("a name")
+        return self.next().text
+
+    def name(self) -> str:
+        return quote_name(self.identifier())
+
+    def table_name(self) -> str:
+        if self.at("*", "."):
+            raise self.fail("a table name")
+        first = self.identifier()
+        if not self.accept("."):
+            return quote_name(first)
+        if not first or first.endswith(" "):
+            raise self.fail("a correct schema name")
+        return f"{quote_name(first)}.{self.name()}"
+
+    def column_name(self) -> str:
+        parts = [self.identifier()]
+        while len(parts) < 3 and self.accept("."):
+            parts.append(self.identifier())
+        if len(parts) == 3 and parts[1].lower() in self.common_tables:
+            raise self.fail("no schema in front of a common table")  # TiDB leaves it out, or not, by scope
+        return ".".join(map(quote_name, parts))
+
+    def string_name(self) -> str:
+        """A name or a string, unquoted."""
+        return self.next().text if self.token.kind is Kind.STRING else self.identifier()
+
+    def charset_name(self) -> str:
+        if self.accept("BINARY"):
+            return "binary"
+        name = self.string_name().lower()
+        if name == "utf8mb3":
+            return "utf8"
+        if name not in CHARSETS:
+            raise DdlSyntaxError(f"unknown character set {name!r}", self.token.position)
+        return name
+
+    def collation_name(self) -> str:
+        if self.accept("BINARY"):
+            return "binary"
+        name = self.string_name().lower()
+        if name != "binary" and name.partition("_")[0] not in INTRODUCERS:
+            raise DdlSyntaxError(f"unknown collation {name!r}", self.token.position)
+        return _COLLATION_ALIASES.get(name, name)
+
+    def accept_charset_keyword(self) -> bool:
+        return self.accept("CHARACTER", "SET") or self.accept("CHARSET") or self.accept("CHAR", "SET")
+
+    def user_name(self) -> str:
+        if self.accept("CURRENT_USER"):
+            if self.accept("("):
+                self.expect(")")
+            return "CURRENT_USER"
+        user = quote_name(self.string_name())
+        if self.token.kind is not Kind.USER_VARIABLE:
+            return f"{user}@`%`"
+        host = self.next().text.lower()
+        return f"{user}@{quote_name(host)}" if host else user
+
+    # -- literals ------------------------------------------------------------------------------------------------------
+
+    def raw_string(self) -> str:
+        return self.expect_kind(Kind.STRING).text
+
+    def text(self) -> str:
+        """A string that belongs to the grammar, not a value."""
+        return quote_text(self.raw_string())
+
+    def plain_string(self) -> str:
+        """A string value that is printed without a character set."""
+        return quote_value(self.raw_string())
+
+    def unsigned(self) -> int:
+        token = self.expect_kind(Kind.INT)
+        value = int(token.text)
+        if value >= 2**64:
+            raise DdlSyntaxError("a number out of range", token.position)
+        return value
+
+    def positive(self) -> int:
+        """An unsigned number that fits into a signed one."""
+        value = self.unsigned()
+        if value >= 2**63:
+            raise self.fail("a number in the range of BIGINT")
+        return value
+
+    def signed(self) -> int:
+        sign = self.accept_any(("+", "-"))
+        value = self.unsigned()
+        if value > 2**63 - (sign != "-"):
+            raise self.fail("a number in the range of BIGINT")
+        return -value if sign == "-" else value
+
+    def at_number(self) -> bool:
+        return self.token.kind in _NUMBERS
+
+    def number(self) -> str:
+        token = self.expect_kind(*_NUMBERS)
+        try:
+            return _NUMBERS[token.kind](token.text)
+        except ValueError as error:
+            raise DdlSyntaxError(str(error), token.position) from None
+
+    def accept_literal(self) -> str:
+        token = self.token
+        if word := self.accept_any(("NULL", "TRUE", "FALSE")):
+            return word
+        if token.kind in _NUMBERS:
+            return self.number()
+        if token.kind is Kind.STRING:
+            return self.string_value(self.charset)
+        if token.kind is Kind.HEX:
+            return print_hex(self.next().text)
+        if token.kind is Kind.BIT:
+            return print_bits(self.next().text)
+        if token.kind is not Kind.INTRODUCER:
+            return ""
+        self.next()
+        if token.text not in CHARSETS or token.text == "gbk":
+            raise DdlSyntaxError(f"unsupported character set introducer {token.text!r}", token.position)
+        if self.token.kind in (Kind.HEX, Kind.BIT):
+            return self.accept_literal()  # the introducer is lost
+        return f"_{token.text.upper()}{self.plain_string()}"
+
+    def string_value(self, charset: str) -> str:
+        """One string, or several next to each other, which are joined."""
+        text = self.raw_string()
+        while self.token.kind is Kind.STRING:
+            text += self.raw_string()
+        return f"_{charset.upper()}{quote_value(text)}" if charset else quote_value(text)
+
+    def literal(self) -> str:
+        text = self.accept_literal()
+        if not text:
+            raise self.fail("a literal")
+        return text
+
+    def accept_time_unit(self) -> str:
+        return TIME_UNITS[self.next().upper] if self.at_any(TIME_UNITS) else ""
+
+    def time_unit(self) -> str:
+        unit = self.accept_time_unit()
+        if not unit:
+            raise self.fail("a time unit")
+        return unit

@@ -1,0 +1,1 @@
+"""The change log: durable, complete, de-duplicated, replayable. Format: docs/change-log-format.md."""

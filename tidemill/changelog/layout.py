@@ -1,0 +1,355 @@
+"""The change log's format 1 in names and JSON: what is where, and which files together hold an interval of time.
+
+Pure: no file is opened here. Rules: docs/change-log-format.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidemill.errors import LogCorrupt, LogError
+from tidemill.tso import MAX_TS
+
+FORMAT = 1
+MAX_BATCH_ROWS = 65_536
+MAX_BATCH_BYTES = 64 << 20
+
+IDENTITY = "log.json"
+LOCK = "writer.lock"
+SCHEMA = "schema"
+FEEDS = "feeds"
+HEAD = "head.json"
+OWNER = "owner.json"
+
+_SEGMENT = re.compile(r"(\d{20})-(\d{20})(?:\.([1-9]\d*)of([1-9]\d*))?\.arrow")
+_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.arrow")
+_TEMPORARY = re.compile(r"\..*\.tmp")
+_FEED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+Join = Callable[[str], str]
+"""Turns a file's name within its folder into what people and readers call it: a path or a URL."""
+
+
+class Source(enum.StrEnum):
+    """Where the rows come from."""
+
+    TIKV = "tikv"
+    BINLOG = "binlog"
+
+
+class Affinity(enum.StrEnum):
+    """What one partition promises to hold whole."""
+
+    TABLE = "table"  # all rows of a logical table
+    KEY = "key"  # all changes of a key
+
+
+def rows_folder(partition: int) -> str:
+    """The folder of a partition's segments, relative to the log."""
+    return f"rows/{partition}"
+
+
+def folders(partitions: int) -> list[str]:
+    """Every folder that has segments, a head and an owner."""
+    return [SCHEMA, *(rows_folder(p) for p in range(partitions))]
+
+
+# ---- log.json ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRules:
+    """From `from_ts` on the log has only rows of tables that these rules let pass."""
+
+    from_ts: int
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """log.json: which cluster's changes these are, from when on, and how they are spread."""
+
+    cluster_id: str
+    start_ts: int
+    partitions: int
+    affinity: Affinity = Affinity.TABLE
+    source: Source = Source.TIKV
+    partition_by: str | None = None
+    split_tables: tuple[int | str, ...] = ()
+    capture_rules: tuple[CaptureRules, ...] = ()
+    format: int = FORMAT
+    extra: Mapping[str, Any] = field(default_factory=dict)  # fields of later versions, kept when log.json is written again
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise LogError(f"a change log has at least one partition, not {self.partitions}")
+        if not 0 < self.start_ts <= MAX_TS:
+            raise LogError(f"{self.start_ts} is no timestamp at which a change log can start")
+
+    def rules_at(self, ts: int) -> tuple[str, ...] | None:
+        """The table rules under which rows just above `ts` were captured; None: all tables."""
+        found = None
+        for entry in sorted(self.capture_rules, key=lambda e: e.from_ts):
+            if entry.from_ts <= ts:
+                found = entry.rules
+        return found
+
+    def moved_to(self, start_ts: int) -> LogIdentity:
+        """The same log after retention dropped what was at or below `start_ts`."""
+        return replace(self, start_ts=start_ts)
+
+    def to_json(self) -> str:
+        fields: dict[str, Any] = {
+            "format": self.format,
+            "source": str(self.source),
+            "cluster_id": self.cluster_id,
+            "start_ts": self.start_ts,
+            "partitions": self.partitions,
+            "affinity": str(self.affinity),
+        }
+        if self.partition_by is not None:
+            fields["partition_by"] = self.partition_by
+        if self.split_tables:
+            fields["split_tables"] = list(self.split_tables)
+        if self.capture_rules:
+            fields["capture_rules"] = [{"from_ts": r.from_ts, "rules": list(r.rules)} for r in self.capture_rules]
+        return json.dumps({**fields, **self.extra}) + "\n"
+
+    @classmethod
+    def from_json(cls, data: bytes | str, name: str = IDENTITY) -> LogIdentity:
+        """Raises LogError for another format, LogCorrupt for what is no log.json; both name the file."""
+        fields = parse_object(data, name)
+        version = fields.pop("format", None)
+        if version != FORMAT:
+            raise LogError(f"{name} has format {version!r}; this Tidemill reads format {FORMAT}")
+        try:
+            return cls(
+                source=Source(fields.pop("source")),
+                cluster_id=str(fields.pop("cluster_id")),
+                start_ts=_whole(fields.pop("start_ts")),
+                partitions=_whole(fields.pop("partitions")),
+                affinity=Affinity(fields.pop("affinity")),
+                partition_by=fields.pop("partition_by", None),
+                split_tables=tuple(fields.pop("split_tables", ())),
+                capture_rules=tuple(
+                    CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"])) for r in fields.pop("capture_rules", ())
+                ),
+                extra=fields,
+            )
+        except KeyError as e:
+            raise LogCorrupt(f"{name} has no field {e.args[0]!r}") from None
+        except (TypeError, ValueError) as e:
+            raise LogCorrupt(f"{name}: {e}") from None
+
+
+def parse_object(data: bytes | str, name: str) -> dict[str, Any]:
+    """A JSON object. Raises LogCorrupt naming the file."""
+    try:
+        value = json.loads(data)
+    except ValueError as e:
+        raise LogCorrupt(f"{name} is no JSON: {e}") from None
+    if not isinstance(value, dict):
+        raise LogCorrupt(f"{name} is no JSON object")
+    return value
+
+
+def format_ts_file(key: str, ts: int) -> bytes:
+    """A head or a feed: an object with one timestamp."""
+    return (json.dumps({key: ts}) + "\n").encode()
+
+
+def parse_ts_file(data: bytes, key: str, name: str) -> int:
+    """The timestamp of a head or a feed. Raises LogCorrupt naming the file."""
+    fields = parse_object(data, name)
+    try:
+        return _whole(fields[key])
+    except KeyError:
+        raise LogCorrupt(f"{name} has no field {key!r}") from None
+    except (TypeError, ValueError) as e:
+        raise LogCorrupt(f"{name}: {e}") from None
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TS:
+        raise ValueError(f"{value!r} is no whole number")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """owner.json: who may publish in a folder. A higher epoch ends all lower ones."""
+
+    epoch: int
+    writer: str
+
+    def to_json(self) -> bytes:
+        return (json.dumps({"epoch": self.epoch, "writer": self.writer}) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> Owner:
+        fields = parse_object(data, name)
+        try:
+            return cls(_whole(fields["epoch"]), str(fields["writer"]))
+        except (KeyError, ValueError) as e:
+            raise LogCorrupt(f"{name} is no owner: {e}") from None
+
+
+# ---- names of files ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """A segment file: the whole of (from_ts, to_ts] or part k of n."""
+
+    from_ts: int
+    to_ts: int
+    part: int = 1
+    parts: int = 1
+
+    def __str__(self) -> str:
+        suffix = f".{self.part}of{self.parts}" if self.parts > 1 else ""
+        return f"{self.from_ts:020d}-{self.to_ts:020d}{suffix}.arrow"
+
+
+def parse_segment(name: str, folder: str = "") -> SegmentName | None:
+    """None for a file that is no segment. Raises LogCorrupt, naming the folder too, for an interval that cannot be meant."""
+    m = _SEGMENT.fullmatch(name)
+    if not m:
+        return None
+    found = SegmentName(int(m[1]), int(m[2]), int(m[3] or 1), int(m[4] or 1))
+    if found.from_ts >= found.to_ts or found.to_ts > MAX_TS or found.part > found.parts:
+        raise LogCorrupt(f"{folder}{'/' if folder else ''}{name} names no interval of time", hint="Move the file away.")
+    return found
+
+
+def snapshot_name(ts: int) -> str:
+    """The schema snapshot of a ts, within the schema folder."""
+    return f"snapshot-{ts:020d}.arrow"
+
+
+def parse_snapshot(name: str) -> int | None:
+    """The ts of a schema snapshot's name."""
+    m = _SNAPSHOT.fullmatch(name)
+    return int(m[1]) if m else None
+
+
+def is_temporary(name: str) -> bool:
+    """A file that was never published."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def feed_name(feed: str) -> str:
+    """The file of a changefeed, within the feeds folder. Raises LogError for an id that is no file name."""
+    if not _FEED.fullmatch(feed):
+        raise LogError(f"{feed!r} is no changefeed id: letters, digits, `.`, `_`, `-`, at most 128, the first a letter or a digit")
+    return f"{feed}.json"
+
+
+# ---- chains --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The rows with from_ts < commit_ts <= to_ts of one folder: one file, or the parts of a big interval, each sorted.
+
+    `parts` are paths or URLs as `open_segment` takes them.
+    """
+
+    from_ts: int
+    to_ts: int
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"({self.from_ts}, {self.to_ts}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why neighbouring intervals do not join, and where: nothing above `at_ts` can be read."""
+
+    at_ts: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a folder holds: intervals that join, up to the first fault; what lies inside others; what is incomplete."""
+
+    intervals: tuple[Interval, ...]
+    inside: tuple[Interval, ...] = ()
+    incomplete: tuple[str, ...] = ()  # parts of intervals that lack others
+    fault: Fault | None = None
+
+    @property
+    def from_ts(self) -> int | None:
+        return self.intervals[0].from_ts if self.intervals else None
+
+    @property
+    def to_ts(self) -> int | None:
+        """The end of the last interval that joins."""
+        return self.intervals[-1].to_ts if self.intervals else None
+
+    def between(self, from_ts: int, to_ts: int) -> list[Interval]:
+        """The intervals that hold rows of (from_ts, to_ts], oldest first."""
+        first = bisect_right(self.intervals, from_ts, key=lambda i: i.to_ts)
+        last = first
+        while last < len(self.intervals) and self.intervals[last].from_ts < to_ts:
+            last += 1
+        return list(self.intervals[first:last])
+
+
+def complete_intervals(names: Iterable[SegmentName], join: Join) -> tuple[list[Interval], list[str]]:
+    """Files grouped to the intervals they hold, in no order, and the parts of those that lack some.
+
+    An interval that is there twice (whole and in parts) counts once, with the fewest files.
+    """
+    found: dict[tuple[int, int], dict[int, list[SegmentName]]] = {}
+    for name in names:
+        found.setdefault((name.from_ts, name.to_ts), {}).setdefault(name.parts, []).append(name)
+    intervals, incomplete = [], []
+    for (from_ts, to_ts), divisions in found.items():
+        whole = sorted(n for n, files in divisions.items() if len(files) == n)
+        for n, files in divisions.items():
+            if n not in whole:
+                incomplete += [join(str(f)) for f in sorted(files)]
+        for n in whole[:1]:
+            intervals.append(Interval(from_ts, to_ts, tuple(join(str(f)) for f in sorted(divisions[n]))))
+        for n in whole[1:]:
+            incomplete += [join(str(f)) for f in sorted(divisions[n])]
+    return intervals, sorted(incomplete)
+
+
+def link(intervals: Iterable[Interval], incomplete: Sequence[str] = (), before: Interval | None = None) -> Chain:
+    """Intervals in any order to the chain they make; of one inside another the larger counts.
+
+    `before`: an interval that the first one must follow.
+    """
+    linked: list[Interval] = []
+    inside: list[Interval] = []
+    last = before
+    for one in sorted(intervals, key=lambda i: (i.from_ts, -i.to_ts)):
+        if last is not None and one.to_ts <= last.to_ts:
+            inside.append(one)
+        elif last is not None and one.from_ts != last.to_ts:
+            return Chain(tuple(linked), tuple(inside), tuple(incomplete), _fault(last, one, incomplete))
+        else:
+            linked.append(one)
+            last = one
+    return Chain(tuple(linked), tuple(inside), tuple(incomplete))
+
+
+def _fault(last: Interval, one: Interval, incomplete: Sequence[str]) -> Fault:
+    if one.from_ts < last.to_ts:
+        text = f"{last.parts[0]} and {one.parts[0]} overlap: both hold ({one.from_ts}, {last.to_ts}], neither lies inside the other"
+        return Fault(one.from_ts, text)
+    text = f"nothing holds ({last.to_ts}, {one.from_ts}] between {last.parts[0]} and {one.parts[0]}"
+    partial = [p for p in incomplete if f"/{last.to_ts:020d}-" in p]
+    if partial:
+        text += f"; of {partial[0]} other parts are missing"
+    return Fault(last.to_ts, text)

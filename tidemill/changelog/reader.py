@@ -1,0 +1,276 @@
+"""Reading a change log: what it holds, up to when, and which files hold an interval.
+
+A reader needs no lock and no state of its own; any number may read while the writer publishes, compacts and drops.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.changelog import layout
+from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
+from tidemill.changelog.segment import same_columns
+from tidemill.changelog.storage import Storage, open_segment, open_storage
+from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
+from tidemill.events import META_PAIR, RAW_CHANGE
+from tidemill.tso import describe
+
+__all__ = ["LogReader", "open_segment"]
+
+FRESH_SECONDS = 30.0
+"""A listing this young may still be planned with: compaction leaves replaced files for much longer."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What is known of one folder of segments. Complete up to `covered`."""
+
+    names: dict[str, SegmentName] = field(default_factory=dict)
+    chain: Chain = field(default_factory=lambda: Chain(()))
+    covered: int = 0
+    listed_at: float = float("-inf")
+
+
+class LogReader:
+    """Reads one log. Cheap to keep: listings are remembered and only renewed when they do not reach far enough."""
+
+    def __init__(self, location: str | Path | Storage, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.storage = open_storage(location)
+        self._clock = clock
+        self._identity = read_identity(self.storage)
+        self._folders: dict[str, _Folder] = {}
+
+    @property
+    def location(self) -> str:
+        return self.storage.location
+
+    @property
+    def identity(self) -> LogIdentity:
+        """log.json as it was when last read."""
+        return self._identity
+
+    @property
+    def partitions(self) -> int:
+        return self._identity.partitions
+
+    @property
+    def start_ts(self) -> int:
+        """Rows above it are there. Retention moves it, so it is read anew."""
+        self._identity = read_identity(self.storage)
+        return self._identity.start_ts
+
+    # ---- heads
+
+    def head(self, partition: int) -> int:
+        """Nothing of a partition at or below this ts is missing."""
+        return self._head(layout.rows_folder(partition))
+
+    def schema_head(self) -> int:
+        """Nothing of the schema stream at or below this ts is missing."""
+        return self._head(layout.SCHEMA)
+
+    def resolved_ts(self) -> int:
+        """Nothing of the log at or below this ts is missing."""
+        return min(self._head(folder) for folder in layout.folders(self.partitions))
+
+    def _head(self, folder: str) -> int:
+        """head.json, or, where there is none (it is written without a sync), the end of the last segment."""
+        found = read_head(self.storage, folder)
+        if found is not None:
+            return found
+        end = self._list(folder, None).chain.to_ts
+        return max(end or 0, self._identity.start_ts)
+
+    # ---- segments
+
+    def chain(self, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
+        """The intervals of a partition that together hold (from_ts, to_ts], oldest first; none if nothing happened.
+
+        Raises StartTsOutOfLog if the log does not cover the interval, LogCorrupt if it should but a file is missing or two
+        overlap (both are named).
+        """
+        if not 0 <= partition < self.partitions:
+            raise LogError(f"{redact(self.location)} has partitions 0 to {self.partitions - 1}, not {partition}")
+        return self._chain(layout.rows_folder(partition), from_ts, to_ts)
+
+    def schema_chain(self, from_ts: int, to_ts: int) -> list[Interval]:
+        """As `chain`, of the schema stream."""
+        return self._chain(layout.SCHEMA, from_ts, to_ts)
+
+    def partition_bytes(self, interval: Interval) -> int:
+        """Bytes of an interval's files, for planning."""
+        return sum(self.storage.size(self.storage.name(p)) for p in interval.parts)
+
+    def open_segment(self, path: str) -> Any:
+        """A pa.ipc.RecordBatchFileReader on a part of an interval; mapped if the log is local.
+
+        Raises SegmentGone, LogCorrupt.
+        """
+        reader = self.storage.open(self.storage.name(path))
+        if not same_columns(reader.schema, RAW_CHANGE):
+            raise LogCorrupt(f"{redact(path)} has other columns than a segment: {reader.schema.to_string(truncate_metadata=True)}")
+        return reader
+
+    def refresh(self) -> None:
+        """Forget listings: the next question looks at the folders again."""
+        self._folders.clear()
+        self._identity = read_identity(self.storage)
+
+    def listing(self, folder: str) -> Chain:
+        """All that a folder holds now, with what is wrong; for verifying and for the writer."""
+        self._folders.pop(folder, None)
+        return self._list(folder, None).chain
+
+    def _chain(self, folder: str, from_ts: int, to_ts: int) -> list[Interval]:
+        if from_ts > to_ts:
+            raise LogError(f"({from_ts}, {to_ts}] is no interval of time")
+        if from_ts < self._identity.start_ts:
+            self._refuse_start(from_ts)
+        if from_ts == to_ts:
+            return []
+        known = self._folders.get(folder)
+        if known is None or to_ts > known.covered or self._clock() - known.listed_at > FRESH_SECONDS:
+            # The head first: what it covers was published before the listing begins, so the listing has it.
+            known = self._list(folder, read_head(self.storage, folder))
+        self._check_cover(folder, known, from_ts, to_ts)
+        return known.chain.between(from_ts, to_ts)
+
+    def _check_cover(self, folder: str, known: _Folder, from_ts: int, to_ts: int) -> None:
+        fault = known.chain.fault
+        if fault is not None and to_ts > fault.at_ts:
+            raise LogCorrupt(redact(fault.message), hint=_FAULT_HINT)
+        if to_ts > known.covered:
+            name = redact(self.storage.path(folder))
+            raise StartTsOutOfLog(f"{name} is complete up to {describe(known.covered)} only, not up to {describe(to_ts)}")
+        begins = known.chain.from_ts
+        if begins is not None and begins > from_ts:
+            if from_ts < self.start_ts:  # retention was here since
+                self._refuse_start(from_ts)
+            if begins > self._identity.start_ts:
+                first = redact(known.chain.intervals[0].parts[0])
+                raise LogCorrupt(f"nothing holds ({self._identity.start_ts}, {begins}] before {first}", hint=_FAULT_HINT)
+
+    def _refuse_start(self, from_ts: int) -> None:
+        if from_ts < self.start_ts:
+            raise StartTsOutOfLog(
+                f"{redact(self.location)} holds changes from {describe(self._identity.start_ts)} to {describe(self.resolved_ts())}; "
+                f"{describe(from_ts)} lies before it"
+            )
+
+    def _list(self, folder: str, head: int | None) -> _Folder:
+        known = self._folders.get(folder)
+        now = self._clock()
+        names: dict[str, SegmentName] = {}
+        fresh: list[SegmentName] = []
+        old = known.names if known else {}
+        for name in self.storage.names(folder):
+            segment = old.get(name)
+            if segment is None:
+                segment = layout.parse_segment(name, redact(self.storage.path(folder)))
+                if segment is None:
+                    continue
+                fresh.append(segment)
+            names[name] = segment
+        chain = self._extended(folder, known, names, fresh)
+        ends = [t for t in (head, chain.to_ts) if t is not None]
+        if chain.fault is not None and head is not None and chain.fault.at_ts >= head:
+            # Above the head a listing may have missed a file that was just published: not a fault, not there yet.
+            chain = Chain(chain.intervals, chain.inside, chain.incomplete)
+        found = _Folder(names, chain, max(ends, default=self._identity.start_ts), now)
+        self._folders[folder] = found
+        return found
+
+    def _extended(self, folder: str, known: _Folder | None, names: dict[str, SegmentName], fresh: list[SegmentName]) -> Chain:
+        """The chain of the names; usually the known one with some intervals at its end."""
+
+        def join(name: str) -> str:
+            return self.storage.path(f"{folder}/{name}")
+
+        end = known.chain.to_ts if known else None
+        grown = known is not None and len(names) == len(known.names) + len(fresh)
+        if known is not None and end is not None and grown and known.chain.fault is None and not known.chain.incomplete:
+            if not fresh:
+                return known.chain
+            intervals, incomplete = layout.complete_intervals(fresh, join)
+            if all(i.from_ts >= end for i in intervals):
+                more = layout.link(intervals, incomplete, before=known.chain.intervals[-1])
+                return Chain(known.chain.intervals + more.intervals, known.chain.inside, more.incomplete, more.fault)
+        return layout.link(*layout.complete_intervals(names.values(), join))
+
+    # ---- the schema stream
+
+    def read_schema(self, from_ts: int, to_ts: int) -> pa.Table:
+        """RAW_CHANGE rows of the schema stream with from_ts < commit_ts <= to_ts, sorted."""
+        batches = []
+        for interval in self.schema_chain(from_ts, to_ts):
+            for path in interval.parts:
+                reader = self.open_segment(path)
+                batches += [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        if not batches:
+            return RAW_CHANGE.empty_table()
+        table = pa.table(pa.Table.from_batches(batches).columns, schema=RAW_CHANGE)
+        commit = table["commit_ts"].to_numpy()
+        table = table.filter(pa.array((commit > np.uint64(from_ts)) & (commit <= np.uint64(to_ts))))
+        return table.sort_by([(name, "ascending") for name in ("commit_ts", "start_ts", "table_id", "key")])
+
+    def snapshots(self) -> list[int]:
+        """The timestamps of the schema snapshots, oldest first."""
+        found = (layout.parse_snapshot(name) for name in self.storage.names(layout.SCHEMA))
+        return sorted(ts for ts in found if ts is not None)
+
+    def read_snapshot(self, ts: int) -> pa.Table:
+        """META_PAIR rows: the meta key-values as of `ts`. Raises SegmentGone, LogCorrupt."""
+        name = f"{layout.SCHEMA}/{layout.snapshot_name(ts)}"
+        table = self.storage.open(name).read_all()
+        if not same_columns(table.schema, META_PAIR):
+            raise LogCorrupt(f"{redact(self.storage.path(name))} is no schema snapshot: its columns are {table.column_names}")
+        return pa.table(table.columns, schema=META_PAIR)
+
+    # ---- feeds
+
+    def feeds(self) -> dict[str, int]:
+        """Who still needs the log: the checkpoint ts of each changefeed. One that cannot be read needs everything: 0."""
+        return read_feeds(self.storage)
+
+
+_FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file from a copy; without one, start a new log past the gap."
+
+
+def read_identity(storage: Storage) -> LogIdentity:
+    """log.json. Raises LogError where there is no log."""
+    data = storage.read(layout.IDENTITY)
+    if data is None:
+        raise LogError(f"{redact(storage.location)} is no change log: it has no {layout.IDENTITY}")
+    return LogIdentity.from_json(data, redact(storage.path(layout.IDENTITY)))
+
+
+def read_head(storage: Storage, folder: str) -> int | None:
+    """A folder's head.json; None where there is none or, after a crash of the machine, an empty one."""
+    name = f"{folder}/{layout.HEAD}"
+    data = storage.read(name)
+    if data is None or not data.strip(b"\0 \n"):
+        return None
+    return layout.parse_ts_file(data, "resolved_ts", redact(storage.path(name)))
+
+
+def read_feeds(storage: Storage) -> dict[str, int]:
+    """The checkpoints in feeds/; 0 for one that cannot be read."""
+    found = {}
+    for name in storage.names(layout.FEEDS):
+        if layout.is_temporary(name) or not name.endswith(".json"):
+            continue
+        data = storage.read(f"{layout.FEEDS}/{name}")
+        if data is None:  # removed meanwhile
+            continue
+        try:
+            found[name.removesuffix(".json")] = layout.parse_ts_file(data, "checkpoint_ts", name)
+        except LogCorrupt:
+            found[name.removesuffix(".json")] = 0
+    return found

@@ -1,0 +1,443 @@
+"""Where a change log lies: a local folder, whose segments are mapped, or a file system that pyarrow knows.
+
+Names are relative to the log (`rows/0/head.json`); `path` makes them what people see and tasks open. A file appears whole or
+not at all: locally it is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.ipc
+
+from tidemill.errors import DiskLow, LogCorrupt, LogError, SegmentGone, redact
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_RENAMING = {"hdfs"}  # file systems without PUT, with a rename
+_counter = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a folder."""
+
+    name: str
+    size: int
+    modified: float  # Unix seconds
+
+
+class Draft(ABC):
+    """A file that is being written and does not exist for anybody else yet."""
+
+    sink: Any  # pa.NativeFile
+
+    @abstractmethod
+    def seal(self) -> None:
+        """Nothing more will be written; what was is safe from a crash of the machine, where the storage can do that."""
+
+    @abstractmethod
+    def publish(self, name: str) -> None:
+        """Give the sealed file its name, at once and whole. Call `Storage.settle` of the folder afterwards."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget the file. Harmless after `publish`."""
+
+
+class Storage(ABC):
+    """The files of one log. Folders need no making."""
+
+    location: str
+
+    @property
+    @abstractmethod
+    def local(self) -> bool:
+        """Can its files be mapped."""
+
+    def path(self, name: str) -> str:
+        """The path or URL of a file."""
+        return f"{self.location}/{name}"
+
+    def name(self, path: str) -> str:
+        """The name within the log of a path that `path` made."""
+        return path.removeprefix(f"{self.location}/")
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Files of a folder, in no order; none where there is no such folder."""
+
+    @abstractmethod
+    def entries(self, folder: str) -> list[Entry]:
+        """As `names`, with sizes and ages; files that vanish meanwhile are left out."""
+
+    @abstractmethod
+    def subfolders(self, folder: str) -> list[str]:
+        """Folders in a folder."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A small file; None where there is none."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a small file over the one before. `durable`: also safe from a crash of the machine when this returns."""
+
+    @abstractmethod
+    def draft(self, folder: str) -> Draft:
+        """Begin a file of a folder."""
+
+    @abstractmethod
+    def settle(self, folder: str) -> None:
+        """Published names of the folder are safe from a crash of the machine."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file; harmless where there is none."""
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of a file. Raises SegmentGone."""
+
+    @abstractmethod
+    def free_bytes(self) -> int | None:
+        """Room left; None where nobody can say."""
+
+
+def open_storage(location: str | Path | Storage) -> Storage:
+    """The storage of a path or a URL (file://, s3://, gs://, hdfs://, … as pyarrow knows them). Raises LogError."""
+    if isinstance(location, Storage):
+        return location
+    text = str(location)
+    if "://" not in text:
+        return LocalStorage(text)
+    if text.startswith("file://"):
+        return LocalStorage(urlsplit(text).path)
+    filesystem, root = _file_system(text)
+    return RemoteStorage(filesystem, root, text)
+
+
+def open_segment(path: str) -> Any:
+    """A pa.ipc.RecordBatchFileReader on a segment by its path or URL alone, as tasks know it; mapped if it is local.
+
+    Raises SegmentGone where there is no such file, LogCorrupt where it is no whole Arrow file.
+    """
+    if "://" not in path:
+        return _open_local(path)
+    folder, _, name = path.rpartition("/")
+    filesystem, root = _file_system(folder)
+    return RemoteStorage(filesystem, root, folder).open(name)
+
+
+@lru_cache(maxsize=64)
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        filesystem, root = pyarrow.fs.FileSystem.from_uri(url)
+    except (pa.ArrowInvalid, OSError, NotImplementedError) as e:
+        raise LogError(f"{redact(url)} cannot be opened: {e}") from None
+    return filesystem, root
+
+
+def _gone(path: str) -> SegmentGone:
+    return SegmentGone(
+        f"{redact(path)} is not there (any more)",
+        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
+        "removed by hand: restore it, or start a new log.",
+    )
+
+
+def _broken(path: str, why: object) -> LogCorrupt:
+    return LogCorrupt(
+        f"{redact(path)} is no whole Arrow file: {why}",
+        hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
+        "file's interval.",
+    )
+
+
+def _open_local(path: str) -> Any:
+    try:
+        if not Path(path).stat().st_size:
+            raise _broken(path, "it is empty")
+        return pyarrow.ipc.open_file(pa.memory_map(path))
+    except FileNotFoundError:
+        raise _gone(path) from None
+    except (pa.ArrowInvalid, OSError) as e:
+        raise _broken(path, e) from None
+
+
+@contextlib.contextmanager
+def full_disk_is_disk_low(path: str) -> Iterator[None]:
+    """Turns the operating system's "no space left" into DiskLow."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno not in _FULL:
+            raise
+        raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
+
+
+# ---- a local folder ------------------------------------------------------------------------------------------------
+
+
+class LocalStorage(Storage):
+    """A folder of this machine. `sync=False` (tests, benchmarks) leaves syncing to the operating system."""
+
+    def __init__(self, root: str | Path, *, sync: bool = True) -> None:
+        self.location = os.path.abspath(root)  # noqa: PTH100 – Path.absolute keeps `..`
+        self._sync = sync
+
+    @property
+    def local(self) -> bool:
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self.path(folder))  # noqa: PTH208 – thousands of names, each of which pathlib would wrap
+        except FileNotFoundError:
+            return []
+
+    def entries(self, folder: str) -> list[Entry]:
+        found = []
+        try:
+            with os.scandir(self.path(folder)) as files:
+                for f in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        stat = f.stat()
+                        if f.is_file():
+                            found.append(Entry(f.name, stat.st_size, stat.st_mtime))
+        except FileNotFoundError:
+            return []
+        return found
+
+    def subfolders(self, folder: str) -> list[str]:
+        try:
+            return [p.name for p in Path(self.path(folder)).iterdir() if p.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return Path(self.path(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        path = Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(_temporary())
+        try:
+            with full_disk_is_disk_low(str(path)):
+                with open(temporary, "wb") as f:
+                    f.write(data)
+                    f.flush()
+                    if durable and self._sync:
+                        os.fsync(f.fileno())
+                temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        if durable:
+            self.settle(name.rpartition("/")[0])
+
+    def draft(self, folder: str) -> Draft:
+        return _LocalDraft(self.path(folder), sync=self._sync)
+
+    def settle(self, folder: str) -> None:
+        if self._sync:
+            _sync_folder(self.path(folder) if folder else self.location)
+
+    def delete(self, name: str) -> None:
+        Path(self.path(name)).unlink(missing_ok=True)
+
+    def open(self, name: str) -> Any:
+        return _open_local(self.path(name))
+
+    def size(self, name: str) -> int:
+        try:
+            return Path(self.path(name)).stat().st_size
+        except FileNotFoundError:
+            raise _gone(self.path(name)) from None
+
+    def free_bytes(self) -> int | None:
+        return shutil.disk_usage(self.location).free
+
+
+def _temporary() -> str:
+    return f".{os.getpid()}-{next(_counter)}.tmp"
+
+
+def _sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(path: str, *, sync: bool) -> None:
+    """The folder and those above it, durable."""
+    target = Path(path)
+    if target.is_dir():
+        return
+    make_folder(str(target.parent), sync=sync)
+    target.mkdir(exist_ok=True)
+    if sync:
+        _sync_folder(str(target.parent))
+
+
+class _LocalDraft(Draft):
+    def __init__(self, folder: str, *, sync: bool) -> None:
+        make_folder(folder, sync=sync)
+        self._folder, self._sync = folder, sync
+        self._path = f"{folder}/{_temporary()}"
+        self.sink = pa.OSFile(self._path, "wb")
+
+    def seal(self) -> None:
+        self.sink.close()
+        if self._sync:
+            handle = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fdatasync(handle)
+            finally:
+                os.close(handle)
+
+    def publish(self, name: str) -> None:
+        os.rename(self._path, f"{self._folder}/{name}")  # noqa: PTH104
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sink.close()
+        Path(self._path).unlink(missing_ok=True)
+
+
+# ---- any file system of pyarrow ------------------------------------------------------------------------------------
+
+
+class RemoteStorage(Storage):
+    """A log on a file system that pyarrow knows. Segments are made up in a local scratch file and PUT in one go, because a
+    stream that is closed half-way would leave half a segment."""
+
+    def __init__(self, filesystem: Any, root: str, location: str = "") -> None:
+        self._fs, self._root = filesystem, root.rstrip("/")
+        self.location = (location or f"{filesystem.type_name}://{root}").rstrip("/")
+        self._renaming = filesystem.type_name in _RENAMING
+
+    @property
+    def local(self) -> bool:
+        return False
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _listing(self, folder: str) -> list[Any]:
+        found: list[Any] = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
+        return found
+
+    def names(self, folder: str) -> list[str]:
+        return [i.base_name for i in self._listing(folder) if i.is_file]
+
+    def entries(self, folder: str) -> list[Entry]:
+        return [Entry(i.base_name, i.size, (i.mtime_ns or 0) / 1e9) for i in self._listing(folder) if i.is_file]
+
+    def subfolders(self, folder: str) -> list[str]:
+        return [i.base_name for i in self._listing(folder) if i.type == pyarrow.fs.FileType.Directory]
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with self._fs.open_input_stream(self._at(name)) as f:
+                return bytes(f.read())
+        except FileNotFoundError:
+            return None
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        self._make_folder(name.rpartition("/")[0])
+        self._put(name, data)
+
+    def _make_folder(self, folder: str) -> None:
+        # Object stores have no folders; file systems want them.
+        if self._fs.type_name not in ("s3", "gcs", "abfs"):
+            self._fs.create_dir(self._at(folder), recursive=True)
+
+    def _put(self, name: str, data: Any) -> None:
+        with full_disk_is_disk_low(self.path(name)), self._fs.open_output_stream(self._at(name)) as f:
+            f.write(data)
+
+    def put_file(self, name: str, scratch: str) -> None:
+        """A whole local file under a name."""
+        with pa.memory_map(scratch) as source:
+            data = source.read_buffer()
+            if not self._renaming:
+                self._put(name, data)
+                return
+            folder = name.rpartition("/")[0]
+            temporary = f"{folder}/{_temporary()}"
+            self._put(temporary, data)
+            self._fs.move(self._at(temporary), self._at(name))
+
+    def draft(self, folder: str) -> Draft:
+        self._make_folder(folder)
+        return _RemoteDraft(self, folder)
+
+    def settle(self, folder: str) -> None:
+        """A PUT that returned is durable."""
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self._at(name))
+
+    def open(self, name: str) -> Any:
+        try:
+            source = self._fs.open_input_file(self._at(name))
+            if not source.size():
+                raise _broken(self.path(name), "it is empty")
+            return pyarrow.ipc.open_file(source)
+        except FileNotFoundError:
+            raise _gone(self.path(name)) from None
+        except pa.ArrowInvalid as e:
+            raise _broken(self.path(name), e) from None
+
+    def size(self, name: str) -> int:
+        info = self._fs.get_file_info(self._at(name))
+        if not info.is_file:
+            raise _gone(self.path(name))
+        return int(info.size)
+
+    def free_bytes(self) -> int | None:
+        return None
+
+
+class _RemoteDraft(Draft):
+    def __init__(self, storage: RemoteStorage, folder: str) -> None:
+        self._storage, self._folder = storage, folder
+        handle, self._scratch = tempfile.mkstemp(prefix="tidemill-", suffix=".arrow")
+        os.close(handle)
+        self.sink = pa.OSFile(self._scratch, "wb")
+
+    def seal(self) -> None:
+        self.sink.close()
+
+    def publish(self, name: str) -> None:
+        self._storage.put_file(f"{self._folder}/{name}", self._scratch)
+        self.discard()
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sink.close()
+        Path(self._scratch).unlink(missing_ok=True)

@@ -1,0 +1,316 @@
+"""Writing a change log: intervals of rows become segments that are there whole, once, and to stay.
+
+One writer a log. Each folder (a partition, the schema stream) has a writer of its own that one thread at a time may use;
+`LogWriter.maintain` may run in yet another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from tidemill.changelog import layout
+from tidemill.changelog.layout import Affinity, CaptureRules, LogIdentity, SegmentName, Source
+from tidemill.changelog.ownership import Ownership, lock_of
+from tidemill.changelog.reader import LogReader, read_head, read_identity
+from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns
+from tidemill.changelog.storage import Draft, Storage, full_disk_is_disk_low, open_storage
+from tidemill.errors import ClusterMismatch, LogError, redact
+from tidemill.events import META_PAIR, RAW_CHANGE
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How a log is written and kept."""
+
+    compression: str = "none"  # of segments: none, lz4, zstd
+    retention_ms: int = 24 * HOUR_MS  # segments younger than this stay even if no changefeed needs them
+    low_water_bytes: int = 512 << 20  # free room below which nothing is published any more
+    compact_rows: int = 65_536  # neighbours are joined until a file has so many rows
+    grace_s: float = 600.0  # replaced files stay this long for readers that have listed them
+
+
+DEFAULTS = LogOptions()
+
+
+class PartitionWriter:
+    """Publishes the segments of one folder and moves its head."""
+
+    def __init__(self, log: LogWriter, folder: str) -> None:
+        self._log, self.folder = log, folder
+        self._storage = log.storage
+        chain = LogReader(log.storage).listing(folder)
+        if chain.fault is not None:
+            raise LogError(redact(chain.fault.message), hint="`tidemill log verify` lists all damage.")
+        start = log.identity.start_ts
+        self._last_to = start if chain.to_ts is None else chain.to_ts
+        self._head = max(self._last_to, start, read_head(log.storage, folder) or 0)
+        for path in chain.incomplete:  # parts of an interval whose publication a crash cut short
+            log.storage.delete(log.storage.name(path))
+
+    @property
+    def last_to(self) -> int:
+        """Where the next segment begins."""
+        return self._last_to
+
+    @property
+    def head(self) -> int:
+        """Nothing at or below it is missing."""
+        return self._head
+
+    def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch]) -> str:
+        """The rows with last_to < commit_ts <= to_ts as one segment; the head moves to to_ts. Returns its path.
+
+        `batches`: RAW_CHANGE rows sorted by (commit_ts, start_ts, table_id, key), none twice, each above the head; a batch need
+        not live longer than until the next one is asked for. `to_ts` may be a function that is asked when they are at an end.
+        Raises LogError for rows that break the rules, LogFenced, DiskLow; then nothing was published.
+        """
+        return self.publish_parts(to_ts, [batches])[0]
+
+    def publish_parts(self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]]) -> list[str]:
+        """As `publish`, of a big interval in several files, each sorted, together in need of a merge."""
+        if not parts:
+            raise LogError("an interval has at least one part")
+        self._log.check_room()
+        drafts: list[Draft] = []
+        try:
+            lasts = [self._write(to_ts if isinstance(to_ts, int) else None, part, drafts) for part in parts]
+            end = to_ts if isinstance(to_ts, int) else to_ts()
+            self._check_end(end, lasts)
+            names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
+            self._log.ownership.check(self.folder)
+            for draft, name in zip(drafts, names, strict=True):
+                draft.publish(name)
+        finally:
+            for draft in drafts:
+                draft.discard()
+        self._storage.settle(self.folder)
+        self._last_to = end
+        self._put_head(max(end, self._head))
+        return [self._storage.path(f"{self.folder}/{name}") for name in names]
+
+    def set_head(self, ts: int) -> None:
+        """Nothing at or below `ts` is missing, though nothing happened since the last segment. A lower ts changes nothing.
+
+        Raises LogFenced.
+        """
+        if ts > self._head:
+            self._log.ownership.check(self.folder)
+            self._put_head(ts)
+
+    def _put_head(self, ts: int) -> None:
+        # Unsynced: should a crash of the machine undo it, the last segment's end still stands, and what lies between is captured anew.
+        self._storage.replace(f"{self.folder}/{layout.HEAD}", layout.format_ts_file("resolved_ts", ts), durable=False)
+        self._head = ts
+
+    def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft]) -> int:
+        """One file, not yet published. Returns its largest commit ts, 0 without rows."""
+        # Readers may have gone past the head already: a row at or below it would never be delivered.
+        inspector = Inspector(redact(self._storage.path(self.folder)), max(self._last_to, self._head), to_ts)
+        draft = self._storage.draft(self.folder)
+        drafts.append(draft)
+        write_file(draft, self._storage.path(self.folder), _inspected(batches, inspector), RAW_CHANGE, self._log.options.compression)
+        return inspector.last[0] if inspector.last else 0
+
+    def _check_end(self, end: int, lasts: list[int]) -> None:
+        if end <= self._last_to:
+            raise LogError(f"{redact(self._storage.path(self.folder))}: a segment up to {end} cannot follow one up to {self._last_to}")
+        if max(lasts) > end:
+            raise LogError(f"{redact(self._storage.path(self.folder))}: a row of commit_ts {max(lasts)} is above the interval's end {end}")
+
+
+class SchemaWriter(PartitionWriter):
+    """The schema stream: DDL jobs and meta keys, and snapshots of the latter."""
+
+    def snapshot(self, ts: int, pairs: pa.Table | Mapping[bytes, bytes]) -> str:
+        """All meta key-values as of `ts`. Returns the file's path."""
+        table = pairs if isinstance(pairs, pa.Table) else pairs_table(pairs)
+        self._log.check_room()
+        self._log.ownership.check(self.folder)
+        return write_snapshot(self._storage, ts, table)
+
+
+def pairs_table(pairs: Mapping[bytes, bytes]) -> pa.Table:
+    """META_PAIR rows in key order."""
+    ordered = sorted(pairs.items())
+    columns = [pa.array([k for k, _ in ordered], pa.binary()), pa.array([v for _, v in ordered], pa.binary())]
+    return pa.table(columns, schema=META_PAIR)
+
+
+def write_snapshot(storage: Storage, ts: int, pairs: pa.Table) -> str:
+    """schema/snapshot-<ts>.arrow, in key order."""
+    if not same_columns(pairs.schema, META_PAIR):
+        raise LogError(f"a schema snapshot has the columns key and value, not {', '.join(pairs.column_names)}")
+    ordered = pa.table(pairs.columns, schema=META_PAIR).sort_by("key").combine_chunks()
+    draft = storage.draft(layout.SCHEMA)
+    name = layout.snapshot_name(ts)
+    try:
+        write_file(draft, storage.path(layout.SCHEMA), ordered.to_batches(max_chunksize=layout.MAX_BATCH_ROWS), META_PAIR, "none")
+        draft.publish(name)
+    finally:
+        draft.discard()
+    storage.settle(layout.SCHEMA)
+    return storage.path(f"{layout.SCHEMA}/{name}")
+
+
+def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
+    """The batches as an Arrow IPC file, sealed but without a name. Raises DiskLow where there is no room."""
+    with full_disk_is_disk_low(where):
+        writer = pyarrow.ipc.new_file(draft.sink, schema, options=ipc_options(compression))
+        for batch in batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        writer.close()
+        draft.seal()
+
+
+def _inspected(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Iterable[pa.RecordBatch]:
+    for batch in batches:
+        inspector.check(batch)
+        yield from bounded(batch)
+
+
+class LogWriter:
+    """The writer of one log. Close it, or end the process, to let another one write."""
+
+    def __init__(self, storage: Storage, options: LogOptions) -> None:
+        """Use `create` or `open`."""
+        ipc_options(options.compression)
+        self.storage, self.options = storage, options
+        self._lock = lock_of(storage)
+        if self._lock:
+            self._lock.take()
+        try:
+            self._identity = read_identity(storage)
+            folders = layout.folders(self._identity.partitions)
+            self.ownership = Ownership(storage, folders)
+            for folder in folders:
+                self._clean(folder)
+            self._clean("")
+            self._schema = SchemaWriter(self, layout.SCHEMA)
+            self._partitions = [PartitionWriter(self, layout.rows_folder(p)) for p in range(self._identity.partitions)]
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        location: str | Path | Storage,
+        identity: LogIdentity,
+        *,
+        snapshot: pa.Table | Mapping[bytes, bytes] | None = None,
+        options: LogOptions = DEFAULTS,
+    ) -> LogWriter:
+        """A new log. `snapshot`: the meta key-values as of its start_ts (else write them before anything else).
+
+        Raises LogError where there is one already, LogLocked.
+        """
+        storage = open_storage(location)
+        lock = lock_of(storage)
+        if lock:
+            lock.take()
+        try:
+            if storage.read(layout.IDENTITY) is not None:
+                raise LogError(f"{redact(storage.location)} is a change log already")
+            if snapshot is not None:
+                write_snapshot(storage, identity.start_ts, snapshot if isinstance(snapshot, pa.Table) else pairs_table(snapshot))
+            # log.json makes it a log, so it comes last.
+            storage.replace(layout.IDENTITY, identity.to_json().encode())
+        finally:
+            if lock:
+                lock.release()
+        return cls(storage, options)
+
+    @classmethod
+    def open(
+        cls,
+        location: str | Path | Storage,
+        *,
+        cluster_id: str | None = None,
+        partitions: int | None = None,
+        affinity: Affinity | None = None,
+        source: Source | None = None,
+        options: LogOptions = DEFAULTS,
+    ) -> LogWriter:
+        """An existing log. What is given must be what the log says of itself.
+
+        Raises ClusterMismatch, LogError, LogLocked naming the holder.
+        """
+        storage = open_storage(location)
+        identity = read_identity(storage)
+        name = redact(storage.location)
+        if cluster_id is not None and cluster_id != identity.cluster_id:
+            raise ClusterMismatch(
+                f"{name} holds the changes of cluster {identity.cluster_id}, not of {cluster_id}",
+                hint="Give this cluster a log of its own.",
+            )
+        for what, asked, has in (
+            ("partitions", partitions, identity.partitions),
+            ("affinity", affinity, identity.affinity),
+            ("source", source, identity.source),
+        ):
+            if asked is not None and asked != has:
+                raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=f"A log keeps its {what}; start a new one.")
+        return cls(storage, options)
+
+    @property
+    def identity(self) -> LogIdentity:
+        return self._identity
+
+    @property
+    def schema(self) -> SchemaWriter:
+        return self._schema
+
+    def partition(self, p: int) -> PartitionWriter:
+        return self._partitions[p]
+
+    @property
+    def resolved_ts(self) -> int:
+        """Nothing of the log at or below this ts is missing."""
+        return min(w.head for w in (self._schema, *self._partitions))
+
+    def declare(self, *, split_tables: Sequence[int | str] | None = None, capture_rules: Sequence[CaptureRules] | None = None) -> None:
+        """Say in log.json which tables are spread over partitions, and which tables are captured."""
+        changed = self._identity
+        if split_tables is not None:
+            changed = replace(changed, split_tables=tuple(split_tables))
+        if capture_rules is not None:
+            changed = replace(changed, capture_rules=tuple(capture_rules))
+        self.set_identity(changed)
+
+    def set_identity(self, identity: LogIdentity) -> None:
+        """Write log.json anew. Raises LogFenced."""
+        self.ownership.check(layout.SCHEMA)
+        self.storage.replace(layout.IDENTITY, identity.to_json().encode())
+        self._identity = identity
+
+    def check_room(self) -> None:
+        """Raises DiskLow below the low-water mark."""
+
+    def close(self) -> None:
+        """Let another writer in."""
+        if self._lock:
+            self._lock.release()
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _clean(self, folder: str) -> None:
+        """Files that a dead writer did not get to publish. Only the owner may: they could be a living one's."""
+        for name in self.storage.names(folder):
+            if layout.is_temporary(name):
+                self.storage.delete(f"{folder}/{name}" if folder else name)
+
+
+__all__ = ["DEFAULTS", "LogOptions", "LogWriter", "PartitionWriter", "SchemaWriter", "pairs_table", "write_snapshot"]

@@ -22,7 +22,7 @@ from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 from tidemill.tso import describe
 
-__all__ = ["LogReader", "open_segment"]
+__all__ = ["LogReader", "log_exists", "open_segment"]
 
 FRESH_SECONDS = 30.0
 """A listing this young may still be planned with: compaction leaves replaced files for much longer."""
@@ -241,6 +241,11 @@ class LogReader:
 
 
 _FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file from a copy; without one, start a new log past the gap."
+
+
+def log_exists(location: str | Path | Storage) -> bool:
+    """Is there a change log."""
+    return open_storage(location).read(layout.IDENTITY) is not None
 
 
 def read_identity(storage: Storage) -> LogIdentity:

@@ -1,16 +1,16 @@
 """Writing a change log: intervals of rows become segments that are there whole, once, and to stay.
 
-One writer a log. Each folder (a partition, the schema stream) has a writer of its own that one thread at a time may use;
-`LogWriter.maintain` may run in yet another thread.
+One writer a log. Each folder (a partition, the schema stream) has a writer of its own; folders are independent of each other,
+calls about one folder take turns, and `LogWriter.maintain` may run beside all of them: everything may be called from any thread.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -47,6 +47,7 @@ class PartitionWriter:
     def __init__(self, log: LogWriter, folder: str) -> None:
         self._log, self.folder = log, folder
         self._storage = log.storage
+        self._turn = threading.Lock()
         chain = LogReader(log.storage).listing(folder)
         if chain.fault is not None:
             raise LogError(redact(chain.fault.message), hint="`tidemill log verify` lists all damage.")
@@ -66,23 +67,30 @@ class PartitionWriter:
         """Nothing at or below it is missing."""
         return self._head
 
-    def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch]) -> str:
+    def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch], *, trusted: bool = False) -> str:
         """The rows with last_to < commit_ts <= to_ts as one segment; the head moves to to_ts. Returns its path.
 
-        `batches`: RAW_CHANGE rows sorted by (commit_ts, start_ts, table_id, key), none twice, each above the head; a batch need
-        not live longer than until the next one is asked for. `to_ts` may be a function that is asked when they are at an end.
+        `batches`: RAW_CHANGE rows sorted by (commit_ts, start_ts, table_id, key), none twice, each above the head; each is written
+        before the next one is asked for, so buffers may be used again. `to_ts` may be a function that is asked when they are at
+        an end. `trusted`: the order inside a batch is not checked (times and borders of batches are).
         Raises LogError for rows that break the rules, LogFenced, DiskLow; then nothing was published.
         """
-        return self.publish_parts(to_ts, [batches])[0]
+        return self.publish_parts(to_ts, [batches], trusted=trusted)[0]
 
-    def publish_parts(self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]]) -> list[str]:
+    def publish_parts(
+        self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], *, trusted: bool = False
+    ) -> list[str]:
         """As `publish`, of a big interval in several files, each sorted, together in need of a merge."""
         if not parts:
             raise LogError("an interval has at least one part")
         self._log.check_room()
+        with self._turn:
+            return self._publish(to_ts, parts, trusted)
+
+    def _publish(self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], trusted: bool) -> list[str]:
         drafts: list[Draft] = []
         try:
-            lasts = [self._write(to_ts if isinstance(to_ts, int) else None, part, drafts) for part in parts]
+            lasts = [self._write(to_ts if isinstance(to_ts, int) else None, part, drafts, trusted) for part in parts]
             end = to_ts if isinstance(to_ts, int) else to_ts()
             self._check_end(end, lasts)
             names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
@@ -102,19 +110,20 @@ class PartitionWriter:
 
         Raises LogFenced.
         """
-        if ts > self._head:
-            self._log.ownership.check(self.folder)
-            self._put_head(ts)
+        with self._turn:
+            if ts > self._head:
+                self._log.ownership.check(self.folder)
+                self._put_head(ts)
 
     def _put_head(self, ts: int) -> None:
         # Unsynced: should a crash of the machine undo it, the last segment's end still stands, and what lies between is captured anew.
         self._storage.replace(f"{self.folder}/{layout.HEAD}", layout.format_ts_file("resolved_ts", ts), durable=False)
         self._head = ts
 
-    def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft]) -> int:
+    def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
         """One file, not yet published. Returns its largest commit ts, 0 without rows."""
         # Readers may have gone past the head already: a row at or below it would never be delivered.
-        inspector = Inspector(redact(self._storage.path(self.folder)), max(self._last_to, self._head), to_ts)
+        inspector = Inspector(redact(self._storage.path(self.folder)), max(self._last_to, self._head), to_ts, trusted)
         draft = self._storage.draft(self.folder)
         drafts.append(draft)
         write_file(draft, self._storage.path(self.folder), _inspected(batches, inspector), RAW_CHANGE, self._log.options.compression)

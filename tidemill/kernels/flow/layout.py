@@ -1,0 +1,106 @@
+"""Records that the flow kernels share with the Python around them: sources, routing rules, the states of a merge.
+
+All of them are rows of int64 words; the constants are the numbers of the words.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+WORD = 8
+
+# A source: the part of one record batch that is still to be read. Addresses are of the batch's buffers, offsets applied.
+(S_POS, S_END, S_MORE, S_BASE, S_TABLE_ID, S_START, S_COMMIT, S_KEY_OFFSETS, S_KEYS) = range(9)
+(S_VALUE_OFFSETS, S_VALUES, S_VALUE_VALID, S_VALUE_BIT) = range(9, 13)
+(S_OLD_OFFSETS, S_OLDS, S_OLD_VALID, S_OLD_BIT) = range(13, 17)
+S_WORDS = 20
+S_SIZE = WORD * S_WORDS
+"""S_MORE: another batch follows this one. S_BASE: number of the batch's row 0 within the whole source.
+
+S_…_VALID: address of the validity bitmap, 0 if no value is null; S_…_BIT: the bit of row 0 in it.
+"""
+
+# A routing rule: one for each table in use.
+(RULE_MODE, RULE_BASE, RULE_PARTS, RULE_CRC, RULE_TARGET, RULE_MAY_SPLIT, RULE_SPARE0, RULE_SPARE1) = range(8)
+RULE_WORDS = 8
+RULE_SIZE = WORD * RULE_WORDS
+"""RULE_BASE: target of the topic's partition 0. RULE_CRC: CRC32 of schema and table name. RULE_TARGET: the target
+if it is always the same, else -1."""
+
+
+class Mode(enum.IntEnum):
+    """How a row's target is found: known with the table, by commit_ts, by a hash of column values, or by the reference."""
+
+    FIXED = 0
+    TS = 1
+    HASH = 2
+    SLOW = 3
+
+
+NOT_FOUND, DROP = -2, -1
+"""What the table map says of an id: nothing is known, or its rows are not delivered."""
+
+# Why a merge stopped, and what it counted.
+(ST_REASON, ST_SOURCE, ST_ID, ST_BYTES, ST_SEEN, ST_DROPPED, ST_MAY_SPLIT, ST_HASHED, ST_SLOW, ST_KINDS) = range(10)
+ST_WORDS = 16
+"""ST_KINDS: of a merge limited to a transaction, bit 1 << kind for each kind that its rows may become."""
+
+
+class Stop(enum.IntEnum):
+    """Why a merge returned."""
+
+    DONE = 0  # nothing is left
+    FULL = 1  # the chunk is
+    DRY = 2  # source ST_SOURCE needs its next batch
+    UNKNOWN = 3  # the table map does not know ST_ID
+
+
+# Limits of a merge to a single transaction: word 0 is 0 for no limit.
+(ONLY, ONLY_COMMIT, ONLY_START, ONLY_KINDS) = range(4)
+ONLY_WORDS = 4
+"""ONLY_KINDS: bit 1 << kind is set for each kind that is wanted. Updates that may be split always pass."""
+
+GOLDEN = 0x9E3779B97F4A7C15
+"""Multiplier of the table map's hash (2^64 / golden ratio)."""
+
+
+class TableMap:
+    """Physical table id -> rule number or DROP: open addressing over pairs of words. Ids are not 0."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.mask = capacity - 1
+        self.pairs = np.zeros((capacity, 2), np.int64)
+        self.count = 0
+
+    @property
+    def address(self) -> int:
+        """Where the pairs are; changes when the map grows."""
+        return int(self.pairs.ctypes.data)
+
+    def set(self, table_id: int, rule: int) -> None:
+        """Note an id that the map does not know yet."""
+        if self.count * 2 >= self.mask:
+            self._grow()
+        at = self._slot(table_id)
+        self.pairs[at] = table_id, rule
+        self.count += 1
+
+    def get(self, table_id: int) -> int:
+        """Rule number, DROP or NOT_FOUND: the twin of the kernels' look-up."""
+        at = self._slot(table_id)
+        return int(self.pairs[at, 1]) if self.pairs[at, 0] == table_id else NOT_FOUND
+
+    def _slot(self, table_id: int) -> int:
+        at = ((table_id * GOLDEN) & (1 << 64) - 1) >> 40 & self.mask
+        while self.pairs[at, 0] not in (0, table_id):
+            at = at + 1 & self.mask
+        return int(at)
+
+    def _grow(self) -> None:
+        old = self.pairs[self.pairs[:, 0] != 0]
+        self.mask = 2 * self.mask + 1
+        self.pairs = np.zeros((self.mask + 1, 2), np.int64)
+        for table_id, rule in old.tolist():
+            self.pairs[self._slot(table_id)] = table_id, rule

@@ -1,0 +1,340 @@
+"""Merge: k sorted sources -> row records in the order (commit_ts, start_ts, key), routed by table as they pass.
+
+Reference: `reference.merge`. Addresses are int64, nothing is allocated, nothing raises: the caller provides the room.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels import intrinsics, layout
+from tidemill.kernels.cache import use_cache
+from tidemill.kernels.flow import layout as flow_layout
+from tidemill.kernels.flow.layout import (
+    DROP,
+    GOLDEN,
+    NOT_FOUND,
+    ONLY,
+    ONLY_COMMIT,
+    ONLY_KINDS,
+    ONLY_START,
+    RULE_BASE,
+    RULE_MAY_SPLIT,
+    RULE_MODE,
+    RULE_PARTS,
+    RULE_SIZE,
+    RULE_TARGET,
+    S_BASE,
+    S_COMMIT,
+    S_END,
+    S_KEY_OFFSETS,
+    S_KEYS,
+    S_MORE,
+    S_OLD_BIT,
+    S_OLD_OFFSETS,
+    S_OLD_VALID,
+    S_OLDS,
+    S_POS,
+    S_SIZE,
+    S_START,
+    S_TABLE_ID,
+    S_VALUE_BIT,
+    S_VALUE_OFFSETS,
+    S_VALUE_VALID,
+    S_VALUES,
+    ST_BYTES,
+    ST_DROPPED,
+    ST_HASHED,
+    ST_ID,
+    ST_KINDS,
+    ST_MAY_SPLIT,
+    ST_REASON,
+    ST_SEEN,
+    ST_SLOW,
+    ST_SOURCE,
+    Mode,
+    Stop,
+)
+from tidemill.kernels.intrinsics import as_i, as_u, bswap64, entry, jit, ld8, ld32, ld64, ldu64, st8, st32, st64
+from tidemill.kernels.layout import (
+    KIND_DELETE,
+    KIND_INSERT,
+    KIND_UPDATE,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_KIND,
+    R_OLD,
+    R_OLDLEN,
+    R_SPLIT,
+    R_START,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    R_VALUE,
+    ROW,
+)
+
+use_cache(__file__, intrinsics.__file__, layout.__file__, flow_layout.__file__)
+
+_ROW = ROW.itemsize
+ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT
+_GOLDEN = np.uint64(GOLDEN)
+_SHIFT = np.uint64(40)
+_FOREVER = 0x7FFFFFFFFFFFFFFF
+_TS, _HASH, _SLOW = int(Mode.TS), int(Mode.HASH), int(Mode.SLOW)
+_DONE, _FULL, _DRY, _UNKNOWN = int(Stop.DONE), int(Stop.FULL), int(Stop.DRY), int(Stop.UNKNOWN)
+
+
+@jit
+def find_rule(pairs, mask, table_id):
+    """Rule number of a table id, DROP or NOT_FOUND."""
+    at = as_i((as_u(table_id) * _GOLDEN) >> _SHIFT) & mask
+    while True:
+        found = ld64(pairs + 16 * at)
+        if found == table_id:
+            return ld64(pairs + 16 * at + 8)
+        if found == 0:
+            return NOT_FOUND
+        at = (at + 1) & mask
+
+
+@jit
+def key_before(p, n, q, m):
+    """Is the key of n bytes at p smaller than the one of m bytes at q?"""
+    shorter = n if n < m else m
+    i = 0
+    while i + 8 <= shorter:
+        u = bswap64(ldu64(p + i))
+        v = bswap64(ldu64(q + i))
+        if u != v:
+            return u < v
+        i += 8
+    while i < shorter:
+        a = ld8(p + i)
+        b = ld8(q + i)
+        if a != b:
+            return a < b
+        i += 1
+    return n < m
+
+
+@jit
+def row_before(s, i, t, j):
+    """Does row i of source s come before row j of source t?"""
+    a = ld64(ld64(s + 8 * S_COMMIT) + 8 * i)
+    b = ld64(ld64(t + 8 * S_COMMIT) + 8 * j)
+    if a != b:
+        return a < b
+    a = ld64(ld64(s + 8 * S_START) + 8 * i)
+    b = ld64(ld64(t + 8 * S_START) + 8 * j)
+    if a != b:
+        return a < b
+    o = ld64(s + 8 * S_KEY_OFFSETS) + 4 * i
+    r = ld64(t + 8 * S_KEY_OFFSETS) + 4 * j
+    return key_before(ld64(s + 8 * S_KEYS) + ld32(o), ld32(o + 4) - ld32(o), ld64(t + 8 * S_KEYS) + ld32(r), ld32(r + 4) - ld32(r))
+
+
+@jit
+def image_length(s, offsets, valid, bit, i):
+    """Length of a value of row i, -1 if it is null. The last four are words of the source and the row."""
+    bitmap = ld64(s + 8 * valid)
+    if bitmap != 0:
+        at = ld64(s + 8 * bit) + i
+        if (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 == 0:
+            return -1
+    o = ld64(s + 8 * offsets) + 4 * i
+    return ld32(o + 4) - ld32(o)
+
+
+@jit
+def insert_head(sources, heads, live, j):
+    """Put source j among the live ones, smallest first."""
+    s = sources + S_SIZE * j
+    pos = ld64(s + 8 * S_POS)
+    i = live
+    while i > 0:
+        t = sources + S_SIZE * ld32(heads + 4 * (i - 1))
+        if not row_before(s, pos, t, ld64(t + 8 * S_POS)):
+            break
+        st32(heads + 4 * i, ld32(heads + 4 * (i - 1)))
+        i -= 1
+    st32(heads + 4 * i, j)
+
+
+@entry(14)
+def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_rows, max_bytes, only, state):
+    """Rows of k sources in order, from record n on, into `rows`; returns the number of records there are then.
+
+    heads: k int32 of scratch. pairs, mask: the table map. owned: a byte for each target. origins: two words a record, its
+    source and its number there. only: limit to one transaction. state: counters and the reason why it stopped.
+    Rows of other ids, rows that change nothing and rows of targets that are not owned are passed over. A row's target stays
+    -1 where it takes more than the table and the ts.
+    """
+    live = 0
+    for j in range(k):
+        s = sources + S_SIZE * j
+        if ld64(s + 8 * S_POS) < ld64(s + 8 * S_END):
+            insert_head(sources, heads, live, j)
+            live += 1
+        elif ld64(s + 8 * S_MORE) != 0:
+            st64(state + 8 * ST_REASON, _DRY)
+            st64(state + 8 * ST_SOURCE, j)
+            return n
+    limited = ld64(only + 8 * ONLY)
+    only_commit = ld64(only + 8 * ONLY_COMMIT)
+    only_start = ld64(only + 8 * ONLY_START)
+    kinds = ld64(only + 8 * ONLY_KINDS)
+    size = ld64(state + 8 * ST_BYTES)
+    last = 0
+    rule = DROP
+    r = rules
+    while live > 0:
+        j = ld32(heads)
+        s = sources + S_SIZE * j
+        pos = ld64(s + 8 * S_POS)
+        begin = pos
+        end = ld64(s + 8 * S_END)
+        commits = ld64(s + 8 * S_COMMIT)
+        starts = ld64(s + 8 * S_START)
+        ids = ld64(s + 8 * S_TABLE_ID)
+        base = ld64(s + 8 * S_BASE)
+        limit = _FOREVER
+        if live > 1:
+            t = sources + S_SIZE * ld32(heads + 4)
+            limit = ld64(ld64(t + 8 * S_COMMIT) + 8 * ld64(t + 8 * S_POS))
+        reason = -1
+        while pos < end:
+            commit = ld64(commits + 8 * pos)
+            if pos > begin and commit >= limit:
+                break
+            if limited != 0 and (commit != only_commit or ld64(starts + 8 * pos) != only_start):
+                reason = _DONE
+                break
+            if n >= max_rows or size >= max_bytes:
+                reason = _FULL
+                break
+            table_id = ld64(ids + 8 * pos)
+            if table_id != last:
+                rule = find_rule(pairs, mask, table_id)
+                if rule == NOT_FOUND:
+                    st64(state + 8 * ST_ID, table_id)
+                    reason = _UNKNOWN
+                    break
+                last = table_id
+                r = rules + RULE_SIZE * rule
+            i = pos
+            pos += 1
+            if rule == DROP:
+                st64(state + 8 * ST_DROPPED, ld64(state + 8 * ST_DROPPED) + 1)
+                continue
+            value = image_length(s, S_VALUE_OFFSETS, S_VALUE_VALID, S_VALUE_BIT, i)
+            old = image_length(s, S_OLD_OFFSETS, S_OLD_VALID, S_OLD_BIT, i)
+            may_split = 0
+            if value < 0:
+                if old < 0:
+                    continue
+                kind = KIND_DELETE
+            elif old < 0:
+                kind = KIND_INSERT
+            else:
+                kind = KIND_UPDATE
+                may_split = ld64(r + 8 * RULE_MAY_SPLIT)
+            if limited != 0:
+                found = ALL_KINDS if may_split != 0 else 1 << kind
+                st64(state + 8 * ST_KINDS, ld64(state + 8 * ST_KINDS) | found)
+                if found & kinds == 0:
+                    continue
+            mode = ld64(r + 8 * RULE_MODE)
+            target = ld64(r + 8 * RULE_TARGET)
+            if mode == _TS:
+                target = ld64(r + 8 * RULE_BASE) + commit % ld64(r + 8 * RULE_PARTS)
+            if target >= 0 and ld8(owned + target) == 0:
+                continue
+            if mode == _HASH:
+                st64(state + 8 * ST_HASHED, ld64(state + 8 * ST_HASHED) + 1)
+            elif mode == _SLOW:
+                st64(state + 8 * ST_SLOW, ld64(state + 8 * ST_SLOW) + 1)
+            if may_split != 0:
+                st64(state + 8 * ST_MAY_SPLIT, ld64(state + 8 * ST_MAY_SPLIT) + 1)
+            key_offset = ld64(s + 8 * S_KEY_OFFSETS) + 4 * i
+            key_length = ld32(key_offset + 4) - ld32(key_offset)
+            o = rows + _ROW * n
+            st64(o + R_KEY, ld64(s + 8 * S_KEYS) + ld32(key_offset))
+            st64(o + R_VALUE, ld64(s + 8 * S_VALUES) + ld32(ld64(s + 8 * S_VALUE_OFFSETS) + 4 * i) if value >= 0 else 0)
+            st64(o + R_OLD, ld64(s + 8 * S_OLDS) + ld32(ld64(s + 8 * S_OLD_OFFSETS) + 4 * i) if old >= 0 else 0)
+            st64(o + R_START, ld64(starts + 8 * i))
+            st64(o + R_COMMIT, commit)
+            st32(o + R_KEYLEN, key_length)
+            st32(o + R_VALLEN, value)
+            st32(o + R_OLDLEN, old)
+            st32(o + R_TABLE, rule)
+            st32(o + R_TARGET, target)
+            st8(o + R_KIND, kind)
+            st8(o + R_SPLIT, 0)
+            st64(origins + 16 * n, j)
+            st64(origins + 16 * n + 8, base + i)
+            size += key_length + (value if value > 0 else 0) + (old if old > 0 else 0)
+            n += 1
+        st64(s + 8 * S_POS, pos)
+        st64(state + 8 * ST_SEEN, ld64(state + 8 * ST_SEEN) + pos - begin)
+        st64(state + 8 * ST_BYTES, size)
+        if reason >= 0:
+            st64(state + 8 * ST_REASON, reason)
+            return n
+        for i in range(live - 1):
+            st32(heads + 4 * i, ld32(heads + 4 * (i + 1)))
+        live -= 1
+        if pos < end:
+            insert_head(sources, heads, live, j)
+            live += 1
+        elif ld64(s + 8 * S_MORE) != 0:
+            st64(state + 8 * ST_REASON, _DRY)
+            st64(state + 8 * ST_SOURCE, j)
+            return n
+    st64(state + 8 * ST_REASON, _DONE)
+    return n
+
+
+@entry(4)
+def unfinished(k, sources, rows, n):
+    """Does any source go on with the transaction of record n - 1? The sources are at their next rows, none is dry."""
+    last = rows + _ROW * (n - 1)
+    commit = ld64(last + R_COMMIT)
+    start = ld64(last + R_START)
+    for j in range(k):
+        s = sources + S_SIZE * j
+        pos = ld64(s + 8 * S_POS)
+        if (
+            pos < ld64(s + 8 * S_END)
+            and ld64(ld64(s + 8 * S_COMMIT) + 8 * pos) == commit
+            and ld64(ld64(s + 8 * S_START) + 8 * pos) == start
+        ):
+            return 1
+    return 0
+
+
+@entry(2)
+def transaction_begin(rows, n):
+    """Number of the first record of the transaction that record n - 1 belongs to."""
+    last = rows + _ROW * (n - 1)
+    commit = ld64(last + R_COMMIT)
+    start = ld64(last + R_START)
+    i = n - 1
+    while i > 0:
+        o = rows + _ROW * (i - 1)
+        if ld64(o + R_COMMIT) != commit or ld64(o + R_START) != start:
+            break
+        i -= 1
+    return i
+
+
+@entry(4)
+def first_origins(origins, begin, n, places):
+    """Smallest row number that records begin … n - 1 have of each source, into `places` (which has -1 for each source)."""
+    for i in range(begin, n):
+        place = places + 8 * ld64(origins + 16 * i)
+        number = ld64(origins + 16 * i + 8)
+        if ld64(place) < 0 or number < ld64(place):
+            st64(place, number)
+    return 0

@@ -1,0 +1,202 @@
+"""From segments to merged rows: files are mapped, batches described to the kernels by address, nothing is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemill.changelog.reader import open_segment
+from tidemill.errors import LogCorrupt, redact
+from tidemill.kernels.flow import layout as f
+
+Words = npt.NDArray[np.int64]
+
+_COLUMNS = ("table_id", "start_ts", "commit_ts", "key", "value", "old_value")
+
+
+def fixed_address(column: pa.Array) -> int:
+    """Where row 0 of an 8-byte column is."""
+    return int(column.buffers()[1].address) + 8 * int(column.offset)
+
+
+def binary_addresses(column: pa.Array) -> tuple[int, int, int, int]:
+    """Of a binary column: offsets of row 0, bytes, validity bitmap (0: no nulls), bit of row 0 in it."""
+    valid, offsets, data = column.buffers()
+    bitmap = int(valid.address) if valid is not None and column.null_count else 0
+    return int(offsets.address) + 4 * int(column.offset), int(data.address) if data is not None else 0, bitmap, int(column.offset)
+
+
+def describe(words: Words, batch: pa.RecordBatch, begin: int, end: int, *, more: bool, base: int) -> None:
+    """Fill a source's words: rows begin … end - 1 of the batch are to be read."""
+    table_id, start_ts, commit_ts, key, value, old_value = (batch.column(name) for name in _COLUMNS)
+    key_offsets, keys, _, _ = binary_addresses(key)
+    value_words = binary_addresses(value)
+    old_words = binary_addresses(old_value)
+    words[: f.S_OLD_BIT + 1] = (
+        *(begin, end, int(more), base),
+        *(fixed_address(table_id), fixed_address(start_ts), fixed_address(commit_ts)),
+        *(key_offsets, keys),
+        *value_words,
+        *old_words,
+    )
+
+
+def commits(batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """The commit_ts column."""
+    values: npt.NDArray[np.uint64] = batch.column("commit_ts").to_numpy(zero_copy_only=True)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A record batch that was in use: where it is, and the number of its row 0 within the source."""
+
+    file: int
+    batch: int
+    base: int
+    rows: int
+
+
+class Source:
+    """The rows of (from_ts, to_ts] in files that follow each other in time, one record batch in use.
+
+    Rows are numbered through all batches, so that a source can be set back. Raises SegmentGone and LogCorrupt.
+    """
+
+    def __init__(self, paths: Sequence[str], from_ts: int, to_ts: int, words: Words) -> None:
+        self._paths = paths
+        # numpy compares uint64 arrays with Python ints through float64, which moves rows at a boundary.
+        self._from, self._to = np.uint64(from_ts), np.uint64(to_ts)
+        self._words = words
+        self._places: list[_Place] = []
+        self._now = -1
+        self._reader: Any = None
+        self._file = -1
+        self._next = (0, 0)
+        self.batch: pa.RecordBatch | None = None
+        words[f.S_POS], words[f.S_END], words[f.S_MORE] = 0, 0, int(bool(paths))
+
+    @property
+    def number(self) -> int:
+        """Of the next row."""
+        return int(self._words[f.S_BASE] + self._words[f.S_POS])
+
+    def advance(self) -> None:
+        """Use the next batch that has rows of the interval; without one the source is at its end."""
+        while True:
+            if self._now + 1 < len(self._places):
+                self._now += 1
+            elif not self._visit():
+                self._end()
+                return
+            if self._use(self._places[self._now]):
+                return
+
+    def set_back(self, number: int) -> None:
+        """Make row `number`, which was read before, the next one."""
+        while self._places[self._now].base > number:
+            self._now -= 1
+        place = self._places[self._now]
+        self._use(place)
+        self._words[f.S_POS] = number - place.base
+
+    def _end(self) -> None:
+        """Nothing is left: `number` is that of the row after the last."""
+        last = self._places[-1] if self._places else None
+        self._words[[f.S_POS, f.S_END, f.S_MORE]] = 0
+        self._words[f.S_BASE] = last.base + last.rows if last else 0
+
+    def _visit(self) -> bool:
+        """Note the next batch of the files; False if there is none."""
+        file, at = self._next
+        while file < len(self._paths):
+            self._open(file)
+            if at == 0:
+                at = self._first_batch()
+            if at < self._reader.num_record_batches:
+                last = self._places[-1] if self._places else None
+                rows = self._reader.get_batch(at).num_rows
+                self._places.append(_Place(file, at, last.base + last.rows if last else 0, rows))
+                self._now = len(self._places) - 1
+                self._next = (file, at + 1)
+                return True
+            file, at = file + 1, 0
+        self._next = (file, 0)
+        return False
+
+    def _open(self, file: int) -> None:
+        if self._file != file:
+            self._reader, self._file = open_segment(self._paths[file]), file
+
+    def _first_batch(self) -> int:
+        """Number of the first batch of the open file with a row above from_ts: batches are sorted among each other."""
+        low, high = 0, self._reader.num_record_batches
+        while low < high:
+            middle = (low + high) // 2
+            found = commits(self._batch(middle))
+            if len(found) and found[-1] <= self._from:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _batch(self, at: int) -> pa.RecordBatch:
+        try:
+            return self._reader.get_batch(at)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise LogCorrupt(f"{redact(self._paths[self._file])}: record batch {at} cannot be read: {error}") from error
+
+    def _use(self, place: _Place) -> bool:
+        """Describe a batch to the kernels. False if none of its rows is of the interval and others may follow."""
+        self._open(place.file)
+        self.batch = batch = self._batch(place.batch)
+        found = commits(batch)
+        begin = int(np.searchsorted(found, self._from, "right"))
+        end = int(np.searchsorted(found, self._to, "right"))
+        last = end < len(found) or (place.file == len(self._paths) - 1 and place.batch == self._reader.num_record_batches - 1)
+        describe(self._words, batch, begin, end, more=not last, base=place.base)
+        return begin < end or last
+
+
+class Sources:
+    """Sorted sources side by side, their words in one table for the kernels."""
+
+    def __init__(self, chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> None:
+        self.words = np.zeros((max(1, len(chains)), f.S_WORDS), np.int64)
+        self.address = int(self.words.ctypes.data)
+        self.all = [Source(paths, from_ts, to_ts, self.words[i]) for i, paths in enumerate(chains)]
+        self._alive: list[pa.RecordBatch | None] = []
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def begin_chunk(self) -> None:
+        """Rows handed out before are not needed any more: batches behind them may go."""
+        self._alive = [source.batch for source in self.all]
+
+    def advance(self, number: int) -> None:
+        """Give a dry source its next batch; the one before stays readable until `begin_chunk`."""
+        source = self.all[number]
+        source.advance()
+        self._alive.append(source.batch)
+
+    def set_back(self, places: Sequence[int]) -> None:
+        """Set each source back to a row number; -1 leaves it where it is."""
+        for source, number in zip(self.all, places, strict=True):
+            if number >= 0 and number != source.number:
+                source.set_back(number)
+                self._alive.append(source.batch)
+
+
+def chains_of(intervals: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Files of consecutive intervals (the parts of each) -> chains that are sorted each.
+
+    Whole intervals follow each other in one chain. The n parts of a big interval stand side by side: n chains.
+    """
+    width = max((len(parts) for parts in intervals), default=0)
+    return [tuple(parts[k] for parts in intervals if k < len(parts)) for k in range(width)]

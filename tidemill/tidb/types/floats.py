@@ -1,0 +1,59 @@
+"""FLOAT and DOUBLE as text in Go's form: the fewest digits that read back to the same number in the column's own width."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+_PLAIN_FROM, _PLAIN_TO = 1e-6, 1e21
+"""encoding/json writes numbers from the one up to, and without, the other without an exponent."""
+
+
+def to_float32(value: float) -> float:
+    """The nearest single-precision number, as a double. Beyond the range it is infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def shortest_digits(value: float, bits: int) -> tuple[str, int]:
+    """The shortest digits of a positive finite number and the place of the point: 0.d1d2… times 10 to the power of it."""
+    text = np.format_float_scientific(np.float32(value) if bits == 32 else np.float64(value), unique=True, trim="-")
+    mantissa, _, exponent = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).rstrip("0")
+    return digits, int(exponent) + len(whole)
+
+
+def go_float_plain(value: float, bits: int = 64) -> str:
+    """Go's `strconv.FormatFloat(value, 'f', -1, bits)`: no exponent. Raises ValueError for NaN and infinities."""
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no text as a column value")
+    sign = "-" if math.copysign(1, value) < 0 else ""
+    if bits == 32:
+        value = to_float32(value)
+    if value == 0:
+        return sign + "0"
+    digits, point = shortest_digits(abs(value), bits)
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    if point >= len(digits):
+        return sign + digits + "0" * (point - len(digits))
+    return f"{sign}{digits[:point]}.{digits[point:]}"
+
+
+def go_float(value: float, bits: int = 64) -> str:
+    """A number as Go's encoding/json writes it, of 32 or 64 bits. Raises ValueError for NaN and infinities.
+
+    An exponent below 1e-6 and from 1e21 on, where a float32 is compared with the limits as float32; no leading zero in it.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no text as a column value")
+    size = abs(to_float32(value) if bits == 32 else value)
+    low, high = (to_float32(_PLAIN_FROM), to_float32(_PLAIN_TO)) if bits == 32 else (_PLAIN_FROM, _PLAIN_TO)
+    if size == 0 or low <= size < high:
+        return go_float_plain(value, bits)
+    digits, point = shortest_digits(size, bits)
+    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    exponent = point - 1
+    return f"{'-' if value < 0 else ''}{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent)}"

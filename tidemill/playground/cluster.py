@@ -1,0 +1,208 @@
+"""The playground's cluster: timestamps, store, regions and change feeds put together. Writes go through here. No IO."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tidemill import tso
+from tidemill.playground import wirebytes as wb
+from tidemill.playground.feed import SHORT_VALUE, FeedHub, epoch_not_match, not_leader
+from tidemill.playground.mvcc import Lock, LockKind, Mvcc
+from tidemill.playground.oracle import Oracle, wall_clock_ms
+from tidemill.playground.regions import Region, RegionMap
+from tidemill.playground.safepoints import SafePoints
+
+Mutation = tuple[bytes, bytes | None]
+"""(raw key, new value); None deletes."""
+
+
+class CommitMode(enum.Enum):
+    """How a transaction commits, which decides what the change feed shows."""
+
+    TWO_PHASE = "2pc"  # PREWRITE, COMMIT
+    ONE_PHASE = "1pc"  # COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A TiKV store: its id and the address that clients are told."""
+
+    id: int
+    address: str
+    version: str = "8.5.7"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A transaction that has prewritten and neither committed nor rolled back."""
+
+    start_ts: int
+    keys: tuple[bytes, ...]
+
+
+class Cluster:
+    """One TiDB cluster's storage. All methods are to be called from one thread."""
+
+    def __init__(self, cluster_id: int, store_ids: Sequence[int], clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.cluster_id = cluster_id
+        self.oracle = Oracle(clock)
+        self.mvcc = Mvcc()
+        self._last_id = 3
+        self.regions = RegionMap(store_ids, self.allocate_id)
+        self.feeds = FeedHub(cluster_id, self.mvcc, self.regions, lambda: self.oracle.last)
+        self.safe_points = SafePoints(lambda: clock() // 1000)
+        self.stores: dict[int, Store] = {store: Store(store, "") for store in store_ids}
+        self.transactions = 0
+        self.rows_written = 0
+
+    def allocate_id(self) -> int:
+        """A fresh id for a region or a peer, as PD hands them out."""
+        self._last_id += 1
+        return self._last_id
+
+    # transactions
+
+    def transact(
+        self,
+        mutations: Sequence[Mutation],
+        mode: CommitMode = CommitMode.TWO_PHASE,
+        *,
+        start_ts: int = 0,
+        read_ts: int = 0,
+        source: int = 0,
+    ) -> int:
+        """Write a whole transaction at once and return its commit_ts. Without `start_ts` one is taken; at `read_ts` its values were read.
+
+        Raises KeyLocked, WriteConflict; then nothing is written.
+        """
+        start_ts = start_ts or self.oracle.next()
+        for key, _ in mutations:
+            self.mvcc.check_writable(key, start_ts, read_ts or start_ts)
+        commit_ts = self.oracle.next()
+        if source:
+            self.mvcc.sources[start_ts] = source
+        write = self.mvcc.write
+        changes = [(key, value, write(key, value, start_ts, commit_ts)) for key, value in mutations]
+        if mode is CommitMode.ONE_PHASE:
+            self._publish_data(changes, wb.row_head(start_ts, commit_ts, wb.RowType.COMMITTED), source)
+        else:
+            self._publish_data(changes, wb.row_head(start_ts, 0, wb.RowType.PREWRITE), source)
+            self._publish_commits(mutations, start_ts, commit_ts, source)
+        self.transactions += 1
+        self.rows_written += len(mutations)
+        return commit_ts
+
+    def prewrite(self, mutations: Sequence[Mutation], *, kind: LockKind | None = None, source: int = 0, ttl_ms: int = 3000) -> Pending:
+        """Lock keys and leave them locked. `kind` makes locks that write nothing.
+
+        Raises KeyLocked, WriteConflict.
+        """
+        start_ts = self.oracle.next()
+        primary = mutations[0][0]
+        for key, _ in mutations:
+            self.mvcc.check_writable(key, start_ts, start_ts)
+        changes = []
+        for key, value in mutations:
+            chosen = kind or (LockKind.DELETE if value is None else LockKind.PUT)
+            old = self.mvcc.prewrite(Lock(key, primary, start_ts, chosen, value, ttl_ms, source))
+            changes.append((key, value, old))
+        if kind is None:
+            self._publish_data(changes, wb.row_head(start_ts, 0, wb.RowType.PREWRITE), source)
+        return Pending(start_ts, tuple(key for key, _ in mutations))
+
+    def commit(self, pending: Pending, commit_ts: int = 0, keys: Iterable[bytes] | None = None) -> int:
+        """Commit (some keys of) a prewritten transaction and return its commit_ts.
+
+        Raises TxnLockNotFound.
+        """
+        commit_ts = commit_ts or self.oracle.next()
+        found = [self.mvcc.commit(key, pending.start_ts, commit_ts) for key in (pending.keys if keys is None else keys)]
+        locks = [lock for lock in found if lock is not None and lock.holds_back]
+        if locks:
+            self._publish_commits([(lock.key, lock.value) for lock in locks], pending.start_ts, commit_ts, locks[0].source)
+        return commit_ts
+
+    def rollback(self, pending: Pending, keys: Iterable[bytes] | None = None) -> None:
+        """Roll back (some keys of) a transaction. The feed shows it for the keys, also if they were never prewritten."""
+        head = wb.row_head(pending.start_ts, 0, wb.RowType.ROLLBACK)
+        rows = []
+        for key in pending.keys if keys is None else keys:
+            lock = self.mvcc.rollback(key, pending.start_ts)
+            if lock is None or lock.kind is not LockKind.PESSIMISTIC:
+                protected = b"p" if lock is not None and lock.primary == key else None
+                rows.append((key, wb.entry(head, b"", key, protected, None)))
+        self._publish(rows, 0)
+
+    def _publish_data(self, changes: Sequence[tuple[bytes, bytes | None, bytes | None]], head: bytes, source: int) -> None:
+        entry, put, delete = wb.entry, wb.OP_PUT, wb.OP_DELETE
+        rows = [(key, entry(head, delete if value is None else put, key, value, old, source)) for key, value, old in changes]
+        self._publish(rows, source)
+
+    def _publish_commits(self, mutations: Sequence[Mutation], start_ts: int, commit_ts: int, source: int) -> None:
+        head = wb.row_head(start_ts, commit_ts, wb.RowType.COMMIT)
+        rows = []
+        for key, value in mutations:
+            short = value if value is not None and len(value) <= SHORT_VALUE else None
+            rows.append((key, wb.entry(head, wb.OP_DELETE if value is None else wb.OP_PUT, key, short, None, source)))
+        self._publish(rows, source)
+
+    def _publish(self, rows: list[tuple[bytes, bytes]], source: int) -> None:
+        """Send rows to the regions that hold their keys."""
+        if not rows or not self.feeds.streams:
+            return
+        region = self.regions.at(rows[0][0])
+        if region.holds(min(rows)[0]) and region.holds(max(rows)[0]):
+            self.feeds.rows(region, rows, source)
+            return
+        pieces: dict[int, list[tuple[bytes, bytes]]] = {}
+        for row in rows:
+            if not region.holds(row[0]):
+                region = self.regions.at(row[0])
+            pieces.setdefault(region.id, []).append(row)
+        for region_id, piece in pieces.items():
+            found = self.regions.get(region_id)
+            assert found is not None
+            self.feeds.rows(found, piece, source)
+
+    # regions
+
+    def split(self, keys: Iterable[bytes]) -> list[Region]:
+        """Split regions at raw keys that are no bounds yet; returns the pieces."""
+        wanted: dict[int, list[bytes]] = {}
+        for key in keys:
+            region = self.regions.at(key)
+            if region.start != key:
+                wanted.setdefault(region.id, []).append(key)
+        made: list[Region] = []
+        for region_id, cuts in wanted.items():
+            pieces = self.regions.split(region_id, cuts)
+            made.extend(pieces)
+            self.feeds.fail_region(region_id, epoch_not_match(pieces))
+        return made
+
+    def merge(self, source_id: int, target_id: int) -> Region:
+        """Merge a region into its neighbour; both report an epoch that does not match. Raises ValueError."""
+        joined = self.regions.merge(source_id, target_id)
+        self.feeds.fail_region(source_id, epoch_not_match([]))
+        self.feeds.fail_region(target_id, epoch_not_match([]))
+        return joined
+
+    def transfer_leader(self, region_id: int, store_id: int) -> Region:
+        """Move a region's leader to another store. Raises ValueError."""
+        moved = self.regions.transfer_leader(region_id, store_id)
+        self.feeds.fail_region(region_id, not_leader(moved))
+        return moved
+
+    # time
+
+    def tick(self) -> None:
+        """Send resolved timestamps: to be called every resolved interval."""
+        self.feeds.resolve(self.oracle.next())
+
+    def collect_garbage(self, life_time_ms: int) -> tuple[int, int]:
+        """Collect versions older than `life_time_ms`, as far as the services' safe points allow: (the GC safe point, versions dropped)."""
+        wanted = self.oracle.next() - (life_time_ms << tso.LOGICAL_BITS)
+        safe_point = self.safe_points.advance_gc(wanted)
+        return safe_point, self.mvcc.collect(safe_point)

@@ -1,0 +1,200 @@
+"""The playground's PD over gRPC: members, timestamps, regions, stores, GC safe points, as PD 8.5 answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from tidemill import tso
+from tidemill.playground.cluster import Cluster, Store
+from tidemill.playground.feed import region_message
+from tidemill.playground.regions import Region
+from tidemill.wire import metapb_pb2 as metapb
+from tidemill.wire import pdpb_pb2 as pdpb
+
+MEMBER_ID = 1
+NAME = "playground"
+UNIMPLEMENTED = (
+    "GetGCState",
+    "SetGCBarrier",
+    "DeleteGCBarrier",
+    "SetGlobalGCBarrier",
+    "DeleteGlobalGCBarrier",
+)
+"""Calls that PD 8.5 does not know; clients fall back to service safe points."""
+
+Context: TypeAlias = grpc.aio.ServicerContext
+Handler = Callable[[Any, Context], Awaitable[Any]]
+
+
+class PdService:
+    """Answers of the (only, leading) PD member. `url` is the address that clients are told."""
+
+    def __init__(self, cluster: Cluster, url: Callable[[], str]) -> None:
+        self._cluster, self._url = cluster, url
+        self.max_region_batch = 0  # tests: at most so many regions in an answer
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The gRPC handler of `pdpb.PD`."""
+        unary: dict[str, tuple[Any, Handler]] = {
+            "GetMembers": (pdpb.GetMembersRequest, self._get_members),
+            "GetClusterInfo": (pdpb.GetClusterInfoRequest, self._get_cluster_info),
+            "GetClusterConfig": (pdpb.GetClusterConfigRequest, self._checked(self._get_cluster_config)),
+            "GetAllStores": (pdpb.GetAllStoresRequest, self._checked(self._get_all_stores)),
+            "GetStore": (pdpb.GetStoreRequest, self._checked(self._get_store)),
+            "GetRegion": (pdpb.GetRegionRequest, self._checked(self._get_region)),
+            "GetPrevRegion": (pdpb.GetRegionRequest, self._checked(self._get_previous_region)),
+            "GetRegionByID": (pdpb.GetRegionByIDRequest, self._checked(self._get_region_by_id)),
+            "ScanRegions": (pdpb.ScanRegionsRequest, self._checked(self._scan_regions)),
+            "BatchScanRegions": (pdpb.BatchScanRegionsRequest, self._checked(self._batch_scan_regions)),
+            "GetGCSafePoint": (pdpb.GetGCSafePointRequest, self._checked(self._get_gc_safe_point)),
+            "UpdateServiceGCSafePoint": (pdpb.UpdateServiceGCSafePointRequest, self._checked(self._update_service_safe_point)),
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(call, message.FromString, lambda answer: answer.SerializeToString())
+            for name, (message, call) in unary.items()
+        }
+        methods.update({name: grpc.unary_unary_rpc_method_handler(_unknown(name)) for name in UNIMPLEMENTED})
+        methods["Tso"] = grpc.stream_stream_rpc_method_handler(
+            self._tso, pdpb.TsoRequest.FromString, lambda answer: answer.SerializeToString()
+        )
+        return grpc.method_handlers_generic_handler("pdpb.PD", methods)
+
+    def _header(self) -> pdpb.ResponseHeader:
+        return pdpb.ResponseHeader(cluster_id=self._cluster.cluster_id)
+
+    def _checked(self, call: Handler) -> Handler:
+        """The call behind PD's check of the cluster id."""
+
+        async def check(request: Any, context: Context) -> Any:
+            await self._check_cluster(request.header.cluster_id, context)
+            return await call(request, context)
+
+        return check
+
+    async def _check_cluster(self, asked: int, context: Context) -> None:
+        known = self._cluster.cluster_id
+        if asked != known:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"mismatch cluster id, need {known} but got {asked}")
+
+    # members and time
+
+    async def _get_members(self, request: pdpb.GetMembersRequest, context: Context) -> pdpb.GetMembersResponse:
+        member = pdpb.Member(name=NAME, member_id=MEMBER_ID, peer_urls=[self._url()], client_urls=[self._url()])
+        return pdpb.GetMembersResponse(header=self._header(), members=[member], leader=member, etcd_leader=member)
+
+    async def _get_cluster_info(self, request: pdpb.GetClusterInfoRequest, context: Context) -> pdpb.GetClusterInfoResponse:
+        return pdpb.GetClusterInfoResponse(header=self._header(), serviceModes=[pdpb.PD_SVC_MODE])
+
+    async def _get_cluster_config(self, request: pdpb.GetClusterConfigRequest, context: Context) -> pdpb.GetClusterConfigResponse:
+        return pdpb.GetClusterConfigResponse(
+            header=self._header(), cluster=metapb.Cluster(id=self._cluster.cluster_id, max_peer_count=min(3, len(self._cluster.stores)))
+        )
+
+    async def _tso(self, requests: AsyncIterator[pdpb.TsoRequest], context: Context) -> AsyncIterator[pdpb.TsoResponse]:
+        async for request in requests:
+            await self._check_cluster(request.header.cluster_id, context)
+            if request.count < 1:
+                await context.abort(grpc.StatusCode.UNKNOWN, "tso count should be positive")
+            ts = self._cluster.oracle.next(request.count)
+            stamp = pdpb.Timestamp(physical=tso.physical_ms(ts), logical=tso.logical(ts))
+            yield pdpb.TsoResponse(header=self._header(), count=request.count, timestamp=stamp)
+
+    # stores
+
+    def _store(self, store: Store) -> metapb.Store:
+        return metapb.Store(
+            id=store.id, address=store.address, peer_address=store.address, version=store.version, node_state=metapb.Serving,
+            last_heartbeat=tso.physical_ms(self._cluster.oracle.last) * 1_000_000,
+        )  # fmt: skip
+
+    async def _get_all_stores(self, request: pdpb.GetAllStoresRequest, context: Context) -> pdpb.GetAllStoresResponse:
+        stores = [self._store(s) for s in self._cluster.stores.values()]
+        return pdpb.GetAllStoresResponse(header=self._header(), stores=stores)
+
+    async def _get_store(self, request: pdpb.GetStoreRequest, context: Context) -> pdpb.GetStoreResponse:
+        store = self._cluster.stores.get(request.store_id)
+        if store is None:
+            header = self._header()
+            header.error.type = pdpb.UNKNOWN
+            header.error.message = f"invalid store ID {request.store_id}, not found"
+            return pdpb.GetStoreResponse(header=header)
+        return pdpb.GetStoreResponse(header=self._header(), store=self._store(store), stats=pdpb.StoreStats(store_id=store.id))
+
+    # regions
+
+    async def _get_region(self, request: pdpb.GetRegionRequest, context: Context) -> pdpb.GetRegionResponse:
+        return self._region_answer(self._cluster.regions.at_encoded(request.region_key))
+
+    async def _get_previous_region(self, request: pdpb.GetRegionRequest, context: Context) -> pdpb.GetRegionResponse:
+        regions = self._cluster.regions
+        return self._region_answer(regions.before(regions.at_encoded(request.region_key)))
+
+    async def _get_region_by_id(self, request: pdpb.GetRegionByIDRequest, context: Context) -> pdpb.GetRegionResponse:
+        return self._region_answer(self._cluster.regions.get(request.region_id))
+
+    def _region_answer(self, region: Region | None) -> pdpb.GetRegionResponse:
+        if region is None:
+            return pdpb.GetRegionResponse(header=self._header())
+        return pdpb.GetRegionResponse(header=self._header(), region=region_message(region), leader=_leader(region))
+
+    async def _scan_regions(self, request: pdpb.ScanRegionsRequest, context: Context) -> pdpb.ScanRegionsResponse:
+        found = self._scan(request.start_key, request.end_key, request.limit)
+        return pdpb.ScanRegionsResponse(
+            header=self._header(),
+            region_metas=[region_message(r) for r in found],
+            leaders=[_leader(r) for r in found],
+            regions=[_described(r) for r in found],
+        )
+
+    async def _batch_scan_regions(self, request: pdpb.BatchScanRegionsRequest, context: Context) -> pdpb.BatchScanRegionsResponse:
+        found: dict[int, Region] = {}
+        for wanted in request.ranges:
+            for region in self._scan(wanted.start_key, wanted.end_key, request.limit):
+                if request.limit <= 0 or len(found) < request.limit:
+                    found.setdefault(region.id, region)
+        return pdpb.BatchScanRegionsResponse(header=self._header(), regions=[_described(r) for r in found.values()])
+
+    def _scan(self, start: bytes, end: bytes, limit: int) -> list[Region]:
+        if self.max_region_batch:
+            limit = min(limit, self.max_region_batch) if limit > 0 else self.max_region_batch
+        return self._cluster.regions.between_encoded(start, end, limit)
+
+    # garbage collection
+
+    async def _get_gc_safe_point(self, request: pdpb.GetGCSafePointRequest, context: Context) -> pdpb.GetGCSafePointResponse:
+        return pdpb.GetGCSafePointResponse(header=self._header(), safe_point=self._cluster.safe_points.collected)
+
+    async def _update_service_safe_point(
+        self, request: pdpb.UpdateServiceGCSafePointRequest, context: Context
+    ) -> pdpb.UpdateServiceGCSafePointResponse:
+        points = self._cluster.safe_points
+        try:
+            minimum = points.update(request.service_id, request.TTL, request.safe_point)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return pdpb.UpdateServiceGCSafePointResponse(
+            header=self._header(),
+            service_id=minimum.service_id,
+            TTL=minimum.ttl(tso.physical_ms(self._cluster.oracle.last) // 1000),
+            min_safe_point=minimum.safe_point,
+        )
+
+
+def _unknown(name: str) -> Handler:
+    async def refuse(request: bytes, context: Context) -> bytes:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name} for service pdpb.PD")
+        return b""
+
+    return refuse
+
+
+def _leader(region: Region) -> metapb.Peer:
+    return metapb.Peer(id=region.leader.id, store_id=region.leader.store_id)
+
+
+def _described(region: Region) -> pdpb.Region:
+    return pdpb.Region(region=region_message(region), leader=_leader(region))

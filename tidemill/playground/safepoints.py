@@ -1,0 +1,65 @@
+"""PD's garbage collection safe points: services that hold history back, and what has been collected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+GC_WORKER = b"gc_worker"
+ENDLESS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSafePoint:
+    """A service's claim: history from `safe_point` on must stay, until `expires` (Unix seconds)."""
+
+    service_id: bytes
+    safe_point: int
+    expires: int
+
+    def ttl(self, now: int) -> int:
+        """Seconds left."""
+        return self.expires - now
+
+
+class SafePoints:
+    """The services' safe points with PD's rules: a claim below the minimum is silently not stored, and the answer is always the minimum."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._services = {GC_WORKER: ServiceSafePoint(GC_WORKER, 0, ENDLESS)}
+        self.collected = 0  # the GC safe point: what has really been collected
+
+    def minimum(self) -> ServiceSafePoint:
+        """The lowest claim that has not expired."""
+        now = self._clock()
+        self._services = {k: v for k, v in self._services.items() if v.expires > now}
+        return min(self._services.values(), key=lambda s: (s.safe_point, s.service_id))
+
+    def update(self, service_id: bytes, ttl: int, safe_point: int) -> ServiceSafePoint:
+        """Store, replace or (ttl <= 0) remove a claim and return the minimum of all.
+
+        Raises ValueError when `gc_worker` is to be removed.
+        """
+        if ttl <= 0:
+            if service_id == GC_WORKER:
+                raise ValueError("cannot remove service safe point of gc_worker")
+            self._services.pop(service_id, None)
+        elif safe_point >= self.minimum().safe_point:
+            expires = ENDLESS if service_id == GC_WORKER else min(self._clock() + ttl, ENDLESS)
+            self._services[service_id] = ServiceSafePoint(service_id, safe_point, expires)
+        return self.minimum()
+
+    def services(self) -> list[ServiceSafePoint]:
+        """All claims that have not expired, lowest first."""
+        self.minimum()
+        return sorted(self._services.values(), key=lambda s: s.safe_point)
+
+    def advance_gc(self, wanted: int) -> int:
+        """Move TiDB's GC worker and the GC safe point towards `wanted`, not past any other service; returns the new GC safe point."""
+        others = [s.safe_point for s in self.services() if s.service_id != GC_WORKER]
+        target = min([wanted, *others])
+        if target > self.collected:
+            self.collected = target
+            self._services[GC_WORKER] = ServiceSafePoint(GC_WORKER, target, ENDLESS)
+        return self.collected

@@ -1,0 +1,7 @@
+"""Rows as TiDB stores them, to cells and back."""
+
+from tidemill.tidb.rows.cells import Cell
+from tidemill.tidb.rows.raw import RawRow, RowChecksum, decode_row
+from tidemill.tidb.rows.reader import RowReader
+
+__all__ = ["Cell", "RawRow", "RowChecksum", "RowReader", "decode_row"]

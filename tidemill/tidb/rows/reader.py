@@ -1,0 +1,88 @@
+"""From record key and row value to the cells of a table's columns: the reference that fast kernels are compared with.
+
+Per column: what the row value holds wins over what the key holds (a key has only a sort key of most strings); what neither holds
+is older than the column (`defaults`). Ids that the table does not know are skipped: they belong to a DDL that is running or past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import tzinfo
+
+from tidemill.errors import MalformedBytes, MalformedRow
+from tidemill.tidb.datums import Datum, decode_datum
+from tidemill.tidb.keys import RecordKey, parse_record_key
+from tidemill.tidb.rows.cells import Cell, as_unsigned, cell, plain_from_datum, plain_from_stored
+from tidemill.tidb.rows.defaults import missing_plain
+from tidemill.tidb.rows.raw import RawRow, decode_row
+from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+
+_NO_ROW = RawRow(2, {})
+
+
+class RowReader:
+    """Reads rows of one version of a table; timestamps are shown in `zone`."""
+
+    def __init__(self, table: TableInfo, zone: tzinfo) -> None:
+        self.table = table
+        self.zone = zone
+        self._columns = table.output_columns
+        self._missing: dict[int, Cell] = {}
+
+    def read(self, key: bytes, value: bytes | None) -> tuple[Cell, ...]:
+        """The cells of `table.output_columns`. Without a value (a delete whose old value is unknown) all but the key's are None.
+
+        Raises MalformedKey, MalformedRow (names table and column).
+        """
+        record = parse_record_key(key)
+        row = _NO_ROW if value is None else decode_row(value)
+        from_key = self._handle_datums(record)
+        return tuple(self._cell(column, record, row, from_key, has_value=value is not None) for column in self._columns)
+
+    def _cell(self, column: ColumnInfo, record: RecordKey, row: RawRow, from_key: Mapping[int, Datum], *, has_value: bool) -> Cell:
+        try:
+            if column.id in row.columns:
+                stored = row.columns[column.id]
+                if stored is None:
+                    return None
+                plain = plain_from_datum(column, stored) if isinstance(stored, Datum) else plain_from_stored(column, stored)
+                return cell(column, plain, self.zone)
+            if self.table.pk_column is not None and column.id == self.table.pk_column.id:
+                return _int_handle(column, record)
+            if column.id in from_key:
+                return cell(column, plain_from_datum(column, from_key[column.id]), self.zone)
+            return self._missing_cell(column) if has_value else None
+        except MalformedBytes as error:
+            raise MalformedRow(f"table {self.table.name}, column {column.name}: {error.message}") from None
+
+    def _handle_datums(self, record: RecordKey) -> dict[int, Datum]:
+        """Datums of a common handle by column id, without those that are only a prefix of the column."""
+        index = self.table.primary_index
+        if not self.table.is_common_handle or index is None:
+            return {}
+        if isinstance(record.handle, int):
+            raise MalformedRow(f"table {self.table.name}: the key has an integer handle, expected the columns of its primary key")
+        found: dict[int, Datum] = {}
+        pos = 0
+        for part, column in zip(index.columns, self.table.index_columns(index), strict=True):
+            try:
+                datum, pos = decode_datum(record.handle, pos)
+            except MalformedBytes as error:
+                raise MalformedRow(f"table {self.table.name}, key column {column.name}: {error.message}") from None
+            if part.length < 0:
+                found[column.id] = datum
+        if any(record.handle[pos:]):
+            raise MalformedRow(f"table {self.table.name}: its key goes on after the last key column, at byte {pos} of the handle")
+        return found
+
+    def _missing_cell(self, column: ColumnInfo) -> Cell:
+        if column.id not in self._missing:
+            plain = missing_plain(column)
+            self._missing[column.id] = None if plain is None else cell(column, plain, self.zone)
+        return self._missing[column.id]
+
+
+def _int_handle(column: ColumnInfo, record: RecordKey) -> int:
+    if not isinstance(record.handle, int):
+        raise MalformedBytes("the key has a common handle, expected an integer")
+    return as_unsigned(column, record.handle)

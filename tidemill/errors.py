@@ -175,6 +175,12 @@ class FeedMismatch(TidemillError):
     code = "TM:ErrFeedMismatch"
 
 
+class SqlError(TidemillError):
+    """The playground refuses a statement: it is not understood, not supported, or breaks a constraint."""
+
+    code = "TM:ErrSql"
+
+
 _PASSWORD = re.compile(r"(://[^/@:\s]*:)[^/\s]*@")
 _SECRET = re.compile(r"(?i)\b([\w-]*(?:password|secret|access-key|token|sasl-user)[\w-]*=)[^&\s]*")
 

@@ -1,7 +1,8 @@
 """Rows as TiDB stores them, to cells and back."""
 
 from tidemill.tidb.rows.cells import Cell
+from tidemill.tidb.rows.checksum import Verdict, verify_checksum
 from tidemill.tidb.rows.raw import RawRow, RowChecksum, decode_row
 from tidemill.tidb.rows.reader import RowReader
 
-__all__ = ["Cell", "RawRow", "RowChecksum", "RowReader", "decode_row"]
+__all__ = ["Cell", "RawRow", "RowChecksum", "RowReader", "Verdict", "decode_row", "verify_checksum"]

@@ -15,7 +15,7 @@ from tidemill.tidb.rows.cells import Family, Plain, family
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.types.decimals import round_decimal
-from tidemill.tidb.types.jsonbin import encode_json
+from tidemill.tidb.types.jsonbin import encode_json, encode_json_text
 from tidemill.tidb.types.members import parse_enum, parse_set
 from tidemill.tidb.types.times import ZERO, pack_time, parse_datetime, parse_duration
 from tidemill.tidb.types.vectors import encode_vector, parse_vector
@@ -80,7 +80,7 @@ def from_text(column: ColumnInfo, default: Any) -> Plain:
         case Family.BYTES:
             return _string(column, text)
         case Family.JSON:
-            return encode_json(json.loads(text))
+            return encode_json_text(text)
         case Family.VECTOR:
             return encode_vector(parse_vector(text))
 

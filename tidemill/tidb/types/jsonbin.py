@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -266,3 +267,11 @@ def _encode_container(members: list[tuple[JsonType, bytes]], keys: list[bytes] |
             entries += struct.pack("<BI", kind, head + len(tail))
             tail += body
     return struct.pack("<II", len(members), head + len(tail)) + entries + tail
+
+
+def encode_json_text(text: str) -> bytes:
+    """JSON text as stored; of equal keys the last one counts. Raises ValueError."""
+    try:
+        return encode_json(json.loads(text))
+    except RecursionError:
+        raise ValueError("the JSON text is nested too deeply") from None

@@ -272,13 +272,16 @@ class TableInfo:
     pk_is_handle: bool
     is_common_handle: bool
     common_handle_version: int
-    partition: PartitionInfo | None  # None also when partitioning is not enabled
+    partitioning: PartitionInfo | None  # as stored, when enabled: also that of a table on its way into or out of partitions
     view: Json | None
     sequence: Json | None
     temp_type: int
     comment: str
     update_ts: int
     version: int
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.update_ts))
 
     @classmethod
     def from_json(cls, data: Json) -> TableInfo:
@@ -305,7 +308,7 @@ class TableInfo:
             pk_is_handle=get("pk_is_handle", False),
             is_common_handle=get("is_common_handle", False),
             common_handle_version=get("common_handle_version", 0),
-            partition=PartitionInfo.from_json(partition) if partition and partition.get("enable") else None,
+            partitioning=PartitionInfo.from_json(partition) if partition and partition.get("enable") else None,
             view=get("view"),
             sequence=get("sequence"),
             temp_type=get("temp_table_type", 0),
@@ -390,21 +393,31 @@ class TableInfo:
         """Rows can be told apart: the table is replicated without force-replicate."""
         return bool(self.handle_key_columns)
 
+    @property
+    def partition(self) -> PartitionInfo | None:
+        """How the table is partitioned; None when users see a table without partitions.
+
+        While PARTITION BY or REMOVE PARTITIONING runs, a plain table is stored as one partition of no type.
+        """
+        if self.partitioning is None or self.partitioning.type == PartitionType.NONE:
+            return None
+        return self.partitioning
+
     @cached_property
     def physical_ids(self) -> tuple[int, ...]:
         """Table ids under which this table's rows are stored: its partitions', else its own; none for views and the like."""
         if not self.has_rows:
             return ()
-        if self.partition is not None:
-            return tuple(d.id for d in self.partition.definitions)
+        if self.partitioning is not None and self.partitioning.definitions:
+            return tuple(d.id for d in self.partitioning.definitions)
         return (self.id,)
 
     @cached_property
     def transient_ids(self) -> tuple[int, ...]:
         """Physical ids on their way in or out, whose rows are copies or of no interest at this moment."""
-        if self.partition is None:
+        own = self.partitioning
+        if own is None:
             return ()
-        own = self.partition
         ids: Iterable[int] = (
             *(d.id for d in own.adding),
             *(d.id for d in own.dropping),

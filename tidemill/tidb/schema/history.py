@@ -1,0 +1,286 @@
+"""The history of all schemas: which tables there are at a ts, where DDLs stand, which physical ids count when.
+
+It begins with the meta key-values at a ts and goes on with what the change log's schema stream holds: changes of meta keys and rows of
+the DDL job table. A new version of a table begins at each change of its description that users can see: rows with a commit ts up
+to there are read with the old version, rows past it with the new one. Nothing here waits for a job to end.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tidemill.errors import DdlTextError, SchemaError
+from tidemill.events import DdlEvent, Op
+from tidemill.tidb.codec import decode_int
+from tidemill.tidb.datums import Datum
+from tidemill.tidb.ddltext import DdlSyntaxError
+from tidemill.tidb.rows.raw import decode_row
+from tidemill.tidb.schema.catalog import Catalog, Edits, JobSource
+from tidemill.tidb.schema.codes import Action, JobState, SchemaState
+from tidemill.tidb.schema.effects import effects
+from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.metakeys import META_TABLE_ID, Subject, capture_ranges, meta_filter, name_of
+from tidemill.tidb.schema.tracker import JobTracker, PlacedDdl
+from tidemill.tidb.schema.versions import Change, PhysicalChange, SchemaSnapshot, TableVersion, Timeline, physical_change
+from tidemill.tso import describe
+
+__all__ = [
+    "PhysicalChange",
+    "SchemaChange",
+    "SchemaHistory",
+    "SchemaSnapshot",
+    "TableVersion",
+    "capture_ranges",
+    "job_table_id",
+    "meta_filter",
+]
+
+_log = logging.getLogger(__name__)
+
+Pairs = Iterable[tuple[bytes, bytes]]
+
+
+class SchemaChange(NamedTuple):
+    """A change of the schema stream. `value` is None for a delete."""
+
+    table_id: int  # of the DDL job table, or 0 for a meta key
+    op: int
+    start_ts: int
+    commit_ts: int
+    key: bytes
+    value: bytes | None
+
+
+def job_table_id(pairs: Pairs) -> int | None:
+    """The id of the table of DDL jobs; None where jobs are kept in the meta range (TiDB <= 6.1)."""
+    source = _read_catalog(pairs).job_table
+    return source.table_id if source is not None else None
+
+
+def _read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
+    catalog, edits = Catalog(), Edits()
+    named = [(name, value) for key, value in pairs if (name := name_of(key)) is not None]
+    for name, value in sorted(named, key=lambda pair: pair[0].subject is not Subject.DATABASE):
+        catalog.read(name, value, edits)
+    catalog.load(edits, ts)
+    return catalog
+
+
+class SchemaHistory:
+    """See the module. Made by `bootstrap`; not safe for threads."""
+
+    def __init__(self, ts: int, catalog: Catalog, *, strict: bool = False) -> None:
+        self.start_ts = ts
+        self.resolved_ts = ts
+        self.strict = strict
+        self.unprintable = 0
+        """DDL texts that were given out as the user wrote them."""
+        self._catalog = catalog
+        self._base_version = catalog.schema_version
+        self._tracker = JobTracker(catalog)
+        self._timeline = Timeline(ts, catalog.tables, catalog.databases)
+        for version in catalog.tables.values():
+            self._timeline.know((*version.physical_ids, *version.info.transient_ids))
+        self._events: list[PlacedDdl] = []
+        self._pending: list[SchemaChange] = []
+        self._stopped: SchemaError | None = None
+
+    @classmethod
+    def bootstrap(cls, ts: int, pairs: Pairs, *, strict: bool = False) -> SchemaHistory:
+        """A history that begins at `ts` with the meta key-values as of then; also in the middle of DDLs.
+
+        With `strict`, a DDL text that cannot be printed as TiDB prints it raises DdlTextError where it is asked for. Raises
+        SchemaError for key-values that cannot be read.
+        """
+        return cls(ts, _read_catalog(pairs, ts), strict=strict)
+
+    @property
+    def schema_version(self) -> int:
+        """TiDB's schema version at resolved_ts."""
+        return self._catalog.schema_version
+
+    @property
+    def bdr_role(self) -> str:
+        """The cluster's BDR role at resolved_ts: primary, secondary or nothing."""
+        return self._catalog.bdr_role
+
+    @property
+    def job_table_ids(self) -> tuple[int, ...]:
+        """Ids of the tables whose rows are DDL jobs."""
+        sources = (self._catalog.job_table, self._catalog.history_table)
+        return tuple(source.table_id for source in sources if source is not None)
+
+    # Going on
+
+    def advance(self, changes: Iterable[Sequence[Any]] | pa.Table, resolved_ts: int) -> None:
+        """Take in the changes up to `resolved_ts`, in any order; later ones are kept for the next call.
+
+        Changes at or before the present resolved ts are known already and are skipped. Raises SchemaError; after FLASHBACK CLUSTER
+        the history stays just before it and every further call raises again.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        new = _rows_of(changes) if isinstance(changes, pa.Table) else (SchemaChange(*c[:6]) for c in changes)
+        self._pending += (change for change in new if change.commit_ts > self.resolved_ts)
+        if resolved_ts <= self.resolved_ts:
+            return
+        ready = [change for change in self._pending if change.commit_ts <= resolved_ts]
+        self._pending = [change for change in self._pending if change.commit_ts > resolved_ts]
+        ready.sort(key=lambda c: (c.commit_ts, c.start_ts, c.table_id, c.key))
+        for (commit_ts, _), transaction in groupby(ready, key=lambda c: (c.commit_ts, c.start_ts)):
+            self._apply(commit_ts, tuple(transaction))
+        self.resolved_ts = resolved_ts
+
+    def _apply(self, ts: int, transaction: Sequence[SchemaChange]) -> None:
+        edits = Edits()
+        jobs: list[DdlJob] = []
+        for change in transaction:
+            if change.table_id == META_TABLE_ID:
+                self._read_meta(change, edits, jobs)
+            else:
+                self._read_job(change, jobs)
+        for job in jobs:
+            self._refuse_flashback(job, ts)
+        changes = self._switch(edits, ts)
+        for job in jobs:
+            self._events += self._tracker.follow(job, ts, changes, bool(edits), lambda job: self._switch(effects(job, self._catalog), ts))
+
+    def _switch(self, edits: Edits, ts: int) -> tuple[Change, ...]:
+        if not edits:
+            return ()
+        self._timeline.know(physical for _, info in edits.tables.values() for physical in (*info.physical_ids, *info.transient_ids))
+        changes = self._timeline.add(ts, self._catalog.apply(edits, ts))
+        if edits.databases:
+            self._timeline.set_databases(ts, self._catalog.databases)
+        return changes
+
+    def _read_meta(self, change: SchemaChange, edits: Edits, jobs: list[DdlJob]) -> None:
+        name = name_of(change.key)
+        if name is None:
+            return
+        value = change.value if change.op == Op.PUT else None
+        if name.subject is Subject.JOB or name.subject is Subject.JOB_HISTORY:
+            if value is not None and self._catalog.job_table is None:
+                self._note(DdlJob.parse(value), jobs, finished_only=name.subject is Subject.JOB_HISTORY)
+            return
+        self._catalog.read(name, value, edits)
+
+    def _read_job(self, change: SchemaChange, jobs: list[DdlJob]) -> None:
+        for source in (self._catalog.job_table, self._catalog.history_table):
+            if source is not None and source.table_id == change.table_id:
+                break
+        else:
+            return
+        finished_only = source is self._catalog.history_table
+        if change.op == Op.PUT and change.value is not None:
+            self._note(DdlJob.parse(_job_text(change, source)), jobs, finished_only)
+        elif not finished_only:
+            self._tracker.remove(decode_int(change.key, len(change.key) - 8)[0])
+
+    def _note(self, job: DdlJob, jobs: list[DdlJob], finished_only: bool) -> None:
+        """Jobs of the history were seen before, unless they never were in the job table, or were done before the bootstrap."""
+        if finished_only and (self._tracker.is_done(job.id) or job.schema_version <= self._base_version):
+            return
+        jobs.append(job)
+
+    def _refuse_flashback(self, job: DdlJob, ts: int) -> None:
+        rewriting = job.state == JobState.RUNNING and job.schema_state in (SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG)
+        if job.action == Action.FLASHBACK_CLUSTER and (rewriting or job.is_done):
+            self.resolved_ts = ts - 1
+            self._stopped = SchemaError(
+                f"FLASHBACK CLUSTER (DDL job {job.id}) at {describe(ts)} changes rows without change events: {job.query}",
+                hint="Bring the downstream to the flashed-back state and start a new log and changefeed after it.",
+            )
+            raise self._stopped
+
+    # Asking
+
+    def snapshot(self, ts: int) -> SchemaSnapshot:
+        """The tables in force for rows with a commit ts just past `ts`. Raises SchemaError for a ts outside the history."""
+        if ts > self.resolved_ts:
+            raise SchemaError(f"no schema is known at {describe(ts)}: the history ends at {describe(self.resolved_ts)}")
+        return self._timeline.snapshot(ts)
+
+    def barriers(self, from_ts: int, to_ts: int) -> list[int]:
+        """The ts in (from_ts, to_ts] at which a version switches or a DDL event stands, ascending."""
+        switches = {switch.ts for switch in self._timeline.switches(from_ts, to_ts)}
+        return sorted(switches | {event.ts for event in self._placed(from_ts, to_ts)})
+
+    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
+        """The DDL events in (from_ts, to_ts], by ts, schema version and order within their job. Raises DdlTextError if strict."""
+        return [self._given_out(event) for event in sorted(self._placed(from_ts, to_ts), key=lambda e: e.order)]
+
+    def next_table_changes(self, from_ts: int, to_ts: int) -> list[PhysicalChange]:
+        """The switches in (from_ts, to_ts], as changes of what to subscribe."""
+        return [physical_change(switch) for switch in self._timeline.switches(from_ts, to_ts)]
+
+    def _placed(self, from_ts: int, to_ts: int) -> list[PlacedDdl]:
+        start = bisect_right(self._events, from_ts, key=lambda e: e.ts)
+        return self._events[start : bisect_right(self._events, to_ts, key=lambda e: e.ts)]
+
+    def _given_out(self, event: PlacedDdl) -> DdlEvent:
+        if event.printed is None:
+            event.printed = self._print(event)
+        query, reprinted = event.printed
+        return DdlEvent(
+            ts=event.ts,
+            done_ts=event.done_ts,
+            job_id=event.job.id,
+            schema_version=event.schema_version,
+            seq=event.seq,
+            type=event.type,
+            schema=event.schema,
+            table=event.table,
+            pre_schema=event.pre_schema,
+            pre_table=event.pre_table,
+            table_id=event.table_id,
+            query=query,
+            raw_query=event.statement.raw,
+            reprinted=reprinted,
+            before=event.before,
+            after=event.after,
+        )
+
+    def _print(self, event: PlacedDdl) -> tuple[str, bool]:
+        try:
+            return event.statement.printed(), True
+        except DdlSyntaxError as error:
+            what = f"the DDL of {event.schema}.{event.table} (job {event.job.id}) cannot be printed as TiDB prints it: {error}"
+            if self.strict:
+                raise DdlTextError(f"{what}\n  {event.statement.source}") from error
+            self.unprintable += 1
+            _log.warning("%s; it goes out as it was written: %s", what, event.statement.source)
+            return event.statement.source, False
+
+    # Forgetting
+
+    def forget(self, ts: int) -> None:
+        """Drop what only rows and events at or before `ts` need; the history then begins there."""
+        ts = min(ts, self.resolved_ts)
+        if ts <= self.start_ts:
+            return
+        self._timeline.forget(ts)
+        self._tracker.forget(ts)
+        self._events = [event for event in self._events if event.ts > ts]
+        self.start_ts = ts
+
+
+def _rows_of(table: pa.Table) -> Iterable[SchemaChange]:
+    columns = [table.column(name).to_pylist() for name in SchemaChange._fields]
+    return (SchemaChange(*row) for row in zip(*columns, strict=True))
+
+
+def _job_text(change: SchemaChange, source: JobSource) -> bytes:
+    """The job's JSON in a row of a job table, in either row format."""
+    assert change.value is not None
+    column = decode_row(change.value).columns.get(source.column_id)
+    text = column.value if isinstance(column, Datum) else column
+    if not isinstance(text, bytes):
+        raise SchemaError(f"a row of DDL jobs (key {change.key.hex()}) has no job in column {source.column_id}")
+    return text

@@ -1,0 +1,74 @@
+"""The statement of a DDL event: the user's text, or one made from the job, printed as TiDB's parser prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
+from tidemill.tidb.ddltext.made_up import drop_table, drop_view, exchange_partition, rename_table, split_statements
+from tidemill.tidb.schema.job import DdlJob
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a DDL event says, before it is printed: `source` is printed, `raw` is what the user wrote."""
+
+    source: str
+    raw: str
+    sql_mode: int
+    charset: str
+    collate: str
+    fault: str = ""  # why no source could be made from the job: then it is the user's text, which is more than this event
+
+    def printed(self) -> str:
+        """The text as TiDB prints it. Raises DdlSyntaxError."""
+        if self.fault:
+            raise DdlSyntaxError(self.fault, 0)
+        return canonical_ddl(self.source, self.sql_mode, self.charset, self.collate)
+
+
+def written(job: DdlJob) -> Statement:
+    """The user's own statement."""
+    return Statement(job.query, job.query, job.sql_mode, job.charset, job.collate)
+
+
+def _made(job: DdlJob, source: str) -> Statement:
+    return Statement(source, job.query, job.sql_mode, job.charset, job.collate)
+
+
+def _not_made(job: DdlJob, fault: str) -> Statement:
+    return Statement(job.query, job.query, job.sql_mode, job.charset, job.collate, fault)
+
+
+def dropped_table(job: DdlJob, schema: str, table: str) -> Statement:
+    """DROP TABLE: one job for each table of the user's statement."""
+    return _made(job, drop_table(schema, table))
+
+
+def dropped_view(job: DdlJob, schema: str, view: str) -> Statement:
+    """DROP VIEW."""
+    return _made(job, drop_view(schema, view))
+
+
+def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
+    """One pair of RENAME TABLE a TO b, c TO d."""
+    return _made(job, rename_table(*old, *new))
+
+
+def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[str, str]) -> Statement:
+    """EXCHANGE PARTITION, with both tables named in full."""
+    try:
+        return _made(job, exchange_partition(job.query, *partitioned, *plain))
+    except DdlSyntaxError as error:
+        return _not_made(job, str(error))
+
+
+def created_tables(job: DdlJob, count: int) -> list[Statement]:
+    """The statements of a job that creates several tables, one for each."""
+    try:
+        pieces = split_statements(job.query)
+    except DdlSyntaxError as error:
+        return [_not_made(job, str(error))] * count
+    if len(pieces) != count:
+        return [_not_made(job, f"{len(pieces)} statements for {count} tables")] * count
+    return [_made(job, piece) for piece in pieces]

@@ -1,0 +1,70 @@
+"""What users see of a table: two descriptions with the same view are the same version.
+
+Left out is what steps of a running DDL change without effect on users' statements: objects that are not public, and flags and
+states that come and go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.tidb.schema.codes import LASTING_FLAGS
+from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo
+
+View = tuple[Any, ...]
+
+
+def public_view(schema: str, info: TableInfo) -> View:
+    """Name, kind, public columns, public indexes, partitions, and the ids under which the rows are."""
+    return (
+        schema,
+        info.name,
+        info.charset,
+        info.collate,
+        info.comment,
+        info.pk_is_handle,
+        info.is_common_handle,
+        info.is_view,
+        info.is_sequence,
+        info.temp_type,
+        tuple(_column(c) for c in info.public_columns),
+        tuple(_index(info, i) for i in info.public_indices),
+        _partition(info),
+        info.physical_ids,
+    )
+
+
+def _column(column: ColumnInfo) -> View:
+    return (
+        column.id,
+        column.name,
+        column.tp,
+        column.flag & LASTING_FLAGS,
+        column.flen,
+        column.decimal,
+        column.charset,
+        column.collate,
+        column.elems,
+        column.default,
+        column.default_bit,
+        column.default_is_expr,
+        column.origin_default,
+        column.origin_default_bit,
+        column.generated_expr,
+        column.generated_stored,
+        column.hidden,
+        column.comment,
+        column.array,
+    )
+
+
+def _index(info: TableInfo, index: IndexInfo) -> View:
+    columns = tuple((info.columns[part.offset].id, part.length) for part in index.columns)
+    return (index.id, index.name, columns, index.unique, index.primary, index.is_global, index.invisible, index.condition)
+
+
+def _partition(info: TableInfo) -> View | None:
+    if info.partition is None:
+        return None
+    own = info.partition
+    return (own.type, own.expr, own.columns, own.definitions)

@@ -1,0 +1,107 @@
+"""Numpy around the delivery kernels: order messages by target, compute sizes, call, cut by target.
+
+References: `frame` and `json_line` below, one message at a time in plain Python.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.kernels.deliver import kernels
+from tidemill.protocols.messages import Messages
+
+Ints = npt.NDArray[np.int64]
+
+_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_PAIRS = np.ascontiguousarray(np.stack([np.repeat(_ALPHABET, 64), np.tile(_ALPHABET, 64)], axis=1)).view(np.uint16).ravel()
+_MIDDLE = np.frombuffer(b',"value":', np.uint8)
+
+
+def frame(key: bytes | None, value: bytes | None) -> bytes:
+    """One message of a messages file: both lengths (-1: null) and bytes."""
+    parts = [struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part for part in (key, value)]
+    return b"".join(parts)
+
+
+def line_prefix(topic: str, partition: int) -> bytes:
+    """What a JSON line of this target begins with."""
+    return f'{{"topic":{json.dumps(topic)},"partition":{partition},"key":'.encode()
+
+
+def json_line(topic: str, partition: int, key: bytes | None, value: bytes | None) -> bytes:
+    """One message as a JSON line."""
+    shown = [b"null" if part is None else b'"' + base64.b64encode(part) + b'"' for part in (key, value)]
+    return line_prefix(topic, partition) + shown[0] + b',"value":' + shown[1] + b"}\n"
+
+
+def by_group(group_of_message: Ints) -> tuple[Ints, Ints]:
+    """Indexes of the messages, those of one group together and in their order, and the groups in that order."""
+    if len(group_of_message) < 2 or bool((np.diff(group_of_message) >= 0).all()):
+        return np.arange(len(group_of_message), dtype=np.int64), group_of_message
+    order = np.argsort(group_of_message, kind="stable").astype(np.int64)
+    return order, group_of_message[order]
+
+
+def runs(groups: Ints) -> Iterator[tuple[int, int, int]]:
+    """(group, from, to) of each run of equal neighbours."""
+    if not len(groups):
+        return
+    cuts = np.flatnonzero(np.diff(groups)) + 1
+    starts = [0, *cuts.tolist()]
+    for start, end in zip(starts, [*starts[1:], len(groups)], strict=True):
+        yield int(groups[start]), start, end
+
+
+class Writer:
+    """Messages of a chunk as bytes by target. The buffer is reused: write what `split` yields before the next call."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(1 << 20, np.uint8)
+
+    def frames(self, messages: Messages) -> Iterator[tuple[int, memoryview]]:
+        """(target, frames) of each target that has messages."""
+        table = messages.table
+        sizes = 8 + _present(table["key_len"]) + _present(table["value_len"])
+        return self._split(messages, sizes, lambda n, t, order, at, out: kernels.frames(n, t, order, at, out))
+
+    def json_lines(self, messages: Messages, prefixes: Sequence[bytes]) -> Iterator[tuple[int, memoryview]]:
+        """(target, lines) of each target that has messages; `prefixes` from `line_prefix`, one a target."""
+        table = messages.table
+        lengths = np.array([len(p) for p in prefixes], np.int64)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        text = np.frombuffer(b"".join(prefixes) + b"\0", np.uint8)
+        sizes = lengths[table["target"]] + len(_MIDDLE) + 2 + _quoted(table["key_len"]) + _quoted(table["value_len"])
+
+        def fill(n: int, t: int, order: int, at: int, out: int) -> None:
+            kernels.json_lines(n, t, order, at, text.ctypes.data, ends.ctypes.data, _MIDDLE.ctypes.data, _PAIRS.ctypes.data, out)
+
+        return self._split(messages, sizes, fill)
+
+    def _split(
+        self, messages: Messages, sizes: Ints, fill: Callable[[int, int, int, int, int], object]
+    ) -> Iterator[tuple[int, memoryview]]:
+        order, targets = by_group(messages.table["target"])
+        ends = np.cumsum(sizes[order])
+        at = ends - sizes[order]
+        total = int(ends[-1]) if len(ends) else 0
+        if total > len(self._buffer):
+            self._buffer = np.empty(max(total, 2 * len(self._buffer)), np.uint8)
+        table = np.ascontiguousarray(messages.table)
+        fill(len(order), table.ctypes.data, order.ctypes.data, at.ctypes.data, self._buffer.ctypes.data)
+        view = self._buffer.data
+        for target, start, end in runs(targets):
+            yield target, view[int(at[start]) : int(ends[end - 1])]
+
+
+def _present(lengths: Ints) -> Ints:
+    return np.maximum(lengths, 0)
+
+
+def _quoted(lengths: Ints) -> Ints:
+    return np.where(lengths < 0, 4, 2 + 4 * ((lengths + 2) // 3))

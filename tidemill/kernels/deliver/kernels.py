@@ -1,0 +1,160 @@
+"""The compiled half of `deliver`. Arguments are addresses; `batch.py` computes every size before it calls, so nothing here grows.
+
+A MESSAGE is 56 bytes: target, key, key_len, value, value_len, rows, commit_ts (layout.MESSAGE). `order` holds int64 indexes of
+messages, `at` the int64 offset in `out` where each message of that order begins.
+"""
+
+from __future__ import annotations
+
+from numba import cfunc, types
+
+from tidemill.kernels import intrinsics, layout
+from tidemill.kernels.cache import use_cache
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, memcpy, st8, st16, st32, st64
+
+use_cache(__file__, intrinsics.__file__, layout.__file__)
+
+M_BYTES = layout.MESSAGE.itemsize
+M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN = 0, 8, 16, 24, 32
+assert layout.MESSAGE.fields is not None
+assert [layout.MESSAGE.fields[name][1] for name in ("target", "key", "key_len", "value", "value_len")] == [0, 8, 16, 24, 32]
+
+KAFKA_MESSAGE = 72
+"""sizeof(rd_kafka_message_t): err i4, topic ptr, partition i4, payload, len, key, key_len, offset i8, opaque."""
+
+# Counters that the callbacks of a producer write: int64 words, then the last error text of the client (NUL-terminated).
+C_ACKED, C_ACKED_BYTES, C_FAILED, C_ERROR, C_TOPIC, C_PARTITION, C_CLIENT_ERROR, C_TEXT = 0, 8, 16, 24, 32, 40, 48, 56
+TEXT_BYTES = 512
+
+
+@cfunc(types.void(types.int64, types.int64, types.int64), cache=True)
+def on_delivery(producer, message, counters):
+    """librdkafka's dr_msg_cb: counts what is acknowledged, keeps the first failure."""
+    error = ld32s(message)
+    if error == 0:
+        st64(counters + C_ACKED, ld64(counters + C_ACKED) + 1)
+    else:
+        if ld64(counters + C_FAILED) == 0:
+            st64(counters + C_ERROR, error)
+            st64(counters + C_TOPIC, ld64(message + 8))
+            st64(counters + C_PARTITION, ld32s(message + 16))
+        st64(counters + C_FAILED, ld64(counters + C_FAILED) + 1)
+    st64(counters + C_ACKED_BYTES, ld64(counters + C_ACKED_BYTES) + ld64(message + 32) + ld64(message + 48))
+
+
+@cfunc(types.void(types.int64, types.int32, types.int64, types.int64), cache=True)
+def on_error(producer, error, reason, counters):
+    """librdkafka's error_cb: keeps the last text, such as `127.0.0.1:9092/1: Connect … failed: Connection refused`."""
+    st64(counters + C_CLIENT_ERROR, types.int64(error))
+    i = 0
+    while i < TEXT_BYTES - 1:
+        byte = ld8(reason + i)
+        if byte == 0:
+            break
+        st8(counters + C_TEXT + i, byte)
+        i += 1
+    st8(counters + C_TEXT + i, 0)
+
+
+@entry(5)
+def kafka_messages(n, table, order, partition_of, out):
+    """n messages of `table` in `order` as rd_kafka_message_t; lengths of -1 become null pointers."""
+    for i in range(n):
+        message = table + M_BYTES * ld64(order + 8 * i)
+        o = out + KAFKA_MESSAGE * i
+        key, key_len = ld64(message + M_KEY), ld64(message + M_KEYLEN)
+        value, value_len = ld64(message + M_VALUE), ld64(message + M_VALLEN)
+        if key_len < 0:
+            key, key_len = 0, 0
+        if value_len < 0:
+            value, value_len = 0, 0
+        st64(o, 0)
+        st64(o + 8, 0)
+        st64(o + 16, ld64(partition_of + 8 * ld64(message + M_TARGET)))
+        st64(o + 24, value)
+        st64(o + 32, value_len)
+        st64(o + 40, key)
+        st64(o + 48, key_len)
+        st64(o + 56, 0)
+        st64(o + 64, 0)
+    return n
+
+
+@jit
+def _be32(out, value):
+    st8(out, value >> 24)
+    st8(out + 1, value >> 16)
+    st8(out + 2, value >> 8)
+    st8(out + 3, value)
+
+
+@entry(5)
+def frames(n, table, order, at, out):
+    """Key and value of each message, each after its length (4 bytes, big-endian, -1 for null)."""
+    for i in range(n):
+        message = table + M_BYTES * ld64(order + 8 * i)
+        o = out + ld64(at + 8 * i)
+        key_len, value_len = ld64(message + M_KEYLEN), ld64(message + M_VALLEN)
+        _be32(o, key_len)
+        o += 4
+        if key_len > 0:
+            memcpy(o, ld64(message + M_KEY), key_len)
+            o += key_len
+        _be32(o, value_len)
+        o += 4
+        if value_len > 0:
+            memcpy(o, ld64(message + M_VALUE), value_len)
+    return n
+
+
+@jit
+def _base64(out, data, size, pairs):
+    """`size` bytes as standard base64 with padding; `pairs`: the two characters of each 12-bit number."""
+    whole = size // 3
+    for _ in range(whole):
+        word = ld8(data) << 16 | ld8(data + 1) << 8 | ld8(data + 2)
+        st32(out, ld16(pairs + 2 * (word >> 12)) | ld16(pairs + 2 * (word & 0xFFF)) << 16)
+        data += 3
+        out += 4
+    rest = size - 3 * whole
+    if rest == 1:
+        st16(out, ld16(pairs + 2 * (ld8(data) << 4)))
+        st16(out + 2, 0x3D3D)
+        out += 4
+    elif rest == 2:
+        word = ld8(data) << 16 | ld8(data + 1) << 8
+        st32(out, ld16(pairs + 2 * (word >> 12)) | ld16(pairs + 2 * (word & 0xFFF)) << 16)
+        st8(out + 3, 0x3D)
+        out += 4
+    return out
+
+
+@jit
+def _text_or_null(out, data, size, pairs):
+    if size < 0:
+        st32(out, 0x6C6C756E)  # null
+        return out + 4
+    st8(out, 0x22)
+    out = _base64(out + 1, data, size, pairs)
+    st8(out, 0x22)
+    return out + 1
+
+
+@entry(9)
+def json_lines(n, table, order, at, prefixes, prefix_at, middle, pairs, out):
+    """One line a message: its target's prefix up to `"key":`, the key, `middle` (9 bytes: `,"value":`), the value, `}` and a newline.
+
+    `prefix_at`: int64 offsets, one more than there are targets, into `prefixes`.
+    """
+    for i in range(n):
+        message = table + M_BYTES * ld64(order + 8 * i)
+        o = out + ld64(at + 8 * i)
+        target = prefix_at + 8 * ld64(message + M_TARGET)
+        start = ld64(target)
+        size = ld64(target + 8) - start
+        memcpy(o, prefixes + start, size)
+        o = _text_or_null(o + size, ld64(message + M_KEY), ld64(message + M_KEYLEN), pairs)
+        memcpy(o, middle, 9)
+        o = _text_or_null(o + 9, ld64(message + M_VALUE), ld64(message + M_VALLEN), pairs)
+        st16(o, 0x0A7D)
+    return n

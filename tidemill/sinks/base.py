@@ -1,0 +1,142 @@
+"""What a sink is: one half lives in the tasks and takes rows, the other in the driver and takes DDLs and resolved events.
+
+One try of a batch, for both halves:
+
+    driver.begin_batch(ctx)
+        task.begin(ctx); task.deliver(...)…; task.flush()        in every task; any failure: task.abandon()
+    driver.ddl(...)…; driver.resolved(...); driver.finish_batch(ctx)
+
+A try that fails anywhere ends with `driver.discard(ctx)`; the next one has a higher epoch. Whatever a task of an older epoch still
+does changes nothing (sinks that keep parts) or was fenced by the pipeline (Kafka).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidemill.changefeed.uri import Scheme, SinkUri, parse_sink_uri
+from tidemill.protocols.messages import Messages
+
+Target = tuple[str, int]
+"""(topic, partition)."""
+
+DRIVER = -1
+"""`BatchContext.item` of the driver's half."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """One try of one batch: rows with from_ts < commit_ts <= to_ts. `item` is the work item of a task."""
+
+    feed: str
+    batch: int
+    epoch: int  # grows with every try, over restarts as well
+    from_ts: int
+    to_ts: int
+    item: int = DRIVER
+    fence_path: str | None = None  # file with the epoch in force
+
+
+class TaskSink(Protocol):
+    """The half inside a Python worker. Kept between tasks, so nothing of one batch may leak into the next."""
+
+    def begin(self, ctx: BatchContext) -> None:
+        """Start an item."""
+
+    def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
+        """Queue messages, in order within each target. `messages` may be reused as soon as this returns."""
+
+    def flush(self) -> int:
+        """Wait until everything since `begin` is acknowledged; returns how many messages that is. Raises SinkError, SinkUnavailable."""
+
+    def abandon(self) -> None:
+        """Forget what was not acknowledged and never deliver it later. Never raises."""
+
+
+class DriverSink(Protocol):
+    """The half inside the driver. All methods raise SinkError (give up) or SinkUnavailable (the batch may be tried again)."""
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        """Create what is missing; returns how many partitions of each topic are used."""
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        """A try begins: left-overs of older tries are removed."""
+
+    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+        """Send to these partitions, after all rows of the batch."""
+
+    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+        """Send to all targets, after all DDLs of the batch are acknowledged."""
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        """Return when everything of the batch is acknowledged or published, and durable."""
+
+    def discard(self, ctx: BatchContext) -> None:
+        """The try has failed: drop what it left. Never raises."""
+
+    def close(self) -> None:
+        """Give back connections and files."""
+
+
+@functools.lru_cache(maxsize=8)
+def open_task_sink(uri: str) -> TaskSink:
+    """The sink of this worker process for a (resolved) sink URI; one a URI for the life of the process."""
+    return _task_sink(parse_sink_uri(uri))
+
+
+def _task_sink(uri: SinkUri) -> TaskSink:
+    match uri.scheme:
+        case Scheme.KAFKA:
+            from tidemill.sinks.kafka.task import KafkaTaskSink
+
+            return KafkaTaskSink(uri)
+        case Scheme.FILE:
+            from tidemill.sinks.files import FilesTaskSink
+
+            return FilesTaskSink(uri)
+        case Scheme.MESSAGES:
+            from tidemill.sinks.messages import MessagesTaskSink
+
+            return MessagesTaskSink(uri)
+        case Scheme.BLACKHOLE:
+            from tidemill.sinks.blackhole import BlackholeTaskSink
+
+            return BlackholeTaskSink()
+
+
+def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
+    """The driver's half. `fresh`: what an earlier delivery left in a file or folder is replaced (`tidemill replay`), not continued."""
+    parsed = parse_sink_uri(uri)
+    match parsed.scheme:
+        case Scheme.KAFKA:
+            from tidemill.sinks.kafka.driver import KafkaDriverSink
+
+            return KafkaDriverSink(parsed)
+        case Scheme.FILE:
+            from tidemill.sinks.files import FilesDriverSink
+
+            return FilesDriverSink(parsed, fresh=fresh)
+        case Scheme.MESSAGES:
+            from tidemill.sinks.messages import MessagesDriverSink
+
+            return MessagesDriverSink(parsed, fresh=fresh)
+        case Scheme.BLACKHOLE:
+            from tidemill.sinks.blackhole import BlackholeDriverSink
+
+            return BlackholeDriverSink(parsed)
+
+
+def partition_counts(uri: SinkUri, topics: set[str], default: int = 1) -> dict[str, int]:
+    """Partition counts where nobody but the URI decides them."""
+    return dict.fromkeys(topics, uri.partition_num or default)
+
+
+def count_by_topic(targets: Sequence[Target]) -> Mapping[str, list[int]]:
+    """Partitions of each topic, in the order of first appearance."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in targets:
+        found.setdefault(topic, []).append(partition)
+    return found

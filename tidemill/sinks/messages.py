@@ -1,0 +1,130 @@
+"""`messages:///FILE.jsonl`: every message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from tidemill.changefeed.uri import SinkUri
+from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
+from tidemill.protocols.messages import Messages
+from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join
+
+
+def _parts_root(uri: SinkUri) -> Path:
+    path = Path(uri.path)
+    return path.with_name(path.name + ".parts")
+
+
+class MessagesTaskSink:
+    """Lines of one item go into parts; `flush` publishes them."""
+
+    def __init__(self, uri: SinkUri) -> None:
+        self._parts = PartWriter(_parts_root(uri))
+        self._writer = Writer()
+        self._prefixes: list[bytes] = []
+        self._targets: Sequence[Target] = ()
+        self._taken = 0
+
+    def begin(self, ctx: BatchContext) -> None:
+        self._parts.begin(ctx)
+        self._taken = 0
+
+    def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
+        if targets is not self._targets:
+            self._targets, self._prefixes = targets, [line_prefix(*target) for target in targets]
+        for target, lines in self._writer.json_lines(messages, self._prefixes):
+            self._parts.append(targets[target], lines)
+        self._taken += len(messages)
+
+    def flush(self) -> int:
+        self._parts.publish()
+        return self._taken
+
+    def abandon(self) -> None:
+        self._parts.abandon()
+
+
+class MessagesDriverSink:
+    """Joins the parts of a batch into the file: rows by target, then DDLs, then resolved events."""
+
+    def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
+        self._uri = uri
+        self._path = Path(uri.path)
+        self._parts = PartReader(_parts_root(uri))
+        self._fresh = fresh
+        self._file: BinaryIO | None = None
+        self._tail: list[bytes] = []
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        return partition_counts(self._uri, topics)
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        self._tail.clear()
+        self._opened()
+        self._parts.begin(ctx)
+
+    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+        self._tail += [json_line(topic, partition, key, value) for partition in partitions]
+
+    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+        self._tail += [json_line(topic, partition, key, value) for topic, partition in targets]
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        """Append and sync. A failure half-way is taken back, so that the file never holds part of a batch while the driver lives."""
+        file = self._opened()
+        with file_errors("appending a batch"):
+            start = file.seek(0, os.SEEK_END)
+            try:
+                for paths in self._parts.parts(ctx).values():
+                    join(paths, file)
+                file.write(b"".join(self._tail))
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                self._file = None
+                with contextlib.suppress(OSError):  # what is buffered may not fit either
+                    file.close()
+                os.truncate(self._path, start)
+                raise
+        self._tail.clear()
+        self._parts.end(ctx)
+
+    def discard(self, ctx: BatchContext) -> None:
+        self._tail.clear()
+        self._parts.end(ctx)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._parts.close()
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            with file_errors("opening the messages file"):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._path.open("wb" if self._fresh else "ab")
+                self._fresh = False
+                _cut_torn_line(self._path)
+        return self._file
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Remove what follows the last newline: a line that a crash left unfinished."""
+    with path.open("r+b") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - 65_536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end != size:
+            file.truncate(end)

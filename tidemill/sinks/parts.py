@@ -1,0 +1,131 @@
+"""What tasks leave for the driver to join: part files on a file system that both see.
+
+    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.part → .done
+
+The driver makes the epoch's folder, and a task never does: once the driver has removed it, a task that outlived its try has nowhere to
+write. A part counts when it is `.done`, which is what `flush` does to it, and only parts of the epoch that succeeded are joined.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.base import BatchContext, Target
+
+_TRY = re.compile(r"([0-9]+)-([0-9]+)")
+_DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.done")
+_MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
+
+
+@contextmanager
+def file_errors(what: str) -> Iterator[None]:
+    """Failures of the file system as sink errors; those that may pass can be retried."""
+    try:
+        yield
+    except OSError as error:
+        kind = SinkUnavailable if error.errno in _MAY_PASS else SinkError
+        raise kind(f"{what}: {error.filename or ''}: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class PartWriter:
+    """A task's half: append bytes of targets, then publish all of it at once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root
+        self._item = 0
+        self._round = 0
+        self._open: dict[Target, Path] = {}
+
+    def begin(self, ctx: BatchContext) -> None:
+        self.abandon()
+        self._folder, self._item, self._round = _folder(self._root, ctx), ctx.item, 0
+
+    def append(self, target: Target, data: memoryview | bytes) -> None:
+        path = self._open.get(target)
+        with file_errors("writing a part"):
+            if path is None:
+                topic, partition = target
+                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.part"
+                path.parent.mkdir(exist_ok=True)
+                self._open[target] = path
+                with path.open("wb") as file:
+                    file.write(data)
+                return
+            with path.open("ab") as file:
+                file.write(data)
+
+    def publish(self) -> None:
+        with file_errors("publishing a part"):
+            for path in self._open.values():
+                path.rename(path.with_suffix(".done"))
+        self._open.clear()
+        self._round += 1
+
+    def abandon(self) -> None:
+        for path in self._open.values():
+            path.unlink(missing_ok=True)
+        self._open.clear()
+
+
+class PartReader:
+    """The driver's half: make room for a try, list its finished parts, remove what is over."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def begin(self, ctx: BatchContext) -> None:
+        with file_errors("preparing a batch"):
+            for folder in self._tries():
+                shutil.rmtree(folder, ignore_errors=True)
+            _folder(self._root, ctx).mkdir(parents=True)
+
+    def parts(self, ctx: BatchContext) -> dict[Target, list[Path]]:
+        """Finished parts by target, in the order of items."""
+        found: dict[Target, list[tuple[int, int, Path]]] = {}
+        with file_errors("reading parts"):
+            for topic in _folder(self._root, ctx).iterdir():
+                for path in topic.iterdir():
+                    if match := _DONE.fullmatch(path.name):
+                        found.setdefault((topic.name, int(match[1])), []).append((int(match[2]), int(match[3]), path))
+        return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
+
+    def end(self, ctx: BatchContext) -> None:
+        shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
+
+    def close(self) -> None:
+        for folder in self._tries():
+            shutil.rmtree(folder, ignore_errors=True)
+        if self._root.is_dir() and not any(self._root.iterdir()):
+            self._root.rmdir()
+
+    def _tries(self) -> list[Path]:
+        return [p for p in self._root.iterdir() if _TRY.fullmatch(p.name)] if self._root.is_dir() else []
+
+
+def join(paths: list[Path], into: BinaryIO) -> None:
+    """Append whole files."""
+    for path in paths:
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, into, 1 << 20)
+
+
+def _folder(root: Path, ctx: BatchContext) -> Path:
+    return root / f"{ctx.batch}-{ctx.epoch}"

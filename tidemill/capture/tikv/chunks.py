@@ -1,0 +1,93 @@
+"""Chunks: the memory that keys and values of records lie in, and their hold counts.
+
+A chunk is a slab of received messages or a mapped scratch file. Kernels count the records that point into a chunk; a chunk that
+none points into is used again. Slabs are recycled because fresh memory costs more (page faults) than copying into warm memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SLAB = 16 << 20
+KEEP = 8  # free slabs kept for reuse
+Array = np.ndarray[Any, Any]
+
+
+class Chunks:
+    """Owner of all chunks; one thread. Ids are reused; `refs[id]` is changed by kernels."""
+
+    def __init__(self) -> None:
+        self.refs: Array = np.zeros(1024, np.int64)
+        self.bytes = 0  # of slabs in use (mapped files do not count)
+        self._owner: list[Any] = [None] * 1024
+        self._size: Array = np.zeros(1024, np.int64)
+        self._close: dict[int, Callable[[], None]] = {}
+        self._free = list(range(1023, -1, -1))
+        self._used: set[int] = set()
+        self._slabs: list[Array] = []
+        self._current = -1
+        self._at = 0
+
+    def add(self, owner: object, size: int = 0, close: Callable[[], None] | None = None) -> int:
+        """Hold `owner` (what keeps the bytes alive) until no record points into it; then call `close`."""
+        if not self._free:
+            self._grow()
+        chunk = self._free.pop()
+        self._owner[chunk] = owner
+        self._size[chunk] = size
+        self.bytes += size
+        self._used.add(chunk)
+        if close:
+            self._close[chunk] = close
+        return chunk
+
+    def _grow(self) -> None:
+        n = len(self.refs)
+        self.refs = np.concatenate([self.refs, np.zeros(n, np.int64)])
+        self._size = np.concatenate([self._size, np.zeros(n, np.int64)])
+        self._owner += [None] * n
+        self._free = list(range(2 * n - 1, n - 1, -1))
+
+    def room(self, n: int) -> tuple[int, Array]:
+        """(chunk, n bytes of it). Small pieces share a slab. Valid until the next call unless records hold it."""
+        if n > SLAB:
+            buffer = np.empty(n, np.uint8)
+            return self.add(buffer, n), buffer
+        chunk = self._current
+        if chunk >= 0 and self.refs[chunk] == 0:
+            self._at = 0
+        if chunk < 0 or self._at + n > SLAB:
+            slab = self._slabs.pop() if self._slabs else np.empty(SLAB, np.uint8)
+            self._current, self._at = self.add(slab, SLAB), 0
+            if chunk >= 0:
+                self.let_go(chunk)
+            chunk = self._current
+        at = self._at
+        self._at = (at + n + 63) & ~63
+        return chunk, self._owner[chunk][at : at + n]
+
+    def let_go(self, chunk: int) -> None:
+        """Drop the chunk if nothing points into it."""
+        if self.refs[chunk] != 0 or chunk == self._current:
+            return
+        owner, self._owner[chunk] = self._owner[chunk], None
+        if self._size[chunk] == SLAB and len(self._slabs) < KEEP and isinstance(owner, np.ndarray):
+            self._slabs.append(owner)
+        self.bytes -= int(self._size[chunk])
+        self._used.discard(chunk)
+        self._free.append(chunk)
+        if close := self._close.pop(chunk, None):
+            close()
+
+    def collect(self) -> None:
+        """Drop every chunk that nothing points into."""
+        used = np.fromiter(self._used, np.int64, len(self._used))
+        for chunk in used[self.refs[used] == 0].tolist():
+            self.let_go(chunk)
+
+    def held(self) -> int:
+        """Chunks that records point into."""
+        return sum(1 for chunk in self._used if self.refs[chunk])

@@ -1,0 +1,212 @@
+"""One partition of the change log: waiting rows become segments of closed intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.capture.tikv.chunks import Array, Chunks
+from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
+from tidemill.capture.tikv.sealer import Sealer
+from tidemill.changelog.writer import PartitionWriter
+from tidemill.events import RAW_CHANGE
+from tidemill.kernels.receive.layout import ROW, address, joined
+from tidemill.kernels.receive.seal import keep_owned, release
+from tidemill.kernels.receive.spill import merge, same_tail
+
+
+class KeyFilter(Protocol):
+    """Which keys a partition keeps."""
+
+    def __call__(self, key: bytes) -> bool: ...
+
+
+@dataclass(slots=True)
+class Sealed:
+    """What a seal did: the new head, segments and rows written, and how many holds of which chunk are to be given up."""
+
+    head: int
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    holds: dict[int, int] = field(default_factory=dict)
+    batches: list[pa.RecordBatch] = field(default_factory=list)  # of a filtered partition: copies of what was written
+
+    def hold(self, rows: Array) -> None:
+        """The rows' holds are to be given up."""
+        for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
+            self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
+
+    def give_up(self, chunks: Chunks) -> None:
+        """On the matcher's thread: the sealed rows no longer hold their chunks."""
+        for chunk, n in self.holds.items():
+            if chunk >= 0:
+                chunks.refs[chunk] -= n
+        chunks.collect()
+
+
+class PartitionLog:
+    """Not thread-safe: `spill` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
+    the same time for one partition."""
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        scratch: Path,
+        *,
+        key_filter: KeyFilter | None = None,
+        segment_bytes: int = 512 << 20,
+        slice_rows: int = 262144,
+    ) -> None:
+        self.writer, self.scratch, self.key_filter = writer, scratch, key_filter
+        self.segment_bytes, self.slice_rows = segment_bytes, slice_rows
+        self._sealer = Sealer()
+        self._runs: list[Run] = []
+        self._bounds: Array = np.zeros((0, 3), np.int64)
+
+    @property
+    def head(self) -> int:
+        """Nothing at or below it is missing from the log."""
+        return self.writer.head
+
+    @property
+    def spilled_rows(self) -> int:
+        """Rows that wait on disk."""
+        return sum(len(run.rows) - run.at for run in self._runs)
+
+    def moved_away(self, table_id: int, ts: int, until: int) -> None:
+        """Rows of this physical table with ts < commit_ts <= until belong to another partition."""
+        self._bounds = np.concatenate([self._bounds, np.array([[table_id, ts, until]], np.int64)])
+
+    def came_back(self, table_id: int, ts: int) -> None:
+        """Rows of this physical table with commit_ts > ts belong here (again)."""
+        own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
+        self._bounds[own, 2] = ts
+
+    def spill(self, rows: Array, chunks: Chunks) -> None:
+        """Waiting rows to a sorted run on disk (no resolved ts yet). Releases their chunks."""
+        self._runs.append(write_run(self.scratch, Sealer(max_bytes=BOUNCE).plan(rows), chunks))
+        release(address(chunks.refs), address(rows), len(rows))
+
+    def seal(self, rows: Array, to_ts: int) -> Sealed:
+        """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts. A big
+        interval is cut into several, each a closed interval of its own. Raises what the log's writer raises."""
+        done = Sealed(to_ts)
+        if len(rows):
+            done.hold(rows)
+            rows = self._owned(rows)
+        if self._runs or len(rows) > 4 * self.slice_rows:
+            self._seal_merged(done, rows, to_ts)
+        elif len(rows):
+            plan = self._sealer.plan(rows)
+            self._publish(done, to_ts, self._sealer.batches(plan))
+        self.writer.set_head(to_ts)
+        return done
+
+    def _owned(self, rows: Array) -> Array:
+        if not len(self._bounds):
+            return rows
+        return rows[: keep_owned(address(rows), len(rows), address(self._bounds), len(self._bounds))]
+
+    def _publish(self, done: Sealed, to_ts: int, batches: Iterator[pa.RecordBatch]) -> None:
+        if self.key_filter is not None:
+            kept = [b for b in (_filtered(batch, self.key_filter) for batch in batches) if b.num_rows]
+            if not kept:
+                return
+            done.batches += kept
+            batches = iter(kept)
+        done.files.append(self.writer.publish(to_ts, _counted(done, batches), trusted=True))
+
+    # ------------------------------------------------------------------ big intervals
+
+    def _seal_merged(self, done: Sealed, rows: Array, to_ts: int) -> None:
+        pieces = self._pieces(self._merged(done, rows, to_ts))
+        end, more = 0, True
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal end, more
+            for part, cut in pieces:
+                yield from self._sealer.batches(self._sealer.plan(part, is_sorted=True))
+                if cut is not None:
+                    end = cut
+                    return
+            end, more = to_ts, False
+
+        while more:
+            if self.key_filter is None:
+                done.files.append(self.writer.publish(lambda: end, _counted(done, batches()), trusted=True))
+            else:
+                self._publish(done, to_ts, batches())  # meta keys: few
+                more = False
+
+    def _pieces(self, slices: Iterator[Array]) -> Iterator[tuple[Array, int | None]]:
+        """Sorted slices without torn copies of a row, and where a segment ends behind one (a ts, else None)."""
+        held: Array = np.empty(0, ROW)
+        size = 0
+        for following in slices:
+            if len(held):
+                last = int(held["commit_ts"][-1])
+                size += sum(int(held[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
+                first_of_last = int(np.searchsorted(held["commit_ts"], last))
+                if first_of_last and size >= self.segment_bytes:
+                    yield held[:first_of_last], last - 1
+                    held, size = held[first_of_last:], 0
+                else:
+                    tail = same_tail(address(held), len(held))
+                    yield held[:-tail], None
+                    held = held[-tail:]
+            held = joined(held, following)
+        if len(held):
+            yield held, None
+
+    def _merged(self, done: Sealed, rows: Array, to_ts: int) -> Iterator[Array]:
+        """The rows of memory and runs up to to_ts, in order, in slices."""
+        cursors: list[tuple[int, int]] = []
+        sources: list[Run | None] = []
+        if len(rows):
+            plan = self._sealer.plan(rows)
+            in_order = rows[plan.order[: plan.count]]
+            cursors.append((address(in_order), address(in_order) + ROW.itemsize * len(in_order)))
+            sources.append(None)
+        for run in self._runs:
+            base = address(run.rows)
+            cursors.append((base + ROW.itemsize * run.at, base + ROW.itemsize * len(run.rows)))
+            sources.append(run)
+        at = np.array(cursors, np.int64)
+        heap = address(at) + 16 * np.arange(len(at), dtype=np.int64)
+        n_heap = np.array([len(at)], np.int64)
+        fresh = 1
+        while True:
+            out = np.empty(self.slice_rows, ROW)
+            n = merge(address(heap), address(n_heap), fresh, to_ts, address(out), len(out))
+            fresh = 0
+            if n:
+                yield self._owned(out[:n])
+            if n < len(out):
+                break
+        for cursor, source in zip(at.tolist(), sources, strict=True):
+            if source is not None:
+                reached = (cursor[0] - address(source.rows)) // ROW.itemsize
+                done.holds[source.chunk] = done.holds.get(source.chunk, 0) + reached - source.at
+                source.at = reached
+        self._runs = [run for run in self._runs if run.at < len(run.rows)]
+
+
+def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            done.rows += batch.num_rows
+            done.bytes += batch.nbytes
+            yield batch
+
+
+def _filtered(batch: pa.RecordBatch, keep: KeyFilter) -> pa.RecordBatch:
+    """A copy of the rows whose keys pass."""
+    mask = pa.array([keep(key) for key in batch.column("key").to_pylist()], pa.bool_())
+    chosen = pa.table(batch.filter(mask)).combine_chunks().to_batches()
+    return chosen[0] if chosen else pa.RecordBatch.from_pylist([], schema=RAW_CHANGE)

@@ -1,0 +1,290 @@
+"""The receive path without sockets: messages in, sealed segments and events for the region state machine out.
+
+Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread
+sorts, gathers, writes and syncs. Kernels and file calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.capture.tikv.chunks import Array
+from tidemill.capture.tikv.inbox import Inbox, Message
+from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
+from tidemill.capture.tikv.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.runs import PrewriteSpill
+from tidemill.capture.tikv.scanner import Scanner
+from tidemill.kernels.receive.layout import P_BYTES, X_NLATE
+
+LATE_JOIN = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDone:
+    """The incremental scan of a piece is over."""
+
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFailed:
+    """The store ended the subscription of a piece; `error` is a serialised cdcpb.Error."""
+
+    piece: int
+    resolved: int
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolBroken:
+    """The store broke the protocol; the piece's subscription was ended on this side."""
+
+    piece: int
+    resolved: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLost:
+    """A stream is over (`reason`): these pieces, with their resolved ts, have no subscription any more. `bad`: its bytes make no
+    sense, so it has to be cancelled."""
+
+    stream: int
+    pieces: tuple[tuple[int, int], ...]
+    reason: str
+    bad: bool = False
+
+
+Event = ScanDone | PieceFailed | ProtocolBroken | StreamLost
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Budgets in bytes, times in seconds."""
+
+    batch_bytes: int = 1 << 20  # fits the second-level cache
+    linger: float = 0.01
+    seal_every: float = 0.05
+    prewrite_budget: int = 256 << 20
+    row_budget: int = 512 << 20
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of the ingest thread; others may look at them."""
+
+    messages: int = 0
+    bytes: int = 0
+    sealed_rows: int = 0
+    sealed_bytes: int = 0
+    segments: int = 0
+    spilled_rows: int = 0
+    violations: int = 0
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("scan", "match", "spill", "take", "seal"), 0.0))
+
+
+class Receiver:
+    """Ingest and seal. `on_events`, `on_sealed` and `on_failure` are called on the ingest thread."""
+
+    def __init__(
+        self,
+        logs: Sequence[PartitionLog],
+        scratch: Path,
+        on_events: Callable[[list[Event]], None],
+        on_sealed: Callable[[int, Sealed], None] = lambda partition, done: None,
+        on_failure: Callable[[BaseException], None] = lambda failure: None,
+        options: Options | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.inbox = Inbox()
+        self.logs = list(logs)
+        self.matcher = Matcher(len(self.logs))
+        self.prewrites = PrewriteSpill(self.matcher, scratch, self.options.prewrite_budget)
+        self.stats = Stats()
+        self.failure: BaseException | None = None
+        self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
+        self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
+        self._scanner = Scanner(self.matcher.chunks)
+        self._sealing: dict[int, tuple[Array, Future[Sealed]]] = {}
+        self._pool = ThreadPoolExecutor(1, "seal")
+        self._stop = threading.Event()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._next_seal = 0.0
+        self._sub_of: dict[int, int] = {}
+        self._piece_of: dict[int, int] = {}
+
+    # ------------------------------------------------------------------ from other threads
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run it on the ingest thread: before any message that is put into the inbox from now on."""
+        self._calls.append(function)
+        self.inbox.wake()
+
+    def stop(self) -> None:
+        """Take what is in the inbox, seal what is resolved, end. The failure, if there was one, stays in `failure`."""
+        self._stop.set()
+        self.inbox.wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._pool.shutdown()
+
+    # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
+
+    def place(self, piece: int, checkpoint: int, partition: int) -> None:
+        """A piece that nothing is subscribed for yet: it holds its partition's head at `checkpoint`."""
+        self._bind(piece, self.matcher.place(checkpoint, partition))
+
+    def subscribe(
+        self, piece: int, stream: int, region_id: int, request_id: int, checkpoint: int, lo: bytes, hi: bytes, partition: int
+    ) -> None:
+        """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys."""
+        self._bind(piece, self.matcher.subscribe(stream, region_id, request_id, checkpoint, lo, hi, partition))
+
+    def _bind(self, piece: int, sub: int) -> None:
+        before = self._sub_of.get(piece)
+        self._sub_of[piece] = sub
+        self._piece_of[sub] = piece
+        if before is not None:
+            self._unbind(before)
+
+    def _unbind(self, sub: int) -> None:
+        del self._piece_of[sub]
+        self.matcher.drop(sub)
+
+    def drop(self, pieces: Sequence[int]) -> None:
+        """Forget the pieces: others stand for their ranges, or nobody wants these any more."""
+        for piece in pieces:
+            self._unbind(self._sub_of.pop(piece))
+
+    def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
+        """The stream is over. Tells which pieces lost their subscription."""
+        lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
+        self._on_events([StreamLost(stream, lost, reason, bad)])
+
+    def set_ceiling(self, ts: int, partitions: Sequence[int]) -> None:
+        """No head of these partitions passes `ts`."""
+        self.ceilings[list(partitions)] = ts
+
+    # ------------------------------------------------------------------ ingest thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set() or self.inbox.bytes:
+                self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
+            self._seal(force=True)
+            self._finish_seals(wait=True)
+        except BaseException as e:  # a silent end of capture would be the worst failure, so whatever it is the owner sees it
+            self.failure = e
+            self._stop.set()
+            self._on_failure(e)
+
+    def step(self, streams: list[int], messages: list[Message]) -> None:
+        """One round: calls, a batch, budgets, seals."""
+        while self._calls:
+            self._calls.popleft()()
+        if messages:
+            self._ingest(streams, messages)
+        if time.monotonic() >= self._next_seal:
+            self._seal()
+        self._finish_seals()
+
+    def _ingest(self, streams: list[int], messages: list[Message]) -> None:
+        begin = time.thread_time()
+        batch = self._scanner.scan(messages, streams)
+        begin = self._lap("scan", begin)
+        self._tell(self.matcher.feed(batch))
+        while batch.error:  # what the stream sent afterwards must not count; other streams go on
+            self.end_stream(int(batch.streams[batch.error.index]), batch.error.message, bad=True)
+            batch = self._scanner.after_error(batch)
+            self._tell(self.matcher.feed(batch))
+        begin = self._lap("match", begin)
+        self.stats.messages += len(batch.ends)
+        self.stats.bytes += int(batch.ends[-1])
+        self._budgets()
+        self._lap("spill", begin)
+
+    def _lap(self, name: str, since: float) -> float:
+        now = time.thread_time()
+        self.stats.cpu[name] += now - since
+        return now
+
+    def _tell(self, controls: Sequence[Control]) -> None:
+        events: list[Event] = []
+        for control in controls:
+            piece = self._piece_of.get(control.sub)
+            if piece is None:
+                continue
+            if isinstance(control, Initialized):
+                events.append(ScanDone(piece))
+            elif isinstance(control, RegionError):
+                self.matcher.hold(control.sub)
+                events.append(PieceFailed(piece, control.resolved, control.error))
+            else:
+                self.matcher.hold(control.sub)
+                self.stats.violations += 1
+                events.append(ProtocolBroken(piece, control.resolved, control.cause))
+        if events:
+            self._on_events(events)
+
+    def _budgets(self) -> None:
+        matcher = self.matcher
+        self.prewrites.relieve()
+        if matcher.count(X_NLATE) > LATE_JOIN:
+            self._join()
+        while matcher.row_bytes() > self.options.row_budget:
+            p = int(np.argmax(matcher.parts[:, P_BYTES]))
+            if p in self._sealing:
+                self._finish_seals(wait=True)
+            rows = matcher.take(p, FOREVER)
+            self.stats.spilled_rows += len(rows)
+            self.logs[p].spill(rows, matcher.chunks)
+            matcher.chunks.collect()
+
+    def _join(self) -> None:
+        self._tell([Violation(sub, self.matcher.resolved(sub), cause) for sub, cause in self.prewrites.join()])
+
+    def _seal(self, force: bool = False) -> None:
+        matcher = self.matcher
+        self._next_seal = time.monotonic() + self.options.seal_every
+        if matcher.count(X_NLATE):
+            self._join()
+        begin = time.thread_time()
+        for p, to_ts in enumerate(np.minimum(matcher.frontiers(), self.ceilings).tolist()):
+            if p in self._sealing and force:
+                self._finish_seals(wait=True)
+            if p not in self._sealing and self.logs[p].head < to_ts < FOREVER:
+                rows = matcher.take(p, to_ts)
+                self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, to_ts)
+        self._lap("take", begin)
+        matcher.sweep()
+
+    def _do_seal(self, p: int, rows: Array, to_ts: int) -> Sealed:
+        begin = time.thread_time()
+        done = self.logs[p].seal(rows, to_ts)
+        self.stats.cpu["seal"] += time.thread_time() - begin
+        return done
+
+    def _finish_seals(self, wait: bool = False) -> None:
+        for p, (rows, future) in list(self._sealing.items()):
+            if wait or future.done():
+                done = future.result()
+                del self._sealing[p]
+                done.give_up(self.matcher.chunks)
+                self.matcher.recycle(rows)
+                self.stats.sealed_rows += done.rows
+                self.stats.sealed_bytes += done.bytes
+                self.stats.segments += len(done.files)
+                self._on_sealed(p, done)

@@ -1,0 +1,134 @@
+"""Records that the kernels and Python share: C structs of 64 (or 128) bytes as numpy dtypes, and words of the matcher's context.
+
+A record is one cache line. Bytes of keys and values are never in a record: it holds their address (in a chunk of received bytes
+or a mapped file, see capture/tikv/chunks.py) and their length.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+# LogType of cdcpb, and two kinds of our own.
+PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED, RESOLVED, ERROR = 1, 2, 3, 4, 5, 6, 7
+PUT, DELETE = 1, 2
+
+ENTRY = np.dtype(
+    {
+        "names": [
+            "start_ts", "commit_ts", "key", "key_len", "value", "value_len", "old", "old_len", "generation", "kind", "op",
+            "stream", "region_id", "request_id",
+        ],
+        "formats": ["i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "u1", "u1", "u2", "i8", "i8"],
+        "offsets": [0, 8, 16, 20, 24, 28, 32, 36, 40, 44, 45, 46, 48, 56],
+        "itemsize": 64,
+    }
+)  # fmt: skip
+"""What the scanner makes of messages: one entry per row, per region of a resolved ts (start_ts), per error (value: its bytes).
+key, value, old: offsets in the batch."""
+
+E_START, E_COMMIT, E_KEY, E_KEYLEN, E_VALUE, E_VALLEN, E_OLD, E_OLDLEN = 0, 8, 16, 20, 24, 28, 32, 36
+E_GENERATION, E_KIND, E_OP, E_STREAM, E_REGION, E_REQUEST = 40, 44, 45, 46, 48, 56
+
+ROW = np.dtype(
+    {
+        "names": [
+            "commit_ts", "start_ts", "key", "value_d", "old_d", "key_len", "value_len", "old_len", "chunk", "sub", "op", "flags",
+            "generation", "next",
+        ],
+        "formats": ["i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "u1", "u1", "i4", "i4"],
+        "offsets": [0, 8, 16, 24, 28, 32, 36, 40, 44, 48, 52, 53, 56, 60],
+        "itemsize": 64,
+    }
+)  # fmt: skip
+"""A committed row that waits to be sealed, or a pending transaction entry of the matcher. key: address; value_d, old_d: distances
+from the key's address; chunk: who keeps the bytes alive; next: link of the matcher's lists."""
+
+R_COMMIT, R_START, R_KEY, R_VALUE_D, R_OLD_D, R_KEYLEN, R_VALLEN, R_OLDLEN = 0, 8, 16, 24, 28, 32, 36, 40
+R_CHUNK, R_SUB, R_OP, R_FLAGS, R_GENERATION, R_NEXT = 44, 48, 52, 53, 56, 60
+
+SUB = np.dtype(
+    {
+        "names": [
+            "region_id", "request_id", "resolved", "checkpoint", "partition", "state", "initialized", "touched", "stream",
+            "lo_len", "hi_len", "lo", "hi",
+        ],
+        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72],
+        "itemsize": 128,
+    }
+)  # fmt: skip
+"""One region subscription. touched: head of the list of entries that INITIALIZED has to look at; lo, hi: addresses of its range."""
+
+S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
+S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI = 48, 52, 56, 64, 72
+
+FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: over, but its range still counts for the frontier
+
+CONTROL = np.dtype({"names": ["code", "sub", "entry", "cause"], "formats": ["i4", "i4", "i8", "i8"], "itemsize": 32})
+"""What the matcher reports to the region state machine."""
+
+C_INITIALIZED, C_ERROR, C_VIOLATION = 1, 2, 3
+V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP = 1, 2, 3, 4, 5  # CONTROL.cause of a violation
+
+# The matcher's context: int64 words, mostly addresses. The upper half is scratch of `match`.
+(X_SUBS, X_NSUBS, X_LOOKUP, X_LOOKUP_MASK, X_SLOTS, X_SLOT_MASK, X_POOL, X_POOL_CAP, X_POOL_TOP, X_POOL_FREE, X_COUNT,
+ X_PARTS, X_CONTROL, X_NCONTROL, X_CONTROL_CAP, X_REFS, X_PENDING_BYTES, X_SPILLED, X_NSPILLED, X_LATE, X_NLATE, X_LATE_CAP,
+ X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS) = range(28)  # fmt: skip
+X_WORDS = 64
+
+# Rows of one partition that wait to be sealed: address, count, capacity, bytes of keys and values.
+P_ADDR, P_COUNT, P_CAP, P_BYTES = range(4)
+P_WORDS = 4
+
+OK, GROW_POOL, GROW_PART, GROW_CONTROL, GROW_LATE = 0, 1, 2, 3, 4  # answers of `match`
+
+# Flags of a pending transaction entry: prewrite data is there; its COMMIT was seen; it was delivered; rolled back; the data
+# is a prewrite that came without its value.
+F_DATA, F_WAIT, F_DONE, F_ROLLED, F_FAKE = 1, 2, 4, 8, 16
+
+SCAN_GROW = 100
+
+
+class WireFault(enum.IntEnum):
+    """Why a message is malformed."""
+
+    VARINT = 1
+    LENGTH = 2
+    WIRE = 3
+    TAG = 4
+    TS = 5
+
+
+E_VARINT, E_LENGTH, E_WIRE, E_TAG, E_TS = 1, 2, 3, 4, 5
+
+FAULTS = {
+    WireFault.VARINT: "varint is cut short or longer than ten bytes",
+    WireFault.LENGTH: "field reaches beyond its message",
+    WireFault.WIRE: "wire type is not one of 0, 1, 2, 5",
+    WireFault.TAG: "field number is zero or too large",
+    WireFault.TS: "timestamp is above 2^63 - 1",
+}
+
+# State words of `deframe`: payload left of the DATA frame, padding behind it, END_STREAM was set, bytes left of the gRPC
+# message (-1: its prefix is being read), prefix bytes read, prefix value, then results: bytes in `out`, messages, control frames,
+# DATA bytes with padding (flow control), error, stream id expected, bytes that `out` must hold.
+(D_LEFT, D_PAD, D_END, D_MSG, D_HAVE, D_PREFIX, D_OUT, D_MSGS, D_CTL, D_DATA, D_ERROR, D_STREAM, D_NEED) = range(13)
+D_WORDS = 16
+DE_STREAM, DE_COMPRESSED, DE_PADDING = 1, 2, 3
+D_CONTROLS = 64  # control frames that one call can report
+
+
+def address(array: Any) -> int:
+    """Where an array's bytes begin."""
+    return int(array.ctypes.data)
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Two arrays of records, one behind the other. (np.concatenate would drop the holes of a dtype: another record size.)"""
+    out = np.empty(len(first) + len(second), first.dtype)
+    out[: len(first)] = first
+    out[len(first) :] = second
+    return out

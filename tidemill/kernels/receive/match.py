@@ -1,0 +1,424 @@
+"""ENTRY records -> committed ROW records: the state machine of a subscription, for all subscriptions at once.
+
+The rules (TiKV's cdc component, checked against TiCDC's own handler in tests/capture/test_matcher.py):
+
+- Before INITIALIZED scan and live rows interleave. A COMMIT is matched at once if its prewrite is there with its value and
+  generation 0, else it waits; a ROLLBACK is kept because the scan may deliver the lock later. INITIALIZED settles both.
+- Afterwards a COMMIT must find its prewrite. One that does not breaks the protocol and ends the subscription: its range is
+  subscribed again from its resolved ts.
+- A PREWRITE of op PUT without a value is fake (the lock of a large value was rewritten): it never replaces a real one.
+- commit_ts at or below the checkpoint is stale; at or below the resolved ts it breaks the protocol.
+- A row whose key lies outside of the subscription is dropped (servers that do not filter).
+"""
+
+from __future__ import annotations
+
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, prefetch, st8, st32, st64
+from tidemill.kernels.receive import family
+from tidemill.kernels.receive.layout import (
+    ACTIVE,
+    C_ERROR,
+    C_INITIALIZED,
+    COMMIT,
+    COMMITTED,
+    DEAD,
+    DELETE,
+    E_COMMIT,
+    E_GENERATION,
+    E_KEY,
+    E_KEYLEN,
+    E_KIND,
+    E_OP,
+    E_REGION,
+    E_REQUEST,
+    E_START,
+    E_STREAM,
+    E_VALLEN,
+    ERROR,
+    F_DATA,
+    F_DONE,
+    F_FAKE,
+    F_ROLLED,
+    F_WAIT,
+    GROW_CONTROL,
+    GROW_LATE,
+    GROW_PART,
+    GROW_POOL,
+    INITIALIZED,
+    P_ADDR,
+    P_BYTES,
+    P_CAP,
+    P_COUNT,
+    PREWRITE,
+    PUT,
+    R_CHUNK,
+    R_COMMIT,
+    R_FLAGS,
+    R_GENERATION,
+    R_KEY,
+    R_KEYLEN,
+    R_NEXT,
+    R_OP,
+    R_START,
+    R_SUB,
+    R_VALLEN,
+    RESOLVED,
+    ROLLBACK,
+    S_CHECKPOINT,
+    S_HI,
+    S_HILEN,
+    S_INIT,
+    S_LO,
+    S_LOLEN,
+    S_PARTITION,
+    S_RESOLVED,
+    S_STATE,
+    S_TOUCHED,
+    V_EMPTY_PUT,
+    V_FAKE_ONLY,
+    V_NO_OP,
+    V_UNMATCHED,
+    X_CONTROL_CAP,
+    X_COUNT,
+    X_DUP,
+    X_LATE_CAP,
+    X_MUX,
+    X_NCONTROL,
+    X_NLATE,
+    X_PARTS,
+    X_POOL,
+    X_POOL_CAP,
+    X_POOL_FREE,
+    X_POOL_TOP,
+    X_RANGE,
+    X_ROWS,
+    X_SLOT_MASK,
+    X_SLOTS,
+    X_STALE,
+    X_SUBS,
+    X_UNKNOWN,
+)
+from tidemill.kernels.receive.pending import (
+    account,
+    bump,
+    control,
+    emit,
+    erase,
+    fill,
+    find,
+    forget_data,
+    hold,
+    insert,
+    late,
+    ready,
+    size_of,
+    spilled,
+    touch,
+    violation,
+)
+from tidemill.kernels.receive.subs import find_sub, set_word, word
+from tidemill.kernels.receive.text import MASK32, compare, hash32
+
+family.use_family_cache()
+
+AHEAD, RING = 12, 32  # entries looked ahead; first context word of the ring of their hashes
+IN_CACHE = 4096  # so many pending entries lie in the processor's cache anyway
+
+
+@jit
+def look_ahead(ctx, entries, n, i, sub, base):
+    """Bring the memory that later entries will need: slot, then record, then key. Only hints, so it does not matter that their
+    subscription is taken to be the present one."""
+    j = i + AHEAD
+    if j < n:
+        ent = entries + 64 * j
+        kind = ld8(ent + E_KIND)
+        code = -1
+        if PREWRITE <= kind <= ROLLBACK:
+            code = hash32(sub, ld64(ent + E_START), base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
+            prefetch(word(ctx, X_SLOTS) + 8 * (code & word(ctx, X_SLOT_MASK)))
+        set_word(ctx, RING + (j & 15), code)
+    j = i + AHEAD // 2
+    if j < n:
+        code = word(ctx, RING + (j & 15))
+        row = 0
+        if code >= 0:
+            slot = ld64(word(ctx, X_SLOTS) + 8 * (code & word(ctx, X_SLOT_MASK)))
+            if slot != 0 and (slot >> 32) & MASK32 == code:
+                row = word(ctx, X_POOL) + 64 * ((slot & MASK32) - 1)
+                prefetch(row)
+        set_word(ctx, RING + 16 + (j & 15), row)
+    j = i + AHEAD // 4
+    if j < n:
+        row = word(ctx, RING + 16 + (j & 15))
+        if row != 0:
+            prefetch(ld64(row + R_KEY))
+
+
+@jit
+def lacking(ctx):
+    """What has to grow before any entry can be taken, or 0."""
+    if word(ctx, X_NCONTROL) >= word(ctx, X_CONTROL_CAP):
+        return GROW_CONTROL
+    if word(ctx, X_POOL_FREE) < 0 and word(ctx, X_POOL_TOP) >= word(ctx, X_POOL_CAP):
+        return GROW_POOL
+    if 2 * word(ctx, X_COUNT) > word(ctx, X_SLOT_MASK):
+        return GROW_POOL
+    if word(ctx, X_NLATE) >= word(ctx, X_LATE_CAP):
+        return GROW_LATE
+    return 0
+
+
+@jit
+def settle(ctx, sub_at, sub, row):
+    """INITIALIZED meets an entry whose COMMIT or ROLLBACK was seen before."""
+    flags = ld8(row + R_FLAGS)
+    start = ld64(row + R_START)
+    commit = ld64(row + R_COMMIT)
+    if flags & F_WAIT and commit > ld64(sub_at + S_CHECKPOINT):
+        op = ld32s(row + R_GENERATION) >> 30 & 3 if flags & F_DATA == 0 else ld8(row + R_OP)
+        if flags & F_DATA and not (flags & F_FAKE):
+            emit(ctx, sub_at, row, commit, op)
+        elif spilled(ctx, start):
+            late(ctx, sub, start, commit, ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld32s(row + R_CHUNK), op)
+        # Else its COMMITTED row came from the scan.
+    elif flags & F_ROLLED and spilled(ctx, start):
+        late(ctx, sub, start, 0, ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld32s(row + R_CHUNK), 0)
+
+
+@jit
+def on_initialized(ctx, sub_at, sub, part, i):
+    """Settle all touched entries. Returns what has to grow first, or 0."""
+    pool = word(ctx, X_POOL)
+    x = ld32s(sub_at + S_TOUCHED)
+    while x >= 0:
+        if ld64(part + 8 * P_COUNT) >= ld64(part + 8 * P_CAP):
+            return GROW_PART
+        if word(ctx, X_NLATE) >= word(ctx, X_LATE_CAP):
+            return GROW_LATE
+        row = pool + 64 * x
+        st32(sub_at + S_TOUCHED, ld32s(row + R_NEXT))
+        settle(ctx, sub_at, sub, row)
+        start, key, key_len = ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN)
+        if ld8(row + R_FLAGS) & F_DATA:
+            account(ctx, row, -1)
+        hold(ctx, ld32s(row + R_CHUNK), -1)
+        _, place = find(ctx, hash32(sub, start, key, key_len), sub, start, key, key_len)
+        erase(ctx, x, place)
+        x = ld32s(sub_at + S_TOUCHED)
+    st32(sub_at + S_INIT, 1)
+    control(ctx, C_INITIALIZED, sub, i, 0)
+    return 0
+
+
+@jit
+def on_committed(ctx, sub_at, sub, part, ent, base, chunk, i):
+    op = ld8(ent + E_OP)
+    if op != PUT and op != DELETE:
+        violation(ctx, sub_at, sub, i, V_NO_OP)
+    elif op == PUT and ld32s(ent + E_VALLEN) == 0:
+        violation(ctx, sub_at, sub, i, V_EMPTY_PUT)
+    elif ready(ctx, sub_at, ld64(ent + E_COMMIT), sub, i):
+        out = ld64(part + 8 * P_ADDR) + 64 * ld64(part + 8 * P_COUNT)
+        fill(ctx, out, ent, base, chunk)
+        st64(out + R_START, ld64(ent + E_START))
+        st32(out + R_SUB, sub)
+        if op == DELETE:
+            st32(out + R_VALLEN, 0)
+        st64(part + 8 * P_COUNT, ld64(part + 8 * P_COUNT) + 1)
+        st64(part + 8 * P_BYTES, ld64(part + 8 * P_BYTES) + size_of(out))
+        bump(ctx, X_ROWS)
+    return 0
+
+
+@jit
+def on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place):
+    op = ld8(ent + E_OP)
+    fake = F_FAKE if op == PUT and ld32s(ent + E_VALLEN) == 0 else 0
+    pool = word(ctx, X_POOL)
+    if x < 0:
+        x = insert(ctx, code, place, sub, ld64(ent + E_START), ent, base, chunk, F_DATA | fake)
+        account(ctx, pool + 64 * x, 1)
+        return 0
+    row = pool + 64 * x
+    flags = ld8(row + R_FLAGS)
+    if flags & (F_DONE | F_ROLLED):
+        return 0
+    if flags & F_DATA:
+        if fake or ld32s(ent + E_GENERATION) < ld32s(row + R_GENERATION):
+            return 0
+        account(ctx, row, -1)
+    commit = ld64(row + R_COMMIT)
+    hold(ctx, ld32s(row + R_CHUNK), -1)
+    fill(ctx, row, ent, base, chunk)
+    account(ctx, row, 1)
+    flags = flags & F_WAIT | F_DATA | fake
+    if flags & F_WAIT:
+        st64(row + R_COMMIT, commit)
+        if not fake and ld32s(ent + E_GENERATION) == 0:
+            if ready(ctx, sub_at, commit, sub, i):
+                emit(ctx, sub_at, row, commit, op)
+            account(ctx, row, -1)
+            flags = F_DONE
+    st8(row + R_FLAGS, flags)
+    return 0
+
+
+@jit
+def on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place):
+    """A COMMIT after INITIALIZED."""
+    start, commit, op = ld64(ent + E_START), ld64(ent + E_COMMIT), ld8(ent + E_OP)
+    if x < 0:
+        if commit <= ld64(sub_at + S_CHECKPOINT) or commit <= ld64(sub_at + S_RESOLVED):
+            bump(ctx, X_STALE)
+        elif spilled(ctx, start):
+            late(ctx, sub, start, commit, key, key_len, chunk, op)
+        else:
+            violation(ctx, sub_at, sub, i, V_UNMATCHED)
+        return 0
+    row = word(ctx, X_POOL) + 64 * x
+    if ld8(row + R_FLAGS) & F_FAKE:
+        forget_data(ctx, row)
+        erase(ctx, x, place)
+        if spilled(ctx, start):
+            late(ctx, sub, start, commit, key, key_len, chunk, op)
+        elif ready(ctx, sub_at, commit, sub, i):
+            violation(ctx, sub_at, sub, i, V_FAKE_ONLY)
+        return 0
+    if ready(ctx, sub_at, commit, sub, i):
+        emit(ctx, sub_at, row, commit, op if op != 0 else ld8(row + R_OP))
+    forget_data(ctx, row)
+    erase(ctx, x, place)
+    return 0
+
+
+@jit
+def on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, place):
+    row = word(ctx, X_POOL) + 64 * x
+    if x >= 0 and ld8(row + R_FLAGS) & (F_DONE | F_ROLLED | F_WAIT):
+        bump(ctx, X_DUP)
+        return 0
+    if ld32s(sub_at + S_INIT) != 0:
+        return on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place)
+    commit, op = ld64(ent + E_COMMIT), ld8(ent + E_OP)
+    if x < 0:
+        x = insert(ctx, code, place, sub, ld64(ent + E_START), ent, base, chunk, F_WAIT)
+        row = word(ctx, X_POOL) + 64 * x
+        st32(row + R_GENERATION, op << 30)  # without data the generation has no use: keep the commit's op
+    elif not (ld8(row + R_FLAGS) & F_FAKE) and ld32s(row + R_GENERATION) == 0:
+        if ready(ctx, sub_at, commit, sub, i):
+            emit(ctx, sub_at, row, commit, op if op != 0 else ld8(row + R_OP))
+        account(ctx, row, -1)
+        st8(row + R_FLAGS, F_DONE)
+    else:
+        st64(row + R_COMMIT, commit)
+        st8(row + R_FLAGS, ld8(row + R_FLAGS) | F_WAIT)
+    touch(sub_at, row, x)
+    return 0
+
+
+@jit
+def on_rollback(ctx, sub_at, sub, ent, base, key, key_len, chunk, code, x, place):
+    start = ld64(ent + E_START)
+    row = word(ctx, X_POOL) + 64 * x
+    if ld32s(sub_at + S_INIT) != 0:
+        if x >= 0:
+            if ld8(row + R_FLAGS) & F_DATA:
+                account(ctx, row, -1)
+            hold(ctx, ld32s(row + R_CHUNK), -1)
+            erase(ctx, x, place)
+        elif spilled(ctx, start):
+            late(ctx, sub, start, 0, key, key_len, chunk, 0)
+        return 0
+    if x < 0:
+        x = insert(ctx, code, place, sub, start, ent, base, chunk, F_ROLLED)
+        touch(sub_at, word(ctx, X_POOL) + 64 * x, x)
+    elif ld8(row + R_FLAGS) & (F_WAIT | F_DONE | F_ROLLED) == 0:
+        account(ctx, row, -1)
+        st8(row + R_FLAGS, F_ROLLED)
+        touch(sub_at, row, x)
+    return 0
+
+
+@jit
+def outside(sub_at, key, key_len):
+    """Whether the key lies outside of the subscription's range."""
+    lo_len, hi_len = ld32s(sub_at + S_LOLEN), ld32s(sub_at + S_HILEN)
+    if lo_len > 0 and compare(key, key_len, ld64(sub_at + S_LO), lo_len) < 0:
+        return True
+    return hi_len > 0 and compare(key, key_len, ld64(sub_at + S_HI), hi_len) >= 0
+
+
+@jit
+def on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i):
+    """PREWRITE, COMMIT, ROLLBACK or COMMITTED, with room for what it can need."""
+    key, key_len = base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN)
+    if outside(sub_at, key, key_len):
+        bump(ctx, X_RANGE)
+        return 0
+    if kind == COMMITTED:
+        return on_committed(ctx, sub_at, sub, part, ent, base, chunk, i)
+    start = ld64(ent + E_START)
+    code = hash32(sub, start, key, key_len)
+    x, place = find(ctx, code, sub, start, key, key_len)
+    if kind == PREWRITE:
+        return on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place)
+    if kind == COMMIT:
+        return on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, place)
+    return on_rollback(ctx, sub_at, sub, ent, base, key, key_len, chunk, code, x, place)
+
+
+@jit
+def on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i):
+    """One entry of an active subscription. Returns what has to grow first, or 0."""
+    if kind == RESOLVED:
+        if ld32s(sub_at + S_INIT) != 0 and ld64(ent + E_START) > ld64(sub_at + S_RESOLVED):
+            st64(sub_at + S_RESOLVED, ld64(ent + E_START))
+        return 0
+    if kind == ERROR:
+        control(ctx, C_ERROR, sub, i, 0)
+        st32(sub_at + S_STATE, DEAD)
+        return 0
+    part = word(ctx, X_PARTS) + 32 * ld32s(sub_at + S_PARTITION)
+    if kind == INITIALIZED:
+        return 0 if ld32s(sub_at + S_INIT) != 0 else on_initialized(ctx, sub_at, sub, part, i)
+    if ld64(part + 8 * P_COUNT) >= ld64(part + 8 * P_CAP):
+        return GROW_PART
+    return on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i)
+
+
+@entry(6)
+def match(ctx, entries, n, first, base, chunk):
+    """Feed entries first..n, whose bytes are in `chunk` at `base`. Returns code << 40 | next entry: code 0 when all were taken,
+    else what has to grow before the call is repeated from there."""
+    subs = word(ctx, X_SUBS)
+    mux = word(ctx, X_MUX)
+    last_region = last_request = last_stream = -1
+    sub = -1
+    sub_at = subs
+    far = word(ctx, X_COUNT) > IN_CACHE
+    if far:
+        for i in range(32):
+            set_word(ctx, RING + i, -1 if i < 16 else 0)
+    for i in range(first, n):
+        if far:
+            look_ahead(ctx, entries, n, i, sub, base)
+        lack = lacking(ctx)
+        if lack != 0:
+            return lack << 40 | i
+        ent = entries + 64 * i
+        kind = ld8(ent + E_KIND)
+        stream, region, request = ld16(ent + E_STREAM), ld64(ent + E_REGION), ld64(ent + E_REQUEST)
+        if region != last_region or request != last_request or stream != last_stream:
+            last_region = region
+            last_request = request
+            last_stream = stream
+            sub = find_sub(ctx, stream, region, request if ld8(mux + stream) != 0 else 0)
+            sub_at = subs + 128 * sub
+        if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE or kind == 0:
+            bump(ctx, X_UNKNOWN)
+            continue
+        lack = on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i)
+        if lack != 0:
+            return lack << 40 | i
+    return n

@@ -1,0 +1,359 @@
+"""ChangeDataEvent bytes -> ENTRY records. Every field is bounds-checked; unknown fields are skipped; ids may follow the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels.intrinsics import as_i, as_u, ctz, entry, jit, ld8, ld64, ldu64, st8, st16, st32, st64
+from tidemill.kernels.receive import family
+from tidemill.kernels.receive.layout import (
+    DELETE,
+    E_COMMIT,
+    E_GENERATION,
+    E_KEY,
+    E_KEYLEN,
+    E_KIND,
+    E_LENGTH,
+    E_OLD,
+    E_OLDLEN,
+    E_OP,
+    E_REGION,
+    E_REQUEST,
+    E_START,
+    E_STREAM,
+    E_TAG,
+    E_TS,
+    E_VALLEN,
+    E_VALUE,
+    E_VARINT,
+    E_WIRE,
+    ERROR,
+    INITIALIZED,
+    RESOLVED,
+    SCAN_GROW,
+)
+
+family.use_family_cache()
+
+U0, U1, U2, U4, U56, U63 = (np.uint64(i) for i in (0, 1, 2, 4, 56, 63))
+ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+H80 = np.uint64(0x8080808080808080)
+A1, B1 = np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00)
+A2, B2 = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
+A3, B3 = np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000)
+
+
+@jit
+def varint(p, end):
+    """(value, position after it); position 0: it is cut short or too long."""
+    if p >= end:
+        return 0, 0
+    b = ld8(p)
+    if b < 128:
+        return b, p + 1
+    w = ldu64(p)
+    stop = ~w & H80
+    hi = U0
+    if stop != U0:
+        n = (ctz(stop) >> 3) + 1
+        w &= ALL >> as_u(64 - 8 * n)
+        q = p + n
+    else:
+        b8 = ld8(p + 8)
+        if b8 < 128:
+            q = p + 9
+            hi = as_u(b8) << U56
+        else:
+            b9 = ld8(p + 9)
+            if b9 > 1:
+                return 0, 0
+            q = p + 10
+            hi = (as_u(b8 & 127) << U56) | (as_u(b9) << U63)
+    if q > end:
+        return 0, 0
+    w = (w & A1) | ((w & B1) >> U1)
+    w = (w & A2) | ((w & B2) >> U2)
+    w = (w & A3) | ((w & B3) >> U4)
+    return as_i(w | hi), q
+
+
+@jit
+def skip(wire, p, end):
+    """Position after a field of that wire type, or -error."""
+    if wire == 0:
+        _, q = varint(p, end)
+        return q if q != 0 else -E_VARINT
+    if wire == 2:
+        n, q = varint(p, end)
+        if q == 0:
+            return -E_VARINT
+        if n < 0 or n > end - q:
+            return -E_LENGTH
+        return q + n
+    if wire == 1:
+        return p + 8 if end - p >= 8 else -E_LENGTH
+    if wire == 5:
+        return p + 4 if end - p >= 4 else -E_LENGTH
+    return -E_WIRE
+
+
+@jit
+def fail(err, code, at):
+    st64(err, code)
+    st64(err + 8, at)
+    return code
+
+
+@jit
+def scan_row(base, p, end, out, region, request, stream, err):
+    start = commit = kind = op = gen = 0
+    key = klen = val = vlen = old = olen = 0
+    while p < end:
+        at = p
+        tag, p = varint(p, end)
+        if p == 0:
+            return fail(err, E_VARINT, at)
+        if tag < 8 or tag > 0xFFFFFFFF:
+            return fail(err, E_TAG, at)
+        wire = tag & 7
+        if wire == 2:
+            n, p = varint(p, end)
+            if p == 0:
+                return fail(err, E_VARINT, at)
+            if n < 0 or n > end - p:
+                return fail(err, E_LENGTH, at)
+            if tag == 42:
+                key = p - base
+                klen = n
+            elif tag == 50:
+                val = p - base
+                vlen = n
+            elif tag == 58:
+                old = p - base
+                olen = n
+            p += n
+        elif wire == 0:
+            v, p = varint(p, end)
+            if p == 0:
+                return fail(err, E_VARINT, at)
+            if tag == 8:
+                if v < 0:
+                    return fail(err, E_TS, at)
+                start = v
+            elif tag == 16:
+                if v < 0:
+                    return fail(err, E_TS, at)
+                commit = v
+            elif tag == 24:
+                kind = v if 0 < v <= INITIALIZED else 0
+            elif tag == 32:
+                op = v if 0 < v <= DELETE else 0
+            elif tag == 80:
+                gen = v if 0 <= v < 0x7FFFFFFF else 0x7FFFFFFF
+        else:
+            p = skip(wire, p, end)
+            if p < 0:
+                return fail(err, -p, at)
+    st64(out + E_START, start)
+    st64(out + E_COMMIT, commit)
+    st32(out + E_KEY, key)
+    st32(out + E_KEYLEN, klen)
+    st32(out + E_VALUE, val)
+    st32(out + E_VALLEN, vlen)
+    st32(out + E_OLD, old)
+    st32(out + E_OLDLEN, olen)
+    st32(out + E_GENERATION, gen)
+    st8(out + E_KIND, kind)
+    st8(out + E_OP, op)
+    st16(out + E_STREAM, stream)
+    st64(out + E_REGION, region)
+    st64(out + E_REQUEST, request)
+    return 0
+
+
+@jit
+def put_entry(out, kind, ts, at, n, region, request, stream):
+    for i in range(8):
+        st64(out + 8 * i, 0)
+    st64(out + E_START, ts)
+    st32(out + E_VALUE, at)
+    st32(out + E_VALLEN, n)
+    st8(out + E_KIND, kind)
+    st16(out + E_STREAM, stream)
+    st64(out + E_REGION, region)
+    st64(out + E_REQUEST, request)
+
+
+@jit
+def scan_event(base, p, end, out, n, cap, stream, err):
+    """One Event; the ids may stand behind the rows, so look for them first. Returns n, or -code."""
+    region = request = 0
+    q = p
+    while q < end:
+        at = q
+        tag, q = varint(q, end)
+        if q == 0:
+            return -fail(err, E_VARINT, at)
+        if tag < 8 or tag > 0xFFFFFFFF:
+            return -fail(err, E_TAG, at)
+        if tag == 8 or tag == 56:
+            v, q = varint(q, end)
+            if q == 0:
+                return -fail(err, E_VARINT, at)
+            if tag == 8:
+                region = v
+            else:
+                request = v
+        else:
+            q = skip(tag & 7, q, end)
+            if q < 0:
+                return -fail(err, -q, at)
+    while p < end:
+        tag, p = varint(p, end)
+        if tag == 26:
+            m, p = varint(p, end)
+            stop = p + m
+            while p < stop:
+                at = p
+                t, p = varint(p, stop)
+                if p == 0:
+                    return -fail(err, E_VARINT, at)
+                if t < 8 or t > 0xFFFFFFFF:
+                    return -fail(err, E_TAG, at)
+                if t == 10:
+                    m, p = varint(p, stop)
+                    if p == 0:
+                        return -fail(err, E_VARINT, at)
+                    if m < 0 or m > stop - p:
+                        return -fail(err, E_LENGTH, at)
+                    if n == cap:
+                        return -SCAN_GROW
+                    code = scan_row(base, p, p + m, out + 64 * n, region, request, stream, err)
+                    if code != 0:
+                        return -code
+                    n += 1
+                    p += m
+                else:
+                    p = skip(t & 7, p, stop)
+                    if p < 0:
+                        return -fail(err, -p, at)
+        elif tag == 42:
+            m, p = varint(p, end)
+            if n == cap:
+                return -SCAN_GROW
+            put_entry(out + 64 * n, ERROR, 0, p - base, m, region, request, stream)
+            n += 1
+            p += m
+        elif tag == 48:
+            v, p = varint(p, end)
+            if v < 0:
+                return -fail(err, E_TS, p)
+            if n == cap:
+                return -SCAN_GROW
+            put_entry(out + 64 * n, RESOLVED, v, 0, 0, region, request, stream)
+            n += 1
+        else:
+            p = skip(tag & 7, p, end)
+    return n
+
+
+@jit
+def scan_resolved(base, p, end, out, n, cap, stream, err):
+    ts = request = 0
+    q = p
+    while q < end:
+        at = q
+        tag, q = varint(q, end)
+        if q == 0:
+            return -fail(err, E_VARINT, at)
+        if tag < 8 or tag > 0xFFFFFFFF:
+            return -fail(err, E_TAG, at)
+        if tag == 16 or tag == 24:
+            v, q = varint(q, end)
+            if q == 0:
+                return -fail(err, E_VARINT, at)
+            if tag == 16:
+                if v < 0:
+                    return -fail(err, E_TS, at)
+                ts = v
+            else:
+                request = v
+        else:
+            q = skip(tag & 7, q, end)
+            if q < 0:
+                return -fail(err, -q, at)
+    while p < end:
+        at = p
+        tag, p = varint(p, end)
+        if tag == 10 or tag == 8:  # packed, or one by one
+            stop = p
+            if tag == 10:
+                m, p = varint(p, end)
+                stop = p + m
+            more = True
+            while more:
+                if tag == 10 and p >= stop:
+                    break
+                v, p = varint(p, stop if tag == 10 else end)
+                if p == 0:
+                    return -fail(err, E_VARINT, at)
+                if n == cap:
+                    return -SCAN_GROW
+                put_entry(out + 64 * n, RESOLVED, ts, 0, 0, v, request, stream)
+                n += 1
+                more = tag == 10
+        else:
+            p = skip(tag & 7, p, end)
+    return n
+
+
+@jit
+def scan_message(base, p, end, out, n, cap, stream, err):
+    while p < end:
+        at = p
+        tag, p = varint(p, end)
+        if p == 0:
+            return -fail(err, E_VARINT, at)
+        if tag < 8 or tag > 0xFFFFFFFF:
+            return -fail(err, E_TAG, at)
+        if tag == 10 or tag == 18:
+            m, p = varint(p, end)
+            if p == 0:
+                return -fail(err, E_VARINT, at)
+            if m < 0 or m > end - p:
+                return -fail(err, E_LENGTH, at)
+            if tag == 10:
+                n = scan_event(base, p, p + m, out, n, cap, stream, err)
+            else:
+                n = scan_resolved(base, p, p + m, out, n, cap, stream, err)
+            if n < 0:
+                return n
+            p += m
+        else:
+            p = skip(tag & 7, p, end)
+            if p < 0:
+                return -fail(err, -p, at)
+    return n
+
+
+@entry(8)
+def scan(base, ends, streams, first, n_msgs, out, cap, st):
+    """Messages first..n_msgs, message m ending at base + ends[m], of stream streams[m].
+
+    Returns the number of entries. st (6 words): [code, position, message, entries so far]. Code 0:
+    all done; SCAN_GROW: call again from that message with a larger `out` and the entries kept;
+    else the message is malformed at that offset, and none of its entries is counted."""
+    n = ld64(st + 24)
+    for m in range(first, n_msgs):
+        p = base + (ld64(ends + 8 * (m - 1)) if m > 0 else 0)
+        got = scan_message(base, p, base + ld64(ends + 8 * m), out, n, cap, ld64(streams + 8 * m), st)
+        if got < 0:
+            st64(st, -got)
+            st64(st + 8, ld64(st + 8) - p)
+            st64(st + 16, m)
+            st64(st + 24, n)
+            return n
+        n = got
+    st64(st, 0)
+    st64(st + 24, n)
+    return n

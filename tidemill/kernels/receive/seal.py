@@ -1,0 +1,391 @@
+"""Committed rows -> their order, without duplicates, cut into batches, gathered into Arrow buffers.
+
+The order of a segment is (commit_ts, start_ts, table_id, key); for record keys that is (commit_ts, start_ts, key), because the
+table id stands in the key in an order-preserving way and meta keys sort before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels.intrinsics import (
+    as_i,
+    as_u,
+    bswap64,
+    copy64,
+    ctz,
+    entry,
+    jit,
+    ld8,
+    ld32s,
+    ld64,
+    ldu64,
+    memcpy,
+    prefetch,
+    put,
+    st8,
+    st32,
+    st64,
+)
+from tidemill.kernels.receive import family
+from tidemill.kernels.receive.layout import (
+    R_CHUNK,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD_D,
+    R_OLDLEN,
+    R_OP,
+    R_START,
+    R_VALLEN,
+    R_VALUE_D,
+)
+from tidemill.kernels.receive.text import ALL, U0, compare, equal
+
+family.use_family_cache()
+
+SIGN = np.uint64(1 << 63)
+
+
+@entry(4)
+def split(rows, n, limit, out):
+    """Rows with commit_ts <= limit to `out` in their order, the rest moves up. Returns their number."""
+    a = b = 0
+    for i in range(n):
+        r = rows + 64 * i
+        if ld64(r + R_COMMIT) <= limit:
+            copy64(out + 64 * a, r)
+            a += 1
+        else:
+            if b != i:
+                copy64(rows + 64 * b, r)
+            b += 1
+    return a
+
+
+@jit
+def radix(keys, a, b, lo, hi, bits, hist):
+    """Stable order of idx a[lo:hi] by keys[idx]; b is scratch. The order ends in a. Digits that
+    all keys share are left out."""
+    k0 = ldu64(keys + 8 * ld32s(a + 4 * lo))
+    diff = U0
+    prev = k0
+    is_sorted = True
+    for i in range(lo, hi):
+        k = ldu64(keys + 8 * ld32s(a + 4 * i))
+        diff |= k ^ k0
+        if k < prev:
+            is_sorted = False
+        prev = k
+    if is_sorted:
+        return
+    size = 1 << bits
+    low = as_u(size - 1)
+    shift = 0
+    src = a
+    dst = b
+    while shift < 64:
+        sh = as_u(shift)
+        if (diff >> sh) & low != U0:
+            for d in range(size):
+                st32(hist + 4 * d, 0)
+            for i in range(lo, hi):
+                d = as_i((ldu64(keys + 8 * ld32s(src + 4 * i)) >> sh) & low)
+                st32(hist + 4 * d, ld32s(hist + 4 * d) + 1)
+            s = lo
+            for d in range(size):
+                c = ld32s(hist + 4 * d)
+                st32(hist + 4 * d, s)
+                s += c
+            for i in range(lo, hi):
+                j = ld32s(src + 4 * i)
+                d = as_i((ldu64(keys + 8 * j) >> sh) & low)
+                at = ld32s(hist + 4 * d)
+                st32(hist + 4 * d, at + 1)
+                st32(dst + 4 * at, j)
+            t = src
+            src = dst
+            dst = t
+        shift += bits
+    if src != a:
+        memcpy(a + 4 * lo, b + 4 * lo, 4 * (hi - lo))
+
+
+@jit
+def before(rows, i, j):
+    """Row i sorts before row j, both of one commit_ts."""
+    x = rows + 64 * i
+    y = rows + 64 * j
+    a = ld64(x + R_START)
+    b = ld64(y + R_START)
+    if a != b:
+        return a < b
+    return compare(ld64(x + R_KEY), ld32s(x + R_KEYLEN), ld64(y + R_KEY), ld32s(y + R_KEYLEN)) < 0
+
+
+@jit
+def by_insertion(rows, idx, lo, hi):
+    for i in range(lo + 1, hi):
+        j = ld32s(idx + 4 * i)
+        k = i - 1
+        while k >= lo and before(rows, j, ld32s(idx + 4 * k)):
+            st32(idx + 4 * (k + 1), ld32s(idx + 4 * k))
+            k -= 1
+        st32(idx + 4 * (k + 1), j)
+
+
+@entry(7)
+def order(rows, n, keys, idx, idx2, hist, stack):
+    """Idx = permutation of n ROWs by (commit_ts, start_ts, key). keys: n words; hist: 2048 int32;
+    stack: n // 8 + 16 words. Groups of one commit_ts: small ones by insertion; larger ones level by
+    level: start_ts, then seven key bytes behind what all keys of the group share, and so on."""
+    if n == 0:
+        return 0
+    for i in range(n):
+        st64(keys + 8 * i, ld64(rows + 64 * i + R_COMMIT))
+        st32(idx + 4 * i, i)
+    radix(keys, idx, idx2, 0, n, 11, hist)
+    lo = 0
+    while lo < n:
+        c = ld64(rows + 64 * ld32s(idx + 4 * lo) + R_COMMIT)
+        hi = lo + 1
+        while hi < n and ld64(rows + 64 * ld32s(idx + 4 * hi) + R_COMMIT) == c:
+            hi += 1
+        if hi - lo <= 24:
+            by_insertion(rows, idx, lo, hi)
+        else:
+            top = 1
+            st64(stack, lo)
+            st64(stack + 8, hi)
+            st64(stack + 16, 0)
+            while top > 0:
+                top -= 1
+                a = ld64(stack + 24 * top)
+                b = ld64(stack + 24 * top + 8)
+                level = ld64(stack + 24 * top + 16)
+                if level == 0:
+                    for i in range(a, b):
+                        j = ld32s(idx + 4 * i)
+                        st64(keys + 8 * j, ld64(rows + 64 * j + R_START))
+                else:
+                    f = rows + 64 * ld32s(idx + 4 * a)
+                    fk = ld64(f + R_KEY)
+                    shared = ld32s(f + R_KEYLEN)
+                    longest = shared
+                    for i in range(a + 1, b):
+                        r = rows + 64 * ld32s(idx + 4 * i)
+                        k = ld64(r + R_KEY)
+                        kl = ld32s(r + R_KEYLEN)
+                        if kl > longest:
+                            longest = kl
+                        if kl < shared:
+                            shared = kl
+                        m = 0
+                        while m < shared:
+                            d = ldu64(fk + m) ^ ldu64(k + m)
+                            if d != U0:
+                                m += ctz(d) >> 3
+                                break
+                            m += 8
+                        if m < shared:
+                            shared = m
+                    if shared == longest:
+                        continue  # all the same key
+                    for i in range(a, b):
+                        j = ld32s(idx + 4 * i)
+                        r = rows + 64 * j
+                        left = ld32s(r + R_KEYLEN) - shared
+                        # seven bytes, then how many there are (so "ab" sorts before "ab\0")
+                        w = U0
+                        if left > 0:
+                            w = bswap64(ldu64(ld64(r + R_KEY) + shared)) & (ALL << as_u(64 - 8 * (left if left < 7 else 7)))
+                        st64(keys + 8 * j, w | as_u(left if left < 8 else 8))
+                radix(keys, idx, idx2, a, b, 8, hist)
+                i = a
+                while i < b:
+                    k = ldu64(keys + 8 * ld32s(idx + 4 * i))
+                    m = i + 1
+                    while m < b and ldu64(keys + 8 * ld32s(idx + 4 * m)) == k:
+                        m += 1
+                    if m - i > 24:
+                        st64(stack + 24 * top, i)
+                        st64(stack + 24 * top + 8, m)
+                        st64(stack + 24 * top + 16, level + 1)
+                        top += 1
+                    elif m - i > 1:
+                        by_insertion(rows, idx, i, m)
+                    i = m
+        lo = hi
+    return n
+
+
+@jit
+def same_row(a, b):
+    """Whether two rows are copies of one: the same commit_ts, start_ts and key."""
+    if ld64(a + R_COMMIT) != ld64(b + R_COMMIT) or ld64(a + R_START) != ld64(b + R_START):
+        return False
+    return ld32s(a + R_KEYLEN) == ld32s(b + R_KEYLEN) and equal(ld64(a + R_KEY), ld64(b + R_KEY), ld32s(a + R_KEYLEN))
+
+
+@entry(7)
+def plan(rows, idx, n, max_rows, max_bytes, cuts, cap):
+    """Drop duplicates from the order (of equal ones the fuller row stays) and cut it into batches.
+    cuts: 4 words a batch: end, key bytes, value bytes, old bytes; cuts[-1] (4 * cap) = batches.
+    Returns the number of rows left."""
+    m = 0
+    nb = 0
+    count = kb = vb = ob = 0
+    prev = 0
+    for i in range(n):
+        if i + 16 < n:
+            prefetch(rows + 64 * ld32s(idx + 4 * (i + 16)))
+        j = ld32s(idx + 4 * i)
+        r = rows + 64 * j
+        if m > 0 and same_row(prev, r):
+            if ld32s(r + R_OLDLEN) > ld32s(prev + R_OLDLEN) or ld32s(r + R_VALLEN) > ld32s(prev + R_VALLEN):
+                vb += ld32s(r + R_VALLEN) - ld32s(prev + R_VALLEN)
+                ob += ld32s(r + R_OLDLEN) - ld32s(prev + R_OLDLEN)
+                st32(idx + 4 * (m - 1), j)
+                prev = r
+            continue
+        size = ld32s(r + R_KEYLEN) + ld32s(r + R_VALLEN) + ld32s(r + R_OLDLEN)
+        if count > 0 and (count == max_rows or kb + vb + ob + size > max_bytes) and nb < cap - 1:
+            c = cuts + 32 * nb
+            st64(c, m)
+            st64(c + 8, kb)
+            st64(c + 16, vb)
+            st64(c + 24, ob)
+            nb += 1
+            count = kb = vb = ob = 0
+        st32(idx + 4 * m, j)
+        m += 1
+        count += 1
+        kb += ld32s(r + R_KEYLEN)
+        vb += ld32s(r + R_VALLEN)
+        ob += ld32s(r + R_OLDLEN)
+        prev = r
+    c = cuts + 32 * nb
+    st64(c, m)
+    st64(c + 8, kb)
+    st64(c + 16, vb)
+    st64(c + 24, ob)
+    st64(cuts + 32 * cap, nb + (1 if m > 0 else 0))
+    return m
+
+
+@entry(5)
+def gather(rows, idx, lo, hi, out):
+    """Rows idx[lo:hi] into Arrow buffers. out: addresses of table_id, op, start_ts, commit_ts, key
+    offsets, keys, value offsets, values, value validity, old offsets, olds, old validity, then the
+    two null counts are written there."""
+    o_table = ld64(out)
+    o_op = ld64(out + 8)
+    o_start = ld64(out + 16)
+    o_commit = ld64(out + 24)
+    o_koff = ld64(out + 32)
+    keys = ld64(out + 40)
+    o_voff = ld64(out + 48)
+    vals = ld64(out + 56)
+    vmap = ld64(out + 64)
+    o_ooff = ld64(out + 72)
+    olds = ld64(out + 80)
+    omap = ld64(out + 88)
+    k = v = o = 0
+    vbits = obits = 0
+    nv = no = 0
+    st32(o_koff, 0)
+    st32(o_voff, 0)
+    st32(o_ooff, 0)
+    for i in range(hi - lo):
+        if lo + i + 24 < hi:
+            prefetch(rows + 64 * ld32s(idx + 4 * (lo + i + 24)))
+        if lo + i + 12 < hi:
+            a = rows + 64 * ld32s(idx + 4 * (lo + i + 12))
+            p = ld64(a + R_KEY)
+            prefetch(p)
+            prefetch(p + 64)
+            q = p + ld32s(a + R_VALUE_D)
+            m = ld32s(a + R_VALLEN)
+            m = m if m < 512 else 512
+            while m > 64:
+                m -= 64
+                prefetch(q + m)
+            q = p + ld32s(a + R_OLD_D)
+            m = ld32s(a + R_OLDLEN)
+            m = m if m < 512 else 512
+            while m > 0:
+                m -= 64
+                prefetch(q + m)
+        r = rows + 64 * ld32s(idx + 4 * (lo + i))
+        key = ld64(r + R_KEY)
+        klen = ld32s(r + R_KEYLEN)
+        vlen = ld32s(r + R_VALLEN)
+        olen = ld32s(r + R_OLDLEN)
+        table = 0
+        if klen >= 9 and ld8(key) == 116:
+            table = as_i(bswap64(ldu64(key + 1)) ^ SIGN)
+        st64(o_table + 8 * i, table)
+        st8(o_op + i, ld8(r + R_OP))
+        st64(o_start + 8 * i, ld64(r + R_START))
+        st64(o_commit + 8 * i, ld64(r + R_COMMIT))
+        put(keys + k, key, klen)
+        k += klen
+        st32(o_koff + 4 * i + 4, k)
+        b = 1 << (i & 7)
+        if vlen > 0:
+            put(vals + v, key + ld32s(r + R_VALUE_D), vlen)
+            v += vlen
+            vbits |= b
+            nv += 1
+        st32(o_voff + 4 * i + 4, v)
+        if olen > 0:
+            put(olds + o, key + ld32s(r + R_OLD_D), olen)
+            o += olen
+            obits |= b
+            no += 1
+        st32(o_ooff + 4 * i + 4, o)
+        if i & 7 == 7:
+            st8(vmap + (i >> 3), vbits)
+            st8(omap + (i >> 3), obits)
+            vbits = obits = 0
+    n = hi - lo
+    st8(vmap + (n >> 3), vbits)
+    st8(omap + (n >> 3), obits)
+    st64(out + 96, n - nv)
+    st64(out + 104, n - no)
+    return n
+
+
+@entry(3)
+def release(refs, rows, n):
+    """The rows are written: give up their hold of the chunks."""
+    for i in range(n):
+        c = ld32s(rows + 64 * i + R_CHUNK)
+        if c >= 0:
+            st64(refs + 8 * c, ld64(refs + 8 * c) - 1)
+    return 0
+
+
+@entry(4)
+def keep_owned(rows, n, bounds, n_bounds):
+    """Take out the rows of tables that belong to another partition at their commit_ts; the rest moves up. Returns their number.
+
+    bounds: 3 words each: table id, rows with commit_ts above the second and up to the third word go.
+    """
+    kept = 0
+    for i in range(n):
+        row = rows + 64 * i
+        key = ld64(row + R_KEY)
+        gone = False
+        if ld32s(row + R_KEYLEN) >= 9 and ld8(key) == 116:
+            table = as_i(bswap64(ldu64(key + 1)) ^ SIGN)
+            commit = ld64(row + R_COMMIT)
+            for b in range(n_bounds):
+                bound = bounds + 24 * b
+                if ld64(bound) == table and ld64(bound + 8) < commit and commit <= ld64(bound + 16):
+                    gone = True
+        if not gone:
+            if kept != i:
+                copy64(rows + 64 * kept, row)
+            kept += 1
+    return kept

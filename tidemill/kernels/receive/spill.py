@@ -1,0 +1,180 @@
+"""Rows and prewrites that went to disk: packing them into runs, merging runs, joining late COMMITs with spilled prewrites."""
+
+from __future__ import annotations
+
+from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32s, ld64, prefetch, put, st8, st32, st64
+from tidemill.kernels.receive import family
+from tidemill.kernels.receive.layout import (
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD_D,
+    R_OLDLEN,
+    R_OP,
+    R_START,
+    R_SUB,
+    R_VALLEN,
+    R_VALUE_D,
+)
+from tidemill.kernels.receive.text import compare, equal
+
+family.use_family_cache()
+
+
+@entry(7)
+def pack(rows, idx, lo, hi, base, out, out_rows):
+    """Rows idx[lo:hi], bytes back to back into `out`, records into `out_rows` with addresses as if
+    `out` were at `base` (where the file will be mapped). Returns the bytes written."""
+    p = 0
+    for i in range(hi - lo):
+        if lo + i + 16 < hi:
+            prefetch(rows + 64 * ld32s(idx + 4 * (lo + i + 16)))
+        if lo + i + 8 < hi:
+            prefetch(ld64(rows + 64 * ld32s(idx + 4 * (lo + i + 8)) + R_KEY))
+        r = rows + 64 * ld32s(idx + 4 * (lo + i))
+        o = out_rows + 64 * i
+        copy64(o, r)
+        key = ld64(r + R_KEY)
+        klen = ld32s(r + R_KEYLEN)
+        vlen = ld32s(r + R_VALLEN)
+        olen = ld32s(r + R_OLDLEN)
+        put(out + p, key, klen)
+        put(out + p + klen, key + ld32s(r + R_VALUE_D), vlen)
+        put(out + p + klen + vlen, key + ld32s(r + R_OLD_D), olen)
+        st64(o + R_KEY, base + p)
+        st32(o + R_VALUE_D, klen)
+        st32(o + R_OLD_D, klen + vlen)
+        p += klen + vlen + olen
+    return p
+
+
+@jit
+def row_less(x, y):
+    a = ld64(x + R_COMMIT)
+    b = ld64(y + R_COMMIT)
+    if a != b:
+        return a < b
+    a = ld64(x + R_START)
+    b = ld64(y + R_START)
+    if a != b:
+        return a < b
+    return compare(ld64(x + R_KEY), ld32s(x + R_KEYLEN), ld64(y + R_KEY), ld32s(y + R_KEYLEN)) < 0
+
+
+@jit
+def sift(heap, n, i):
+    c = ld64(heap + 8 * i)
+    r = ld64(c)
+    while True:
+        j = 2 * i + 1
+        if j >= n:
+            break
+        if j + 1 < n and row_less(ld64(ld64(heap + 8 * j + 8)), ld64(ld64(heap + 8 * j))):
+            j += 1
+        if not row_less(ld64(ld64(heap + 8 * j)), r):
+            break
+        st64(heap + 8 * i, ld64(heap + 8 * j))
+        i = j
+    st64(heap + 8 * i, c)
+
+
+@entry(6)
+def merge(heap, n_heap, fresh, limit, out, cap):
+    """Next rows with commit_ts <= limit of sorted runs, in order, into out. A cursor is 2 words: address
+    of its next ROW, address behind its last one; heap: cursors' addresses, n_heap: address of their
+    number; fresh 1: the heap has to be built. Returns the rows: fewer than cap when none is left."""
+    k = ld64(n_heap)
+    if fresh != 0:
+        i = k // 2 - 1
+        while i >= 0:
+            sift(heap, k, i)
+            i -= 1
+    n = 0
+    while k > 0 and n < cap:
+        c = ld64(heap)
+        r = ld64(c)
+        if ld64(r + R_COMMIT) > limit:
+            break
+        copy64(out + 64 * n, r)
+        n += 1
+        r += 64
+        st64(c, r)
+        prefetch(r + 256)
+        if r == ld64(c + 8):
+            k -= 1
+            st64(heap, ld64(heap + 8 * k))
+        if k > 0:
+            sift(heap, k, 0)
+    st64(n_heap, k)
+    return n
+
+
+@entry(2)
+def same_tail(rows, n):
+    """How many of the last of n sorted rows are copies of one row (at least 1)"""
+    i = n - 1
+    last = rows + 64 * i
+    while i > 0 and not row_less(rows + 64 * (i - 1), last):
+        i -= 1
+    return n - i
+
+
+@jit
+def late_less(start, sub, key, klen, r):
+    """(start, sub, key) < those of ROW r."""
+    a = ld64(r + R_START)
+    if start != a:
+        return start < a
+    s = ld32s(r + R_SUB)
+    if sub != s:
+        return sub < s
+    return compare(key, klen, ld64(r + R_KEY), ld32s(r + R_KEYLEN)) < 0
+
+
+@entry(8)
+def join(lates, idx, n, run, n_run, out, taken, used):
+    """COMMITs lates[idx[i]] against a run of spilled prewrites (ROWs sorted by (start_ts, sub, key)).
+    A match becomes a ROW in `out` (room for n) with the prewrite's data; taken (a byte per late): it
+    found its prewrite; used (a byte per run row): it was consumed. Returns the rows."""
+    m = 0
+    at = 0
+    for i in range(n):
+        c = lates + 64 * ld32s(idx + 4 * i)
+        if ld8(taken + ld32s(idx + 4 * i)) != 0:
+            continue
+        start = ld64(c + R_START)
+        sub = ld32s(c + R_SUB)
+        key = ld64(c + R_KEY)
+        klen = ld32s(c + R_KEYLEN)
+        # gallop to the first run row that is not before c
+        step = 1
+        lo = at
+        hi = at
+        while hi < n_run and late_less(
+            ld64(run + 64 * hi + R_START), ld32s(run + 64 * hi + R_SUB), ld64(run + 64 * hi + R_KEY), ld32s(run + 64 * hi + R_KEYLEN), c
+        ):
+            lo = hi + 1
+            hi += step
+            step *= 2
+        if hi > n_run:
+            hi = n_run
+        while lo < hi:
+            mid = (lo + hi) >> 1
+            r = run + 64 * mid
+            if late_less(ld64(r + R_START), ld32s(r + R_SUB), ld64(r + R_KEY), ld32s(r + R_KEYLEN), c):
+                lo = mid + 1
+            else:
+                hi = mid
+        at = lo
+        if at < n_run:
+            r = run + 64 * at
+            if ld64(r + R_START) == start and ld32s(r + R_SUB) == sub and ld32s(r + R_KEYLEN) == klen and equal(ld64(r + R_KEY), key, klen):
+                st8(taken + ld32s(idx + 4 * i), 1)
+                st8(used + at, 1)
+                if ld8(c + R_OP) != 0:
+                    o = out + 64 * m
+                    copy64(o, r)
+                    st64(o + R_COMMIT, ld64(c + R_COMMIT))
+                    st8(o + R_OP, ld8(c + R_OP))
+                    m += 1
+    return m

@@ -29,6 +29,11 @@ class RowReader:
         self._columns = table.output_columns
         self._missing: dict[int, Cell] = {}
 
+    @property
+    def absent(self) -> tuple[Cell, ...]:
+        """What each of `table.output_columns` is in a row that is older than it. Raises MalformedRow."""
+        return tuple(self._missing_cell(column) for column in self._columns)
+
     def read(self, key: bytes, value: bytes | None) -> tuple[Cell, ...]:
         """The cells of `table.output_columns`. Without a value (a delete whose old value is unknown) all but the key's are None.
 

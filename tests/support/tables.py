@@ -1,0 +1,57 @@
+"""Table descriptions for tests, as short as the test needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
+from tidemill.tidb.schema.model import TableInfo
+
+_STRING_TYPES = (MySQLType.VARCHAR, MySQLType.VAR_STRING, MySQLType.STRING, MySQLType.ENUM, MySQLType.SET)
+
+
+def column(tp: MySQLType, **parts: Any) -> dict[str, Any]:
+    """A column as TableInfo's JSON has it; `parts` are members of the column or, capitalised, of its type."""
+    text = tp in _STRING_TYPES
+    kind = {
+        "Tp": int(tp),
+        "Flag": 0,
+        "Flen": -1,
+        "Decimal": 0,
+        "Charset": "utf8mb4" if text else "binary",
+        "Collate": "utf8mb4_bin" if text else "binary",
+    }
+    own: dict[str, Any] = {"state": 5}
+    for name, part in parts.items():
+        (kind if name[0].isupper() else own)[name] = part
+    return own | {"type": kind}
+
+
+def table(columns: Sequence[dict[str, Any]], *, key: Sequence[int | tuple[int, int]] = (), pk_is_handle: bool = False) -> TableInfo:
+    """A table of these columns, ids from 1 on. `key` are the offsets (with prefix lengths) of a clustered primary key;
+    with `pk_is_handle` the first column is the integer primary key."""
+    cols = [{"id": i + 1, "name": f"c{i + 1}", "offset": i} | c for i, c in enumerate(columns)]
+    if pk_is_handle:
+        cols[0]["type"]["Flag"] |= ColumnFlag.PRIMARY_KEY | ColumnFlag.NOT_NULL
+    parts = [part if isinstance(part, tuple) else (part, -1) for part in key]
+    primary = {
+        "id": 1,
+        "idx_name": "PRIMARY",
+        "idx_cols": [{"name": cols[offset]["name"], "offset": offset, "length": length} for offset, length in parts],
+        "is_unique": True,
+        "is_primary": True,
+        "state": 5,
+    }
+    return TableInfo.from_json(
+        {
+            "id": 100,
+            "name": "t",
+            "state": 5,
+            "cols": cols,
+            "index_info": [primary] if key else [],
+            "pk_is_handle": pk_is_handle,
+            "is_common_handle": bool(key),
+            "common_handle_version": 1,
+        }
+    )

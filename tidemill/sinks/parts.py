@@ -107,6 +107,12 @@ class PartReader:
                         found.setdefault((topic.name, int(match[1])), []).append((int(match[2]), int(match[3]), path))
         return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
 
+    def scratch(self, ctx: BatchContext, target: Target) -> Path:
+        """A file name for the driver beside the parts of a target, gone when the try is over."""
+        folder = _folder(self._root, ctx) / target[0]
+        folder.mkdir(exist_ok=True)
+        return folder / f"{target[1]}.joined"
+
     def end(self, ctx: BatchContext) -> None:
         shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
 

@@ -1,0 +1,174 @@
+"""`file:///DIR`: one file of length-prefixed messages a topic, partition and batch. Format: docs/sinks/files.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ConfigError, SinkError
+from tidemill.kernels.deliver.batch import Writer, frame
+from tidemill.protocols.messages import Messages
+from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder
+
+_NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
+_PARTS = ".parts"
+_STATE = "tidemill.json"
+
+
+def file_name(from_ts: int, to_ts: int) -> str:
+    """The name of a batch's file: its interval (from_ts, to_ts]."""
+    return f"{from_ts:020d}-{to_ts:020d}.messages"
+
+
+def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a messages file, in order. Raises SinkError for a file that ends inside a message."""
+    data = path.read_bytes()
+    at = 0
+
+    def part() -> bytes | None:
+        nonlocal at
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        start, at = at + 4, at + 4 + max(size, 0)
+        if at > len(data) or size < -1:
+            raise SinkError(f"{path}: the message at offset {start - 4} is cut short")
+        return None if size < 0 else data[start:at]
+
+    while at < len(data):
+        yield part(), part()
+
+
+class FilesTaskSink:
+    """Frames of one item go into parts; `flush` publishes them."""
+
+    def __init__(self, uri: SinkUri) -> None:
+        self._parts = PartWriter(Path(uri.path) / _PARTS)
+        self._writer = Writer()
+        self._taken = 0
+
+    def begin(self, ctx: BatchContext) -> None:
+        self._parts.begin(ctx)
+        self._taken = 0
+
+    def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
+        for target, data in self._writer.frames(messages):
+            self._parts.append(targets[target], data)
+        self._taken += len(messages)
+
+    def flush(self) -> int:
+        self._parts.publish()
+        return self._taken
+
+    def abandon(self) -> None:
+        self._parts.abandon()
+
+
+class FilesDriverSink:
+    """Joins parts, DDLs and resolved events into the batch's files and renames them into place."""
+
+    def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
+        self._uri = uri
+        self._folder = Path(uri.path)
+        self._parts = PartReader(self._folder / _PARTS)
+        self._fresh = fresh
+        self._checked = False
+        self._tail: dict[Target, bytearray] = {}
+        self._eventful: set[Target] = set()  # targets with a DDL in this batch
+        self._idle: dict[Target, Path] = {}  # files of the batch before that hold nothing but a resolved event
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        return partition_counts(self._uri, topics)
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        self._forget()
+        if not self._checked:
+            self._check(ctx)
+        self._parts.begin(ctx)
+
+    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
+            self._eventful.add((topic, partition))
+
+    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+        for target in targets:
+            self._tail.setdefault(target, bytearray()).extend(frame(key, value))
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        """All files are complete and synced before the first of them gets its name."""
+        with file_errors("publishing a batch"):
+            parts = self._parts.parts(ctx)
+            ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
+            published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
+            for folder in {path.parent for path in published.values()}:
+                sync_folder(folder)
+            self._drop_idle(published, busy=self._eventful | parts.keys())
+            self._write_state(ctx)
+        self._forget()
+        self._parts.end(ctx)
+
+    def discard(self, ctx: BatchContext) -> None:
+        self._forget()
+        self._parts.end(ctx)
+
+    def close(self) -> None:
+        self._parts.close()
+
+    def _forget(self) -> None:
+        self._tail.clear()
+        self._eventful.clear()
+
+    def _joined(self, ctx: BatchContext, target: Target, parts: list[Path]) -> Path:
+        """One file of all that the target gets in this batch, still under a temporary name. The first part is taken as it is."""
+        path = self._parts.scratch(ctx, target)
+        if parts:
+            parts[0].rename(path)
+        with path.open("ab") as file:
+            join(parts[1:], file)
+            file.write(self._tail.get(target, b""))
+            file.flush()
+            os.fsync(file.fileno())
+        return path
+
+    def _publish(self, ctx: BatchContext, target: Target, ready: Path) -> Path:
+        folder = self._folder / target[0] / str(target[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        return ready.replace(folder / file_name(ctx.from_ts, ctx.to_ts))
+
+    def _drop_idle(self, published: dict[Target, Path], busy: set[Target]) -> None:
+        """A file with only a resolved event goes when the next one of its partition is there: an idle feed does not fill the disk."""
+        for target, path in published.items():
+            before = self._idle.pop(target, None)
+            if before is not None and before != path:
+                before.unlink(missing_ok=True)
+            if target not in busy:
+                self._idle[target] = path
+
+    def _check(self, ctx: BatchContext) -> None:
+        """A folder belongs to one changefeed. `fresh` empties it of batches first."""
+        with file_errors("opening the messages folder"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            state = self._folder / _STATE
+            if self._fresh:
+                for path in self._folder.glob("*/*/*.messages"):
+                    if _NAME.fullmatch(path.name):
+                        path.unlink()
+            elif state.exists():
+                owner = json.loads(state.read_bytes()).get("changefeed")
+                if owner != ctx.feed:
+                    raise ConfigError(f"{self._folder} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
+        self._checked = True
+
+    def _write_state(self, ctx: BatchContext) -> None:
+        text = json.dumps({"format": 1, "changefeed": ctx.feed, "resolved_ts": ctx.to_ts})
+        ready = self._folder / f".{_STATE}"
+        with ready.open("w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        ready.replace(self._folder / _STATE)
+        sync_folder(self._folder)

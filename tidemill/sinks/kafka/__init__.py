@@ -1,0 +1,1 @@
+"""`kafka://`: rows leave the tasks through librdkafka's C interface, everything else the driver through its Python client."""

@@ -1,0 +1,214 @@
+"""The driver's half of the Kafka sink: topics, DDLs and resolved events, through the Python client."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidemill.changefeed.uri import NEW_TOPIC_PARTITIONS, SinkUri
+from tidemill.errors import ConfigError, SinkError, SinkUnavailable
+from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.kafka import faults, options
+
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_VISIBLE_SECONDS = 30.0
+_VISIBLE_EVERY = 0.1
+
+# What matters of the client's log comes through its error callback as well.
+_SILENT = logging.getLogger("tidemill.sinks.kafka.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+_T = TypeVar("_T")
+
+
+class KafkaDriverSink:
+    """See `DriverSink`."""
+
+    def __init__(self, uri: SinkUri) -> None:
+        self._uri = uri
+        self._where = f"Kafka {','.join(uri.broker.hosts)}"
+        self._admin: AdminClient | None = None
+        self._producer: Producer | None = None
+        self._failure: SinkError | None = None
+        self._client_error = ""
+        self._unflushed_ddl = False
+
+    # Topics
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        """Partitions to use of each topic: all of them, or the first partition-num. Creates missing topics if auto-create-topic."""
+        if not topics:
+            return {}
+        counts = self._describe(topics)
+        missing = sorted(topics - counts.keys())
+        if missing:
+            self._create(missing)
+            counts |= self._await_visible(missing)
+        return {topic: self._used(topic, count) for topic, count in counts.items()}
+
+    def _used(self, topic: str, count: int) -> int:
+        wanted = self._uri.partition_num
+        if wanted is not None and wanted > count:
+            raise ConfigError(
+                f"{self._where}: partition-num is {wanted}, but topic {topic} has {count} partitions",
+                hint="Lower partition-num, leave it out, or add partitions to the topic.",
+            )
+        return wanted or count
+
+    def _describe(self, topics: set[str]) -> dict[str, int]:
+        """Partition counts of the topics that exist."""
+        admin = self._admin_client()
+        futures = self._calling(
+            "describing topics", lambda: admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=options.METADATA_TIMEOUT)
+        )
+        found: dict[str, int] = {}
+        for topic, future in futures.items():
+            try:
+                found[topic] = len(future.result().partitions)
+            except KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise self._told(error, f"describing topic {topic}") from None
+        return {topic: count for topic, count in found.items() if count}
+
+    def _create(self, topics: list[str]) -> None:
+        kafka = self._uri.broker
+        if not kafka.auto_create_topic:
+            raise SinkError(
+                f"{self._where}: topic {topics[0]} does not exist and auto-create-topic is false",
+                hint="Create it, or leave auto-create-topic out.",
+            )
+        partitions = self._uri.partition_num or NEW_TOPIC_PARTITIONS
+        admin = self._admin_client()
+        new = [NewTopic(topic, num_partitions=partitions, replication_factor=kafka.replication_factor) for topic in topics]
+        futures = self._calling("creating topics", lambda: admin.create_topics(new, request_timeout=options.METADATA_TIMEOUT))
+        for topic, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    doing = f"creating topic {topic} with {partitions} partitions and replication factor {kafka.replication_factor}"
+                    raise self._told(error, doing) from None
+
+    def _await_visible(self, topics: list[str]) -> dict[str, int]:
+        """New topics reach the brokers' metadata a moment after they were made; Kafka has no call that waits for it."""
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        pause = threading.Event()
+        while True:
+            counts = self._describe(set(topics))
+            if len(counts) == len(topics):
+                return counts
+            if time.monotonic() > deadline:
+                absent = next(topic for topic in topics if topic not in counts)
+                raise SinkUnavailable(f"{self._where}: topic {absent} was created but is not visible after {_VISIBLE_SECONDS:.0f} s")
+            pause.wait(_VISIBLE_EVERY)
+
+    # Events
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        self._unflushed_ddl = False
+
+    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._produce(topic, partition, key, value)
+        self._unflushed_ddl = True
+
+    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+        if self._unflushed_ddl:
+            self._flush()
+            self._unflushed_ddl = False
+        for topic, partition in targets:
+            self._produce(topic, partition, key, value)
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        self._flush()
+
+    def discard(self, ctx: BatchContext) -> None:
+        self._drop_producer()
+
+    def close(self) -> None:
+        self._drop_producer()
+        self._admin = None
+
+    def _produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
+        producer = self._opened()
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, on_delivery=self._delivered)
+                producer.poll(0)
+                return
+            except BufferError:
+                producer.poll(0.2)
+                self._raise_failure()
+            except KafkaException as error:
+                raise self._told(error, f"sending to {topic}/{partition}") from None
+
+    def _flush(self) -> None:
+        if self._producer is None:
+            return
+        deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + 10
+        while left := self._producer.flush(0.2):
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                raise SinkUnavailable(f"{self._where}: {left} events not acknowledged{self._context()}")
+        self._raise_failure()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            doing = f"{self._where}: {message.topic()}/{message.partition()}"
+            self._failure = faults.sink_error(error.code(), f"{doing}: {error.name()}: {error.str()}{self._context()}")
+
+    def _reported(self, error: KafkaError) -> None:
+        self._client_error = error.str()
+        if self._failure is None and (error.fatal() or error.code() == faults.AUTHENTICATION):
+            self._failure = faults.from_kafka(error, self._where)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _context(self) -> str:
+        return f", after: {self._client_error}" if self._client_error else ""
+
+    # Clients
+
+    def _admin_client(self) -> AdminClient:
+        if self._admin is None:
+            config: dict[str, Any] = {**options.client_config(self._uri.broker), "error_cb": self._noticed}
+            self._admin = self._calling("settings", lambda: AdminClient(config, logger=_SILENT))
+        return self._admin
+
+    def _noticed(self, error: KafkaError) -> None:
+        self._client_error = error.str()
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            config = options.producer_config(self._uri) | {"error_cb": self._reported}
+            self._producer = self._calling("settings", lambda: Producer(config, logger=_SILENT))
+        return self._producer
+
+    def _drop_producer(self) -> None:
+        """Nothing of a failed try may leave later."""
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+            self._producer.flush(1.0)
+        self._producer, self._failure, self._unflushed_ddl = None, None, False
+
+    def _calling(self, doing: str, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except KafkaException as error:
+            raise self._told(error, doing) from None
+
+    def _told(self, error: KafkaException, doing: str) -> SinkError:
+        cause: KafkaError = error.args[0]
+        if self._admin is not None:
+            self._admin.poll(0)  # serves the error callback
+        return faults.sink_error(cause.code(), f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}")

@@ -1,0 +1,38 @@
+"""Which of the broker's and client's errors may pass, and how they are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill.errors import SinkError, SinkUnavailable, redact
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+AUTHENTICATION = -169
+"""The client's own code for wrong credentials. It would go on trying until messages time out."""
+
+_LASTING = {
+    AUTHENTICATION: "_AUTHENTICATION", -186: "_INVALID_ARG", -165: "_UNSUPPORTED_FEATURE",
+    2: "INVALID_MSG", 10: "MSG_SIZE_TOO_LARGE", 17: "TOPIC_EXCEPTION", 18: "RECORD_LIST_TOO_LARGE", 21: "INVALID_REQUIRED_ACKS",
+    29: "TOPIC_AUTHORIZATION_FAILED", 31: "CLUSTER_AUTHORIZATION_FAILED", 33: "UNSUPPORTED_SASL_MECHANISM", 34: "ILLEGAL_SASL_STATE",
+    35: "UNSUPPORTED_VERSION", 37: "INVALID_PARTITIONS", 38: "INVALID_REPLICATION_FACTOR", 40: "INVALID_CONFIG", 42: "INVALID_REQUEST",
+    43: "UNSUPPORTED_FOR_MESSAGE_FORMAT", 44: "POLICY_VIOLATION", 53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    58: "SASL_AUTHENTICATION_FAILED", 76: "UNSUPPORTED_COMPRESSION_TYPE", 87: "INVALID_RECORD",
+}  # fmt: skip
+"""Errors that trying again cannot cure; a missing topic is not among them, because the driver creates it or says why it cannot."""
+
+
+def lasting(code: int) -> bool:
+    """Whether an error of this code stays until somebody changes something."""
+    return code in _LASTING
+
+
+def sink_error(code: int, message: str) -> SinkError:
+    """The error for a code, retryable or not."""
+    return (SinkError if lasting(code) else SinkUnavailable)(redact(message))
+
+
+def from_kafka(error: KafkaError, doing: str) -> SinkError:
+    """A KafkaError in its own words."""
+    return sink_error(error.code(), f"{doing}: {error.name()}: {error.str()}")

@@ -1,0 +1,63 @@
+"""A sink URI as librdkafka's settings."""
+
+from __future__ import annotations
+
+from tidemill.changefeed.uri import KafkaOptions, SinkUri
+
+WINDOW_BYTES = 128 * 1024 * 1024
+"""How much may wait for acknowledgement in one producer."""
+
+DELIVERY_TIMEOUT_MS = 60_000
+"""After this long without acknowledgement a message has failed: long enough to outlive a broker's restart."""
+
+METADATA_TIMEOUT = 15.0
+"""Seconds to wait for an administrative answer."""
+
+_FRAMING = 1024  # of a record batch around one message
+
+
+def client_config(kafka: KafkaOptions) -> dict[str, str]:
+    """What every client of the broker needs."""
+    config = {
+        "bootstrap.servers": ",".join(kafka.hosts),
+        "reconnect.backoff.max.ms": "2000",
+    }
+    if kafka.client_id:
+        config["client.id"] = kafka.client_id
+    if kafka.dial_timeout:
+        config["socket.connection.setup.timeout.ms"] = str(max(1000, kafka.dial_timeout))
+    if kafka.write_timeout or kafka.read_timeout:
+        config["socket.timeout.ms"] = str(max(10, kafka.write_timeout or 0, kafka.read_timeout or 0))
+    config["security.protocol"] = ("sasl_" if kafka.sasl else "") + ("ssl" if kafka.tls else "plaintext")
+    if kafka.tls:
+        files = {"ssl.ca.location": kafka.tls.ca, "ssl.certificate.location": kafka.tls.cert, "ssl.key.location": kafka.tls.key}
+        config |= {name: path for name, path in files.items() if path}
+        if kafka.tls.insecure_skip_verify:
+            config["enable.ssl.certificate.verification"] = "false"
+    if kafka.sasl:
+        config |= {"sasl.mechanisms": kafka.sasl.mechanism, "sasl.username": kafka.sasl.user, "sasl.password": kafka.sasl.password}
+    return config
+
+
+def producer_config(uri: SinkUri) -> dict[str, str]:
+    """A producer that keeps order: idempotent with acks=all, else with one request in flight.
+
+    Our own window keeps the queue below its limits, so that the client never refuses a message (see task.py).
+    """
+    kafka = uri.broker
+    safe = kafka.required_acks == -1
+    order = {"enable.idempotence": "true"} if safe else {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
+    config = client_config(kafka) | order
+    config |= {
+        "acks": str(kafka.required_acks),
+        "compression.type": kafka.compression,
+        "linger.ms": "5",
+        "message.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+        "message.max.bytes": str(min(1_000_000_000, max(1_000_000, uri.max_message_bytes + _FRAMING))),
+        "queue.buffering.max.messages": "0",  # no limit
+        "queue.buffering.max.kbytes": str(2 * (WINDOW_BYTES + uri.max_message_bytes) // 1024),
+        "delivery.report.only.error": "false",
+    }
+    if kafka.max_retry is not None:
+        config["message.send.max.retries"] = str(kafka.max_retry)
+    return config

@@ -1,0 +1,146 @@
+"""Rows to Kafka from inside a task: one idempotent producer a worker, kept between batches, thrown away after any failure.
+
+Order: librdkafka keeps the order of messages of one partition as long as none is refused when it is queued. So the window of what
+may be queued is ours and smaller than the client's queue; should the client refuse messages all the same, those behind the
+refused one must have been refused too, or the try fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import SinkUnavailable
+from tidemill.kernels.deliver import batch, kernels
+from tidemill.protocols.messages import Messages
+from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.kafka import faults, options
+from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
+
+_STEP_MESSAGES = 1024
+_STEP_BYTES = 8 * 1024 * 1024
+_SLICE_MS = 200  # how often a wait looks for failures
+_GRACE_SECONDS = 10.0  # after the client itself should have given up
+
+
+class KafkaTaskSink:
+    """See `TaskSink`."""
+
+    def __init__(self, uri: SinkUri) -> None:
+        self._config = options.producer_config(uri)
+        self._where = ",".join(uri.broker.hosts)
+        self._producer: NativeProducer | None = None
+        self._messages = np.zeros(0, np.uint8)
+        self._base = 0  # what the producer had acknowledged when the item began
+        self._taken = self._flushed = 0
+        self._queued_bytes = 0
+
+    def begin(self, ctx: BatchContext) -> None:
+        if self._taken != self._flushed:
+            self.abandon()  # the item before neither flushed nor abandoned
+        producer = self._opened()
+        self._base, self._queued_bytes = producer.acked, producer.answered_bytes
+        self._taken = self._flushed = 0
+
+    def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
+        count = len(messages)
+        if not count:
+            return
+        table = np.ascontiguousarray(messages.table)
+        names = list(dict.fromkeys(topic for topic, _ in targets))
+        topic_of = np.array([names.index(topic) for topic, _ in targets] if len(names) > 1 else [0] * len(targets), np.int64)
+        order, topics = batch.by_group(topic_of[table["target"]])
+        partition_of = np.array([partition for _, partition in targets], np.int64)
+        if len(self._messages) < kernels.KAFKA_MESSAGE * count:
+            self._messages = np.zeros(kernels.KAFKA_MESSAGE * 2 * count, np.uint8)
+        kernels.kafka_messages(count, table.ctypes.data, order.ctypes.data, partition_of.ctypes.data, self._messages.ctypes.data)
+        sizes = (np.maximum(table["key_len"], 0) + np.maximum(table["value_len"], 0))[order]
+        for topic, start, end in batch.runs(topics):
+            self._queue(names[topic], start, end, sizes)
+
+    def flush(self) -> int:
+        """Wait for all acknowledgements. The client gives up after DELIVERY_TIMEOUT_MS by itself."""
+        producer = self._opened()
+        deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + _GRACE_SECONDS
+        while not producer.flush(_SLICE_MS):
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                break
+        self._raise_failure()
+        acked = producer.acked - self._base
+        if acked != self._taken:
+            raise SinkUnavailable(
+                f"Kafka {self._where}: {self._taken - acked} of {self._taken} messages not acknowledged{producer.last_error(', ')}"
+            )
+        self._flushed = self._taken
+        return acked
+
+    def abandon(self) -> None:
+        if self._producer is not None:
+            self._producer.destroy()
+            self._producer = None
+        self._taken = self._flushed = 0
+
+    def _opened(self) -> NativeProducer:
+        if self._producer is None:
+            self._producer = NativeProducer(self._config)
+        return self._producer
+
+    def _queue(self, topic: str, start: int, end: int, sizes: npt.NDArray[np.int64]) -> None:
+        """Queue messages start … end of the array in steps that fit the window."""
+        while start < end:
+            step = _step(sizes[start : min(end, start + _STEP_MESSAGES)])
+            size = int(sizes[start : start + step].sum())
+            self._wait_for_room(size)
+            taken = self._produce(topic, start, step)
+            self._queued_bytes += int(sizes[start : start + taken].sum())
+            self._taken += taken
+            start += taken
+
+    def _wait_for_room(self, size: int) -> None:
+        producer = self._opened()
+        producer.poll(0)
+        self._raise_failure()
+        while self._queued_bytes > producer.answered_bytes and self._queued_bytes - producer.answered_bytes + size > options.WINDOW_BYTES:
+            producer.poll(_SLICE_MS)
+            self._raise_failure()
+
+    def _produce(self, topic: str, start: int, count: int) -> int:
+        """Queue; returns how many from the front were taken. Raises if the client refused one and took a later one, or for good."""
+        producer = self._opened()
+        first = kernels.KAFKA_MESSAGE * start
+        taken = producer.produce(topic, self._messages.ctypes.data + first, count)
+        if taken == count:
+            return taken
+        array = self._messages[first : first + kernels.KAFKA_MESSAGE * count].reshape(count, kernels.KAFKA_MESSAGE)
+        errors = array[:, :4].copy().view(np.int32).ravel()
+        refused = errors[errors != 0]
+        other = refused[refused != QUEUE_FULL]
+        if len(other):
+            code = int(other[0])
+            raise faults.sink_error(code, f"Kafka {self._where}: {topic}: {producer.describe(code)}{producer.last_error(', after: ')}")
+        if errors[:taken].any():
+            raise SinkUnavailable(f"Kafka {self._where}: {topic}: the client's queue was full in the middle of a step; order would be lost")
+        array[taken:, :4] = 0
+        producer.poll(_SLICE_MS)
+        return taken
+
+    def _raise_failure(self) -> None:
+        producer = self._opened()
+        if producer.failed:
+            code, text = producer.first_failure()
+            raise faults.sink_error(code, f"Kafka {self._where}: {text}")
+        if producer.client_error == faults.AUTHENTICATION:
+            raise faults.sink_error(faults.AUTHENTICATION, f"Kafka {self._where}: {producer.last_error()}")
+        fatal = producer.fatal_error()
+        if fatal:
+            raise SinkUnavailable(f"Kafka {self._where}: {producer.describe(fatal[0])}: {fatal[1]}")
+
+
+def _step(sizes: npt.NDArray[np.int64]) -> int:
+    """How many messages of these sizes go into one call: at least one, at most _STEP_BYTES of them."""
+    return max(1, int(np.searchsorted(np.cumsum(sizes), _STEP_BYTES, "right")))

@@ -56,7 +56,6 @@ def producer_config(uri: SinkUri) -> dict[str, str]:
         "message.max.bytes": str(min(1_000_000_000, max(1_000_000, uri.max_message_bytes + _FRAMING))),
         "queue.buffering.max.messages": "0",  # no limit
         "queue.buffering.max.kbytes": str(2 * (WINDOW_BYTES + uri.max_message_bytes) // 1024),
-        "delivery.report.only.error": "false",
     }
     if kafka.max_retry is not None:
         config["message.send.max.retries"] = str(kafka.max_retry)

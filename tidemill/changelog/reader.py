@@ -27,6 +27,9 @@ __all__ = ["LogReader", "log_exists", "open_segment"]
 FRESH_SECONDS = 30.0
 """A listing this young may still be planned with: compaction leaves replaced files for much longer."""
 
+LOOKS = 3
+"""A hole or an overlap is believed when it is seen so often."""
+
 
 @dataclass(slots=True)
 class _Folder:
@@ -125,7 +128,6 @@ class LogReader:
 
     def listing(self, folder: str) -> Chain:
         """All that a folder holds now, with what is wrong; for verifying and for the writer."""
-        self._folders.pop(folder, None)
         return self._list(folder, None).chain
 
     def _chain(self, folder: str, from_ts: int, to_ts: int) -> list[Interval]:
@@ -138,9 +140,20 @@ class LogReader:
         known = self._folders.get(folder)
         if known is None or to_ts > known.covered or self._clock() - known.listed_at > FRESH_SECONDS:
             # The head first: what it covers was published before the listing begins, so the listing has it.
-            known = self._list(folder, read_head(self.storage, folder))
+            known = self._look(folder)
         self._check_cover(folder, known, from_ts, to_ts)
         return known.chain.between(from_ts, to_ts)
+
+    def _look(self, folder: str) -> _Folder:
+        """List a folder; again if something does not join, because a listing while files come and go may miss some."""
+        for attempt in range(LOOKS):
+            if attempt:
+                self._folders.pop(folder, None)
+                self._identity = read_identity(self.storage)
+            known = self._list(folder, read_head(self.storage, folder))
+            if known.chain.fault is None:
+                break
+        return known
 
     def _check_cover(self, folder: str, known: _Folder, from_ts: int, to_ts: int) -> None:
         fault = known.chain.fault
@@ -174,8 +187,8 @@ class LogReader:
             segment = old.get(name)
             if segment is None:
                 segment = layout.parse_segment(name, redact(self.storage.path(folder)))
-                if segment is None:
-                    continue
+                if segment is None or segment.to_ts <= self._identity.start_ts:
+                    continue  # below the start lies what retention has not removed yet
                 fresh.append(segment)
             names[name] = segment
         chain = self._extended(folder, known, names, fresh)

@@ -1,4 +1,4 @@
-"""What is inside a segment: record batches of bounded size, in order, inside their interval. Pure."""
+"""What is inside a segment: record batches of bounded size, in order, inside their interval."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc
 
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
+from tidemill.changelog.storage import Draft, full_disk_is_disk_low
 from tidemill.errors import LogError
 from tidemill.events import RAW_CHANGE
 
@@ -25,7 +27,7 @@ def ipc_options(compression: str) -> Any:
     """Options of the Arrow writer for a compression's name. Raises LogError."""
     if compression not in COMPRESSIONS:
         raise LogError(f"{compression!r} is no compression of segments; there are {', '.join(COMPRESSIONS)}")
-    return pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    return pyarrow.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
 
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
@@ -203,3 +205,13 @@ def _fitting(batch: pa.RecordBatch, rows: int, size: int, *, must: bool) -> int:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
+    """The batches as an Arrow IPC file, sealed but without a name. Raises DiskLow where there is no room."""
+    with full_disk_is_disk_low(where):
+        writer = pyarrow.ipc.new_file(draft.sink, schema, options=ipc_options(compression))
+        for batch in batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        writer.close()
+        draft.seal()

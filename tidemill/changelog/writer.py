@@ -13,14 +13,15 @@ from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
-import pyarrow.ipc
 
 from tidemill.changelog import layout
+from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, LogIdentity, SegmentName, Source
 from tidemill.changelog.ownership import Ownership, lock_of
 from tidemill.changelog.reader import LogReader, read_head, read_identity
-from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns
-from tidemill.changelog.storage import Draft, Storage, full_disk_is_disk_low, open_storage
+from tidemill.changelog.retention import Retention, check_room
+from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
+from tidemill.changelog.storage import Draft, Storage, open_storage
 from tidemill.errors import ClusterMismatch, LogError, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 
@@ -39,6 +40,15 @@ class LogOptions:
 
 
 DEFAULTS = LogOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What `maintain` did."""
+
+    joined: int  # files that became parts of larger ones
+    removed: int  # files
+    start_ts: int  # of the log
 
 
 class PartitionWriter:
@@ -170,16 +180,6 @@ def write_snapshot(storage: Storage, ts: int, pairs: pa.Table) -> str:
     return storage.path(f"{layout.SCHEMA}/{name}")
 
 
-def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
-    """The batches as an Arrow IPC file, sealed but without a name. Raises DiskLow where there is no room."""
-    with full_disk_is_disk_low(where):
-        writer = pyarrow.ipc.new_file(draft.sink, schema, options=ipc_options(compression))
-        for batch in batches:
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-        writer.close()
-        draft.seal()
-
-
 def _inspected(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Iterable[pa.RecordBatch]:
     for batch in batches:
         inspector.check(batch)
@@ -193,6 +193,7 @@ class LogWriter:
         """Use `create` or `open`."""
         ipc_options(options.compression)
         self.storage, self.options = storage, options
+        self._maintaining = threading.Lock()
         self._lock = lock_of(storage)
         if self._lock:
             self._lock.take()
@@ -205,6 +206,9 @@ class LogWriter:
             self._clean("")
             self._schema = SchemaWriter(self, layout.SCHEMA)
             self._partitions = [PartitionWriter(self, layout.rows_folder(p)) for p in range(self._identity.partitions)]
+            self._reader = LogReader(storage)
+            self._retention = Retention(self)
+            self._compactor = Compactor(storage, self.ownership, options.compression, options.compact_rows, options.grace_s)
         except BaseException:
             self.close()
             raise
@@ -302,7 +306,26 @@ class LogWriter:
         self._identity = identity
 
     def check_room(self) -> None:
-        """Raises DiskLow below the low-water mark."""
+        """Raises DiskLow below the low-water mark, naming the changefeed that pins the log."""
+        check_room(self)
+
+    def maintain(self, now: int, *, budget_bytes: int = 512 << 20) -> Maintenance:
+        """Compaction, retention, and the disk's low-water mark; call it every few seconds, from any thread. `now`: a TSO.
+
+        At most about `budget_bytes` are rewritten in one call. Raises DiskLow, LogFenced.
+        """
+        with self._maintaining:
+            folders = layout.folders(self._identity.partitions)
+            joined = removed = used = 0
+            for folder in folders:
+                if used < budget_bytes:
+                    files, size = self._compactor.compact(self._reader, folder, budget_bytes - used)
+                    joined, used = joined + files, used + size
+                removed += self._compactor.sweep(self._reader, folder)
+            self._retention.advance(self._reader, now)
+            removed += self._retention.sweep()
+            self.check_room()
+            return Maintenance(joined, removed, self._identity.start_ts)
 
     def close(self) -> None:
         """Let another writer in."""
@@ -322,4 +345,4 @@ class LogWriter:
                 self.storage.delete(f"{folder}/{name}" if folder else name)
 
 
-__all__ = ["DEFAULTS", "LogOptions", "LogWriter", "PartitionWriter", "SchemaWriter", "pairs_table", "write_snapshot"]
+__all__ = ["DEFAULTS", "LogOptions", "LogWriter", "Maintenance", "PartitionWriter", "SchemaWriter", "pairs_table", "write_snapshot"]

@@ -1,0 +1,179 @@
+"""Many small segments become fewer large ones, so that reading a day costs no more than its bytes.
+
+Neighbours are joined into a segment of both their intervals, with the same rows in batches as large as allowed. From the moment
+it has its name it counts and those inside it do not; they stay for a while, because a reader may have listed them. A crash at
+any point leaves a log that is whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidemill.changelog.layout import Interval, SegmentName
+from tidemill.changelog.ownership import Ownership
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.segment import Inspector, regrouped, write_file
+from tidemill.changelog.storage import Storage
+from tidemill.errors import LogCorrupt, redact
+from tidemill.events import RAW_CHANGE
+
+FAN_IN = 32
+"""So many neighbours of a size are joined even if they do not fill a segment: a row is then rewritten three or four times at most."""
+
+TARGET_BYTES = 256 << 20
+"""A segment of this size is large enough whatever its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """An interval in one file, with its size."""
+
+    interval: Interval
+    rows: int
+    size: int
+
+
+def plan(chain: Sequence[Weighed | None], target_rows: int, target_bytes: int = TARGET_BYTES) -> list[list[Weighed]]:
+    """Which neighbours to join, oldest first. None in the chain is an interval that is left as it is."""
+    groups: list[list[Weighed]] = []
+    stretch: list[Weighed] = []
+    for one in [*chain, None]:
+        if one is not None and one.rows < target_rows and one.size < target_bytes:
+            stretch.append(one)
+            continue
+        groups += _groups(stretch, target_rows, target_bytes)
+        stretch = []
+    return groups
+
+
+def _groups(stretch: list[Weighed], target_rows: int, target_bytes: int) -> Iterator[list[Weighed]]:
+    """Groups within neighbours that are all small: those that fill a segment, then the rest by size."""
+    group: list[Weighed] = []
+    rows = size = 0
+    for one in stretch:
+        group.append(one)
+        rows += one.rows
+        size += one.size
+        if rows >= target_rows or size >= target_bytes:
+            yield group
+            group, rows, size = [], 0, 0
+    yield from _tiers(group, target_rows)
+
+
+def _tiers(rest: list[Weighed], target_rows: int) -> Iterator[list[Weighed]]:
+    bound = FAN_IN
+    while bound < target_rows * FAN_IN:
+        run: list[Weighed] = []
+        for one in [*rest, None]:
+            if one is not None and one.rows < bound:
+                run.append(one)
+                continue
+            if len(run) >= FAN_IN:
+                yield run
+                return
+            run = []
+        bound *= FAN_IN
+
+
+@dataclass(slots=True)
+class Compactor:
+    """Joins and removes within one log. Remembers how many rows files have."""
+
+    storage: Storage
+    ownership: Ownership
+    compression: str
+    target_rows: int
+    grace_s: float
+    clock: Callable[[], float] = time.time
+    _weights: dict[str, Weighed] = field(default_factory=dict)
+
+    def compact(self, reader: LogReader, folder: str, budget_bytes: int) -> tuple[int, int]:
+        """Join what is worth it, up to about so many bytes. Returns the number of files joined, and the bytes read."""
+        chain = reader.listing(folder).intervals
+        joined = used = 0
+        for group in plan([self._weigh(reader, i) for i in chain], self.target_rows):
+            if used >= budget_bytes:
+                break
+            self._join(reader, folder, group)
+            joined += len(group)
+            used += sum(w.size for w in group)
+        return joined, used
+
+    def _weigh(self, reader: LogReader, interval: Interval) -> Weighed | None:
+        if len(interval.parts) > 1:
+            return None
+        path = interval.parts[0]
+        known = self._weights.get(path)
+        if known is None:
+            size = reader.partition_bytes(interval)
+            rows = count_rows(reader, path) if size < TARGET_BYTES else self.target_rows
+            known = self._weights[path] = Weighed(interval, rows, size)
+        return known
+
+    def _join(self, reader: LogReader, folder: str, group: list[Weighed]) -> str:
+        from_ts, to_ts = group[0].interval.from_ts, group[-1].interval.to_ts
+        inspector = Inspector(f"compaction of {redact(self.storage.path(folder))}", from_ts, to_ts)
+        paths = [path for w in group for path in w.interval.parts]
+        draft = self.storage.draft(folder)
+        try:
+            write_file(
+                draft, self.storage.path(folder), _checked(regrouped(_batches(reader, paths)), inspector), RAW_CHANGE, self.compression
+            )
+            expected = sum(w.rows for w in group)
+            if inspector.rows != expected:
+                raise LogCorrupt(f"{redact(paths[0])} and its neighbours had {expected} rows, reading them gave {inspector.rows}")
+            self.ownership.check(folder)
+            name = str(SegmentName(from_ts, to_ts))
+            draft.publish(name)
+        finally:
+            draft.discard()
+        self.storage.settle(folder)
+        for w in group:
+            self._weights.pop(w.interval.parts[0], None)
+        return self.storage.path(f"{folder}/{name}")
+
+    def sweep(self, reader: LogReader, folder: str) -> int:
+        """Remove intervals that lie inside others that are old enough. Returns the number of files."""
+        chain = reader.listing(folder)
+        if not chain.inside:
+            return 0
+        modified = {e.name: e.modified for e in self.storage.entries(folder)}
+        limit = self.clock() - self.grace_s
+        removed = 0
+        for one in chain.inside:
+            around = next((i for i in chain.between(one.from_ts, one.to_ts) if i.from_ts <= one.from_ts and one.to_ts <= i.to_ts), None)
+            if around is None or any(modified.get(_base(p), limit + 1) > limit for p in around.parts):
+                continue
+            for path in one.parts:
+                self.storage.delete(self.storage.name(path))
+                self._weights.pop(path, None)
+                removed += 1
+        return removed
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def count_rows(reader: LogReader, path: str) -> int:
+    """Rows of a segment, from the heads of its batches."""
+    segment = reader.open_segment(path)
+    return int(sum(segment.get_batch(i).num_rows for i in range(segment.num_record_batches)))
+
+
+def _batches(reader: LogReader, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        segment = reader.open_segment(path)
+        for i in range(segment.num_record_batches):
+            batch = segment.get_batch(i)
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=RAW_CHANGE)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], inspector: Inspector) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        inspector.check(batch)
+        yield batch

@@ -1,0 +1,33 @@
+"""The schema history that a log holds: the newest fitting snapshot and the schema stream behind it."""
+
+from __future__ import annotations
+
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import LogCorrupt, redact
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tso import describe
+
+
+def load_history(reader: LogReader, upto_ts: int | None = None, strict: bool = False, *, from_ts: int | None = None) -> SchemaHistory:
+    """The history of (from_ts, upto_ts]; by default of all that the log holds. It may begin before `from_ts`.
+
+    `strict`: a DDL text that cannot be printed raises when it is asked for. Raises StartTsOutOfLog, LogCorrupt, SchemaError.
+    """
+    begin = reader.start_ts if from_ts is None else from_ts
+    fitting = [ts for ts in reader.snapshots() if ts <= begin]
+    if not fitting:
+        raise LogCorrupt(
+            f"{redact(reader.location)} has no schema snapshot at or before {describe(begin)}",
+            hint="A log has one at its start_ts. Restore it from a copy, or start a new log.",
+        )
+    pairs = reader.read_snapshot(fitting[-1])
+    history = SchemaHistory.bootstrap(fitting[-1], zip(pairs["key"].to_pylist(), pairs["value"].to_pylist(), strict=True), strict=strict)
+    return follow(history, reader, upto_ts)
+
+
+def follow(history: SchemaHistory, reader: LogReader, upto_ts: int | None = None) -> SchemaHistory:
+    """Take in what the schema stream has got since, up to its head or `upto_ts`. Returns the same history."""
+    end = reader.schema_head() if upto_ts is None else upto_ts
+    if end > history.resolved_ts:
+        history.advance(reader.read_schema(history.resolved_ts, end), end)
+    return history

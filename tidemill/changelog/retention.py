@@ -1,0 +1,132 @@
+"""What a log lets go of: segments that no changefeed needs and that are older than its retention; and what it does when the disk
+runs full all the same.
+
+The order of steps makes each crash harmless: a schema snapshot at the new start, then log.json's start_ts, and, a while later so
+that readers in the middle of an interval are done with it, the files, oldest first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill import tso
+from tidemill.changelog import feeds, layout
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader, read_feeds
+from tidemill.errors import DiskLow, redact
+from tidemill.events import Op
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.metakeys import META_TABLE_ID
+
+if TYPE_CHECKING:
+    from tidemill.changelog.storage import Storage
+    from tidemill.changelog.writer import LogWriter
+
+STEPS = 24
+"""The start moves when it can move by this fraction of the retention: each move costs a schema snapshot."""
+
+
+@dataclass(slots=True)
+class Retention:
+    """Moves the start of one log and removes what lies before it."""
+
+    log: LogWriter
+    clock: Callable[[], float] = time.time
+
+    def advance(self, reader: LogReader, now: int) -> bool:
+        """Move the log's start as far as retention and feeds allow, if that is worth it. `now`: a TSO."""
+        identity = self.log.identity
+        retention = self.log.options.retention_ms
+        kept = [now - tso.compose(retention), self.log.resolved_ts, *read_feeds(self.log.storage).values()]
+        cut = min(kept)
+        if cut - identity.start_ts < max(tso.compose(retention // STEPS), 1) or not self._has_old(reader, cut):
+            return False
+        history = load_history(reader, cut)
+        start = between_ddls(history, cut)
+        if start <= identity.start_ts:
+            return False
+        self.log.schema.snapshot(start, snapshot_at(reader, start))
+        self.log.set_identity(identity.moved_to(start))
+        if any(checkpoint < start for checkpoint in read_feeds(self.log.storage).values()):
+            self.log.set_identity(identity)  # a feed has come meanwhile; nothing is gone yet
+            return False
+        return True
+
+    def _has_old(self, reader: LogReader, cut: int) -> bool:
+        chains = (reader.listing(folder) for folder in layout.folders(self.log.identity.partitions))
+        return any(chain.intervals and chain.intervals[0].to_ts <= cut for chain in chains)
+
+    def sweep(self) -> int:
+        """Remove files that lie wholly at or below the log's start, once that has stood for the grace. Returns their number."""
+        storage, start = self.log.storage, self.log.identity.start_ts
+        moved = next((e.modified for e in storage.entries("") if e.name == layout.IDENTITY), None)
+        if moved is None or self.clock() - moved < self.log.options.grace_s:
+            return 0
+        limit = min([start, *read_feeds(storage).values()])
+        removed = 0
+        for folder in layout.folders(self.log.identity.partitions):
+            old = sorted((s.from_ts, name) for name, s in _segments(storage, folder) if s.to_ts <= limit)
+            for _, name in old:
+                storage.delete(f"{folder}/{name}")
+            removed += len(old)
+        snapshots = sorted(ts for name in storage.names(layout.SCHEMA) if (ts := layout.parse_snapshot(name)) is not None and ts <= limit)
+        for ts in snapshots[:-1]:
+            storage.delete(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
+            removed += 1
+        return removed
+
+
+def _segments(storage: Storage, folder: str) -> list[tuple[str, layout.SegmentName]]:
+    found = ((name, layout.parse_segment(name, folder)) for name in storage.names(folder))
+    return [(name, segment) for name, segment in found if segment is not None]
+
+
+def between_ddls(history: SchemaHistory, cut: int) -> int:
+    """The latest ts at or below `cut` at which no DDL is half-way: a history that begins in the middle of one whose event stands
+    already would let it stand a second time, at its end."""
+    for event in reversed(history.ddl_events(history.start_ts, cut)):
+        if event.ts <= cut and not 0 < event.done_ts <= cut:
+            cut = event.ts - 1
+    return cut
+
+
+def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
+    """The meta key-values as of `ts`, from the newest snapshot before it and the schema stream."""
+    base = max(t for t in reader.snapshots() if t <= max(ts, reader.start_ts))
+    table = reader.read_snapshot(base)
+    pairs = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+    changes = reader.read_schema(base, ts)
+    columns = (changes[name].to_pylist() for name in ("table_id", "op", "key", "value"))
+    for table_id, op, key, value in zip(*columns, strict=True):
+        if table_id != META_TABLE_ID:
+            continue
+        if op == Op.PUT:
+            pairs[key] = value
+        else:
+            pairs.pop(key, None)
+    return pairs
+
+
+def check_room(log: LogWriter) -> None:
+    """Raises DiskLow below the log's low-water mark, naming the changefeed that pins the log."""
+    free = log.storage.free_bytes()
+    if free is None or free >= log.options.low_water_bytes:
+        return
+    where = redact(log.storage.location)
+    text = f"{where} has {_mib(free)} left, less than its low-water mark of {_mib(log.options.low_water_bytes)}; capture stops here"
+    slowest = feeds.slowest(log.storage)
+    if slowest is None:
+        raise DiskLow(f"{text}; no changefeed pins the log", hint="Free disk space, or shorten the log's retention.")
+    feed, checkpoint = slowest
+    behind = tso.physical_ms(max(log.resolved_ts - checkpoint, 0)) / 1000
+    raise DiskLow(
+        f"{text}; changefeed {feed} pins the log at {tso.describe(checkpoint)}, {behind:.0f} s behind",
+        hint=f"Let {feed} catch up or remove it, free disk space, or shorten the log's retention.",
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

@@ -1,0 +1,325 @@
+"""Is a log whole: names, chains, heads, and, unless in a hurry, every row.
+
+Nothing is changed. What is found wrong is listed, not raised, so that one run shows all damage. A log that is being written to
+may be verified too: what changes meanwhile is looked at again before it counts as damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.changelog import layout
+from tidemill.changelog.history import follow, load_history
+from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
+from tidemill.changelog.reader import LOOKS, LogReader, read_head
+from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of
+from tidemill.changelog.storage import Storage, open_storage
+from tidemill.errors import LogError, SegmentGone, TidemillError, redact
+from tidemill.events import Op
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.metakeys import META_TABLE_ID
+
+_KNOWN = {layout.HEAD, layout.OWNER}
+_RECORD_PREFIX = 11  # 't', table id, '_r'
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Damage: the file or folder, and what is wrong with it."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `notes` are oddities that harm nobody."""
+
+    location: str
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    tables: int = 0
+    start_ts: int = 0
+    resolved_ts: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+def verify(location: str | Path | Storage, *, quick: bool = False) -> Report:
+    """Check a log; `quick` opens no segment for its rows, only for what its end says. Raises LogError where there is no log."""
+    check = _Check(open_storage(location), quick)
+    check.run()
+    return check.report
+
+
+class _Check:
+    def __init__(self, storage: Storage, quick: bool) -> None:
+        self.storage, self.quick = storage, quick
+        self.reader = LogReader(storage)
+        self.report = Report(redact(storage.location))
+        self._known: Set[int] = frozenset()
+        self._spans: dict[int, dict[int, tuple[int, int]]] = {}  # table -> partition -> first and last commit ts
+
+    @property
+    def identity(self) -> LogIdentity:
+        return self.reader.identity
+
+    def run(self) -> None:
+        report = self.report
+        report.start_ts = self.reader.start_ts
+        history = self._schema()
+        heads = [self._folder(folder, history) for folder in layout.folders(self.identity.partitions)]
+        report.resolved_ts = min(heads)
+        self._strangers()
+        self._feeds()
+        if history is not None and not self.quick:
+            self._affinity(history)
+        report.tables = len(self._spans)
+
+    def problem(self, name: str, text: object) -> None:
+        self.report.problems.append(Problem(redact(self.storage.path(name)), redact(str(text))))
+
+    def note(self, name: str, text: str) -> None:
+        self.report.notes.append(Problem(redact(self.storage.path(name)), text))
+
+    # ---- the schema stream as a whole
+
+    def _schema(self) -> SchemaHistory | None:
+        snapshots = self.reader.snapshots()
+        if not any(ts <= self.report.start_ts for ts in snapshots):
+            self.problem(layout.SCHEMA, f"there is no schema snapshot at or before the log's start {self.report.start_ts}")
+            return None
+        for ts in snapshots:
+            try:
+                self.reader.read_snapshot(ts)
+            except TidemillError as e:
+                self.problem(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}", e.message)
+        try:
+            return load_history(self.reader)
+        except TidemillError as e:
+            self.problem(layout.SCHEMA, f"the schema history cannot be read: {e.message}")
+            return None
+
+    # ---- folders
+
+    def _folder(self, folder: str, history: SchemaHistory | None) -> int:
+        """Check a folder. Returns up to when it is complete."""
+        head = self._head(folder)
+        chain = self._chain(folder)
+        end = chain.to_ts if chain.to_ts is not None else self.report.start_ts
+        if chain.fault is not None:
+            self.problem(folder, chain.fault.message)
+        if chain.from_ts is not None and chain.from_ts > self.report.start_ts:
+            self.problem(folder, f"nothing holds ({self.report.start_ts}, {chain.from_ts}] before {chain.intervals[0].parts[0]}")
+        for path in chain.incomplete:
+            self.note(self.storage.name(path), "other parts of its interval are missing, so it does not count")
+        if head is not None and head < end:
+            self.note(f"{folder}/{layout.HEAD}", f"says {head}, the last segment ends at {end}")
+        counted = self.report.rows  # a row counts once, not in leftovers too
+        for interval in chain.inside:
+            self._interval(folder, interval, history)
+        self.report.rows = counted
+        for interval in chain.intervals:
+            self._interval(folder, interval, history)
+        self._leftovers(chain)
+        return max(head or 0, end)
+
+    def _head(self, folder: str) -> int | None:
+        try:
+            head = read_head(self.storage, folder)
+        except LogError as e:
+            self.problem(f"{folder}/{layout.HEAD}", e.message)
+            return None
+        if head is None:
+            self.note(f"{folder}/{layout.HEAD}", "is not there; the last segment's end counts")
+        return head
+
+    def _chain(self, folder: str) -> Chain:
+        for name in self.storage.names(folder):
+            try:
+                known = name in _KNOWN or layout.is_temporary(name) or layout.parse_segment(name) is not None
+            except LogError as e:
+                self.problem(f"{folder}/{name}", e.message)
+                return Chain(())
+            if not known and not (folder == layout.SCHEMA and layout.parse_snapshot(name) is not None):
+                self.problem(f"{folder}/{name}", "is no file of a change log")
+            elif layout.is_temporary(name):
+                self.note(f"{folder}/{name}", "was never published")
+        for _ in range(LOOKS):
+            self.reader.refresh()
+            chain = self.reader.listing(folder)
+            if chain.fault is None:
+                break
+        return chain
+
+    def _leftovers(self, chain: Chain) -> None:
+        """Intervals inside others hold the same rows as those."""
+        if self.quick:
+            return
+        for one in chain.inside:
+            around = [i for i in chain.intervals if i.from_ts <= one.from_ts and one.to_ts <= i.to_ts]
+            try:
+                mine, theirs = self._rows_between(one, one), sum(self._rows_between(i, one) for i in around)
+            except TidemillError:
+                continue  # told already
+            self.note(self.storage.name(one.parts[0]), f"lies inside {around[0].parts[0]}, which counts")
+            if mine != theirs:
+                self.problem(self.storage.name(one.parts[0]), f"has {mine} rows, {around[0].parts[0]} has {theirs} in its interval")
+
+    def _rows_between(self, interval: Interval, limits: Interval) -> int:
+        rows = 0
+        for path in interval.parts:
+            for batch in _batches(self.reader, path):
+                commit = numpy_of(batch.column("commit_ts"))
+                rows += int(((commit > np.uint64(limits.from_ts)) & (commit <= np.uint64(limits.to_ts))).sum())
+        return rows
+
+    # ---- segments
+
+    def _interval(self, folder: str, interval: Interval, history: SchemaHistory | None) -> None:
+        for path in interval.parts:
+            name = self.storage.name(path)
+            try:
+                self.report.size += self.storage.size(name)
+                self.report.files += 1
+                if self.quick:
+                    self.report.rows += _count(self.reader, path)
+                else:
+                    self._segment(folder, path, interval, history)
+            except SegmentGone as e:
+                if self.storage.read(name) is None and interval in self.reader.listing(folder).intervals:
+                    self.problem(name, e.message)
+            except (TidemillError, pa.ArrowException, OSError) as e:
+                self.problem(name, e.message if isinstance(e, TidemillError) else f"cannot be read: {e}")
+
+    def _segment(self, folder: str, path: str, interval: Interval, history: SchemaHistory | None) -> None:
+        name = self.storage.name(path)
+        inspector = Inspector("out of order", interval.from_ts, interval.to_ts)
+        for batch in _batches(self.reader, path):
+            batch.validate(full=True)
+            if batch.num_rows > layout.MAX_BATCH_ROWS:
+                self.problem(name, f"a record batch has {batch.num_rows} rows, more than {layout.MAX_BATCH_ROWS}")
+            if batch.num_rows > 1 and batch_bytes(batch) > layout.MAX_BATCH_BYTES:
+                self.problem(name, f"a record batch has {batch_bytes(batch)} bytes, more than {layout.MAX_BATCH_BYTES}")
+            inspector.check(batch)
+            for text in _row_faults(batch, folder == layout.SCHEMA):
+                self.problem(name, text)
+            if folder != layout.SCHEMA:
+                self._tables(folder, name, batch, history)
+        self.report.rows += inspector.rows
+
+    def _tables(self, folder: str, name: str, batch: pa.RecordBatch, history: SchemaHistory | None) -> None:
+        partition = int(folder.rpartition("/")[2])
+        tables = numpy_of(batch.column("table_id"))
+        commit = numpy_of(batch.column("commit_ts"))
+        for table in np.unique(tables).tolist():
+            own = commit[tables == table]
+            spans = self._spans.setdefault(table, {})
+            first, last = spans.get(partition, (int(own[0]), 0))
+            spans[partition] = min(first, int(own[0])), max(last, int(own[-1]))
+            if history is not None and not self._is_known(history, table):
+                self.problem(name, f"rows of table {table}, which the schema history does not know")
+
+    def _is_known(self, history: SchemaHistory, table: int) -> bool:
+        """Does any version of any schema have the physical id."""
+        if table not in self._known:  # perhaps it was created while the log was being verified
+            self._known = follow(history, self.reader).snapshot(history.resolved_ts).known_ids
+        return table in self._known
+
+    # ---- the rest
+
+    def _affinity(self, history: SchemaHistory) -> None:
+        """With table affinity a physical table is in one partition at a time: EXCHANGE PARTITION may move it."""
+        if self.identity.affinity is not Affinity.TABLE:
+            return
+        split = set(self.identity.split_tables)
+        for table, spans in sorted(self._spans.items()):
+            ordered = sorted((first, last, partition) for partition, (first, last) in spans.items())
+            for (_, last, one), (first, _, other) in pairwise(ordered):
+                if first <= last and table not in split:
+                    self.problem("rows", f"table {table} is in partitions {one} and {other} at the same time, against the log's affinity")
+
+    def _strangers(self) -> None:
+        expected = {str(p) for p in range(self.identity.partitions)}
+        for name in sorted(set(self.storage.subfolders("rows")) - expected):
+            self.problem(f"rows/{name}", f"is no partition: the log has 0 to {self.identity.partitions - 1}")
+
+    def _feeds(self) -> None:
+        for feed, checkpoint in sorted(self.reader.feeds().items()):
+            name = f"{layout.FEEDS}/{feed}.json"
+            if not checkpoint:
+                self.problem(name, "has no checkpoint_ts that can be read; retention keeps everything")
+            elif checkpoint < self.report.start_ts:
+                self.problem(name, f"needs changes from {checkpoint} on, the log begins at {self.report.start_ts}")
+
+
+def _batches(reader: LogReader, path: str) -> Iterator[pa.RecordBatch]:
+    segment: Any = reader.open_segment(path)
+    for i in range(segment.num_record_batches):
+        yield segment.get_batch(i)
+
+
+def _count(reader: LogReader, path: str) -> int:
+    return sum(int(b.num_rows) for b in _batches(reader, path))
+
+
+def _row_faults(batch: pa.RecordBatch, is_schema: bool) -> Iterator[str]:
+    """What is wrong with single rows, once each kind."""
+    op = numpy_of(batch.column("op"))
+    if not batch.num_rows:
+        return
+    strange = (op != Op.PUT) & (op != Op.DELETE)
+    if strange.any():
+        yield f"row {int(np.argmax(strange))} of a batch has op {op[np.argmax(strange)]}"
+    valueless = batch.column("value").is_null().to_numpy(zero_copy_only=False)
+    wrong = valueless != (op == Op.DELETE)
+    if wrong.any():
+        yield f"row {int(np.argmax(wrong))} of a batch is a {'put without' if valueless[np.argmax(wrong)] else 'delete with'} a value"
+    start, commit = numpy_of(batch.column("start_ts")), numpy_of(batch.column("commit_ts"))
+    if (start > commit).any():
+        yield f"row {int(np.argmax(start > commit))} of a batch was committed before it started"
+    tables = numpy_of(batch.column("table_id"))
+    keys = batch.column("key")
+    is_meta = tables == META_TABLE_ID
+    if is_meta.any() and not is_schema:
+        yield "meta keys among the rows of tables"
+    if is_schema and is_meta.any():
+        for key in keys.filter(pa.array(is_meta)).to_pylist():
+            if key[:1] != b"m":
+                yield f"key {key.hex()} with table id 0 is no meta key"
+                return
+    yield from _key_faults(tables[~is_meta], keys.filter(pa.array(~is_meta)))
+
+
+def _key_faults(tables: np.ndarray[Any, Any], keys: pa.Array) -> Iterator[str]:
+    if not len(keys):
+        return
+    expected = np.empty((len(tables), _RECORD_PREFIX), np.uint8)
+    expected[:, 0] = ord("t")
+    expected[:, 1:9] = (tables.astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    expected[:, 9:] = np.frombuffer(b"_r", np.uint8)
+    offsets = np.arange(len(tables) + 1, dtype=np.int32) * _RECORD_PREFIX
+    prefixes = pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(offsets), pa.py_buffer(expected.reshape(-1))])
+    same = pc.equal(pc.binary_slice(keys, 0, _RECORD_PREFIX), prefixes).to_numpy(zero_copy_only=False)
+    if not same.all():
+        at = int(np.argmin(same))
+        yield f"key {keys[at].as_py().hex()} is no record key of table {tables[at]}"
+
+
+__all__ = ["Problem", "Report", "verify"]

@@ -1,0 +1,154 @@
+"""`tidemill log VERB LOG`: look at a change log, check it, and keep it small."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+from tidemill import tso
+from tidemill.changelog import layout
+from tidemill.changelog.compaction import count_rows
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.errors import redact
+
+app = typer.Typer()
+
+Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
+
+
+@app.command("verify")
+def verify_command(
+    log: Location,
+    quick: Annotated[bool, typer.Option("--quick", help="Names, chains and file ends only; do not read rows.")] = False,
+) -> None:
+    """Check that a log is whole: every file, every chain, every row. Ends with 1 if it is not, and lists all damage."""
+    report = verify(log, quick=quick)
+    for note in report.notes:
+        typer.echo(f"note     {note}")
+    for problem in report.problems:
+        typer.echo(f"PROBLEM  {problem}")
+    typer.echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))
+    typer.echo(f"from {tso.describe(report.start_ts)}")
+    typer.echo(f"to   {tso.describe(report.resolved_ts)}")
+    if not report.is_whole:
+        typer.echo(f"{len(report.problems)} problems")
+        raise typer.Exit(1)
+    typer.echo("whole")
+
+
+@app.command()
+def show(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Tell what a log holds: whose changes, from when to when, how much, who needs it."""
+    facts = describe(LogReader(log))
+    typer.echo(json.dumps(facts, indent=2) if as_json else _text(facts))
+
+
+def describe(reader: LogReader) -> dict[str, Any]:
+    """What `show` tells."""
+    start_ts, resolved_ts = reader.start_ts, reader.resolved_ts()
+    identity = json.loads(reader.identity.to_json())
+    snapshot = load_history(reader).snapshot(resolved_ts)
+    tables = sorted(f"{v.schema}.{v.table}" for v in snapshot.tables.values())
+    folders = [_folder(reader, folder) for folder in layout.folders(reader.partitions)]
+    return {
+        "location": redact(reader.location),
+        **identity,
+        "start_ts": start_ts,
+        "resolved_ts": resolved_ts,
+        "schema_snapshots": reader.snapshots(),
+        "rows": sum(f["rows"] for f in folders),
+        "bytes": sum(f["bytes"] for f in folders),
+        "folders": folders,
+        "feeds": reader.feeds(),
+        "tables": tables,
+    }
+
+
+def _folder(reader: LogReader, folder: str) -> dict[str, Any]:
+    chain = reader.listing(folder)
+    parts = [path for interval in chain.intervals for path in interval.parts]
+    head = reader.schema_head() if folder == layout.SCHEMA else reader.head(int(folder.rpartition("/")[2]))
+    return {
+        "folder": folder,
+        "segments": len(parts),
+        "rows": sum(count_rows(reader, path) for path in parts),
+        "bytes": sum(reader.partition_bytes(interval) for interval in chain.intervals),
+        "last_to": chain.to_ts,
+        "head": head,
+    }
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = [
+        f"log         {facts['location']}",
+        f"source      {facts['source']}, cluster {facts['cluster_id']}",
+        f"from        {tso.describe(facts['start_ts'])}",
+        f"to          {tso.describe(facts['resolved_ts'])}",
+        f"partitions  {facts['partitions']}, affinity {facts['affinity']}",
+    ]
+    if facts.get("split_tables"):
+        lines.append(f"split       {', '.join(map(str, facts['split_tables']))}")
+    lines += [f"rules       {', '.join(r['rules'])} from {tso.describe(r['from_ts'])}" for r in facts.get("capture_rules", ())]
+    lines += [f"holds       {facts['rows']} rows, {_size(facts['bytes'])}", f"tables      {len(facts['tables'])}", ""]
+    lines.append(f"{'folder':<10} {'segments':>9} {'rows':>12} {'size':>10}  head")
+    for f in facts["folders"]:
+        lines.append(f"{f['folder']:<10} {f['segments']:>9} {f['rows']:>12} {_size(f['bytes']):>10}  {tso.describe(f['head'])}")
+    lines += ["", "changefeeds" if facts["feeds"] else "no changefeeds"]
+    for feed, checkpoint in sorted(facts["feeds"].items()):
+        lag = tso.physical_ms(max(facts["resolved_ts"] - checkpoint, 0)) / 1000
+        lines.append(f"  {feed}  {tso.describe(checkpoint)}, {lag:.1f} s behind the log")
+    return "\n".join(lines)
+
+
+@app.command()
+def compact(
+    log: Location,
+    grace: Annotated[str, typer.Option("--grace", help="Replaced segments stay this long for readers that know them.")] = "10m",
+    compression: Annotated[str, typer.Option("--log-compression", help="Of the joined segments: none, lz4 or zstd.")] = "none",
+    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: stop the capture that may be writing.")] = False,
+) -> None:
+    """Join small segments of a log that no capture writes to (a running capture does it itself)."""
+    options = LogOptions(compression=compression, retention_ms=tso.physical_ms(tso.MAX_TS), low_water_bytes=0, grace_s=_seconds(grace))
+    _maintain(log, options, take_over)
+
+
+@app.command()
+def trim(
+    log: Location,
+    retention: Annotated[str, typer.Option("--log-retention", help="Keep at least this much, and what changefeeds need.")] = "24h",
+    grace: Annotated[str, typer.Option("--grace", help="Files stay this long behind the log's new start.")] = "10m",
+    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: stop the capture that may be writing.")] = False,
+) -> None:
+    """Let go of what is older than the retention in a log that no capture writes to (a running capture does it itself)."""
+    _maintain(log, LogOptions(retention_ms=round(_seconds(retention) * 1000), low_water_bytes=0, grace_s=_seconds(grace)), take_over)
+
+
+def _maintain(log: str, options: LogOptions, take_over: bool) -> None:
+    if not LogReader(log).storage.local and not take_over:
+        raise typer.BadParameter("an object store has no lock: make sure that no capture writes to it, then give --take-over")
+    joined = removed = 0
+    with LogWriter.open(log, options=options) as writer:
+        while True:
+            done = writer.maintain(tso.compose(time.time_ns() // 1_000_000))
+            joined, removed = joined + done.joined, removed + done.removed
+            if not done.joined:
+                break
+    typer.echo(f"{joined} segments joined, {removed} files removed; the log begins at {tso.describe(done.start_ts)}")
+
+
+def _seconds(distance: str) -> float:
+    """A duration such as 90s, 10m or 24h."""
+    return tso.physical_ms(tso.parse(f"+{distance}", 0)) / 1000
+
+
+def _size(size: int) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"

@@ -31,7 +31,7 @@ def column(tp: MySQLType, **parts: Any) -> dict[str, Any]:
 def table(columns: Sequence[dict[str, Any]], *, key: Sequence[int | tuple[int, int]] = (), pk_is_handle: bool = False) -> TableInfo:
     """A table of these columns, ids from 1 on. `key` are the offsets (with prefix lengths) of a clustered primary key;
     with `pk_is_handle` the first column is the integer primary key."""
-    cols = [{"id": i + 1, "name": f"c{i + 1}", "offset": i} | c for i, c in enumerate(columns)]
+    cols = [{"id": i + 1, "name": f"c{i + 1}", "offset": i} | c | {"type": dict(c["type"])} for i, c in enumerate(columns)]
     if pk_is_handle:
         cols[0]["type"]["Flag"] |= ColumnFlag.PRIMARY_KEY | ColumnFlag.NOT_NULL
     parts = [part if isinstance(part, tuple) else (part, -1) for part in key]

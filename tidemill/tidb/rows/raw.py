@@ -26,7 +26,7 @@ class RowFlag(enum.IntFlag):
     CHECKSUM = 2
 
 
-_KNOWN_FLAGS = RowFlag.LARGE | RowFlag.CHECKSUM
+_KNOWN_FLAGS = int(RowFlag.LARGE | RowFlag.CHECKSUM)
 _CHECKSUM_VERSION = 0b0111
 _CHECKSUM_EXTRA = 0b1000
 
@@ -93,7 +93,7 @@ def _decode_format_2(value: bytes) -> RawRow:
     _need(value, 6, "head")
     flags, count, nulls = struct.unpack_from("<xBHH", value)
     if flags & ~_KNOWN_FLAGS:
-        raise MalformedRow(f"row format 2: flags {flags:#04x} at byte 1, only {int(_KNOWN_FLAGS):#04x} are known")
+        raise MalformedRow(f"row format 2: flags {flags:#04x} at byte 1, only {_KNOWN_FLAGS:#04x} are known")
     id_code, id_size, end_code, end_size = ("I", 4, "I", 4) if flags & RowFlag.LARGE else ("B", 1, "H", 2)
     ends_at = 6 + (count + nulls) * id_size
     data_at = ends_at + count * end_size

@@ -26,6 +26,10 @@ _i1, _i8, _i16, _i32, _i64, _i128 = (ir.IntType(bits) for bits in (1, 8, 16, 32,
 jit = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrapper=True)
 """A function that is only called by kernels."""
 
+spliced = njit(nogil=True, error_model="numpy", boundscheck=False, inline="always")
+"""A function whose code is put into its caller before compilation. Each level of calls makes numba optimize all levels below anew, so
+the levels between an entry point and its writers are spliced; each should have one caller."""
+
 
 def entry(arguments: int) -> Any:
     """An entry point: `arguments` int64 in, int64 out, compiled ahead and kept in the cache."""

@@ -1,0 +1,7 @@
+"""Rows of the change log → messages, in compiled code driven by a program for each table version."""
+
+from tidemill.kernels.encode.open import OpenRowEncoder
+from tidemill.kernels.encode.program import TableProgram
+from tidemill.protocols.open.batch import OpenOptions
+
+__all__ = ["OpenOptions", "OpenRowEncoder", "TableProgram"]

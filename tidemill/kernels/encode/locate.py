@@ -1,0 +1,475 @@
+"""Where the values of a row are: row format 2, row format 1, and the key. Reference: `tidemill.tidb.rows.RowReader`.
+
+After `locate_row` each slot of the table has a place (`layout.PLACE_…`) and `find` gives the value's address and length. Values of
+format 1 and of keys are brought into the form of format 2, so everything behind knows one form. What is odd in any way is
+refused here, and the reference decides whether it is an error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels.encode.binary_json import uvarint
+from tidemill.kernels.encode.layout import (
+    C_DATA,
+    C_HEADER_LEN,
+    C_LARGE,
+    C_LAST,
+    C_OFFSETS,
+    C_STRANGERS,
+    CACHE_PLACES,
+    FOUND_AT,
+    FOUND_PAIRS,
+    HEADER_CACHED,
+    MAX_KEY,
+    OP_BLOB,
+    OP_DATE,
+    OP_DATETIME,
+    OP_DECIMAL,
+    OP_DOUBLE,
+    OP_DURATION,
+    OP_FLOAT,
+    OP_INT,
+    OP_JSON,
+    OP_QUOTED,
+    OP_TEXT,
+    OP_TIMESTAMP,
+    OP_UINT,
+    OP_YEAR,
+    PLACE_FOUND,
+    PLACE_NULL,
+    T_CACHE,
+    T_HANDLE,
+    T_HANDLE_COUNT,
+    T_KIND,
+    T_MAX_ID,
+    T_SLOT_OF,
+    T_SLOTS,
+    T_TEMPLATE,
+    UNPACKED_AT,
+)  # fmt: skip
+from tidemill.kernels.encode.numbers import SIGN64, decimal_size
+from tidemill.kernels.intrinsics import (
+    as_i,
+    bswap64,
+    jit,
+    ld8,
+    ld16,
+    ld16s,
+    ld32,
+    ld32s,
+    ld64,
+    ldu64,
+    put,
+    put_exact_source,
+    same_bytes,
+    st32,
+    st64,
+)
+
+U1 = np.uint64(1)
+MAX_STRANGERS = 256  # columns of a row of format 1 that the table does not have
+
+# Flags of datums in keys and in rows of format 1.
+FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT, FLAG_DECIMAL, FLAG_DURATION, FLAG_VARINT, FLAG_UVARINT, FLAG_JSON = (
+    range(11)
+)
+
+
+@jit
+def reset_places(table, cache):
+    """Every slot as it is when the row has no value for it."""
+    put(cache + CACHE_PLACES, ld64(table + 8 * T_TEMPLATE), 4 * ld64(table + 8 * T_SLOTS))
+
+
+@jit
+def is_among(column, a, count, large):
+    """Whether a column id is one of the first `count` of the header at a."""
+    for i in range(count):
+        if column == (ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)):
+            return True
+    return False
+
+
+@jit
+def map_columns(table, cache, a, not_null, null, large):
+    """Set the place of each column that the header at a names. False: the ids are not in order, or a column is there twice."""
+    slot_of = ld64(table + 8 * T_SLOT_OF)
+    max_id = ld64(table + 8 * T_MAX_ID)
+    template = ld64(table + 8 * T_TEMPLATE)
+    places = cache + CACHE_PLACES
+    before = -1
+    strangers = 0
+    for i in range(not_null + null):
+        column = ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)
+        if i == not_null:
+            before = -1
+        if column <= before:
+            return False
+        before = column
+        slot = -1
+        if column <= max_id:
+            slot = ld16s(slot_of + 2 * column)
+        if slot < 0:
+            strangers += 1
+            if i >= not_null and is_among(column, a, not_null, large):
+                return False
+            continue
+        if i >= not_null and ld32s(places + 4 * slot) != ld32s(template + 4 * slot):
+            return False
+        st32(places + 4 * slot, i if i < not_null else PLACE_NULL)
+    st64(cache + 8 * C_STRANGERS, strangers)
+    return True
+
+
+@jit
+def ends_in_order(offsets, count, large):
+    """Whether no value ends before it begins."""
+    before = 0
+    for i in range(count):
+        end = ld32(offsets + 4 * i) if large else ld16(offsets + 2 * i)
+        if end < before:
+            return False
+        before = end
+    return True
+
+
+@jit
+def trailer_size(a, flags, left):
+    """Bytes of the checksum at a, of which `left` are there; -1 if they are not what the row's flags say."""
+    if not flags & 2:
+        return 0
+    if left < 5:
+        return -1
+    return 9 if ld8(a) & 8 else 5
+
+
+@jit
+def locate_format2(table, cache, a, n):
+    """Row format 2. Rows of a table mostly share their header: then only the offsets differ. False: broken."""
+    if n < 6:
+        return False
+    flags = ld8(a + 1)
+    not_null = ld16(a + 2)
+    null = ld16(a + 4)
+    large = flags & 1
+    header = 6 + ((not_null + null) << 2 if large else not_null + null)
+    offsets = a + header
+    data = offsets + (not_null << 2 if large else not_null << 1)
+    if flags > 3 or data - a > n:
+        return False
+    last = 0
+    if not_null:
+        last = ld32(data - 4) if large else ld16(data - 2)
+    left = n - (data + last - a)
+    if left < 0 or left != trailer_size(data + last, flags, left):
+        return False
+    st64(cache + 8 * C_OFFSETS, offsets)
+    st64(cache + 8 * C_DATA, data)
+    st64(cache + 8 * C_LARGE, large)
+    st64(cache + 8 * C_LAST, last)
+    remembered = cache + CACHE_PLACES + ((4 * ld64(table + 8 * T_SLOTS) + 63) & ~63)
+    if ld64(cache + 8 * C_HEADER_LEN) != header or not same_bytes(remembered, a, header):
+        st64(cache + 8 * C_HEADER_LEN, -1)
+        reset_places(table, cache)
+        if not map_columns(table, cache, a, not_null, null, large):
+            return False
+        if header <= HEADER_CACHED:
+            put_exact_source(remembered, a, header)
+            st64(cache + 8 * C_HEADER_LEN, header)
+    # `find` checks the ends of columns that are read; those of strangers are checked here.
+    return ld64(cache + 8 * C_STRANGERS) == 0 or ends_in_order(offsets, not_null, large)
+
+
+@jit
+def varint(a, end):
+    """(unsigned value, address behind it) of a varint of up to ten bytes; address -1 if it is broken."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while a < end and shift < np.uint64(64):
+        c = ld8(a)
+        a += 1
+        if shift == np.uint64(63) and c > 1:
+            break
+        value |= as_u7(c) << shift
+        if c < 128:
+            return value, a
+        shift += np.uint64(7)
+    return value, -1
+
+
+@jit
+def as_u7(c):
+    """The low seven bits as uint64."""
+    return np.uint64(c & 127)
+
+
+@jit
+def unzigzag(u):
+    """The signed value of a zig-zag varint."""
+    return as_i(u >> U1) ^ -as_i(u & U1)
+
+
+@jit
+def json_end(a, end):
+    """Address behind the binary JSON (type code and body) at a; -1 if it is not all there."""
+    if a >= end:
+        return -1
+    kind = ld8(a)
+    a += 1
+    size = 8
+    if kind == 1 or kind == 3:
+        if a + 8 > end:
+            return -1
+        size = ld32(a + 4)
+        if size < 8:
+            return -1
+    elif kind == 4:
+        size = 1
+    elif kind == 12:
+        size, a = uvarint(a, end)
+    elif kind == 13:
+        size, a = uvarint(a + 1, end)
+    elif kind == 17:
+        size = 12
+    elif kind < 9 or kind > 17:
+        return -1
+    if size < 0 or a + size > end:
+        return -1
+    return a + size
+
+
+@jit
+def found(S, index, a, n):
+    """Note value `index` as n bytes at a."""
+    st64(S + FOUND_AT + 16 * index, a)
+    st64(S + FOUND_AT + 16 * index + 8, n)
+
+
+@jit
+def locate_format1(table, cache, a, n, S):
+    """Row format 1: a list of (column id, datum). Values that are not bytes are unpacked behind the key's. False: not for the kernel."""
+    st64(cache + 8 * C_HEADER_LEN, -1)  # the places below fit no other row
+    reset_places(table, cache)
+    end = a + n
+    if n == 1 and ld8(a) == FLAG_NULL:
+        return True
+    slot_of = ld64(table + 8 * T_SLOT_OF)
+    max_id = ld64(table + 8 * T_MAX_ID)
+    template = ld64(table + 8 * T_TEMPLATE)
+    kinds = ld64(table + 8 * T_KIND)
+    first = ld64(table + 8 * T_HANDLE_COUNT) + 1
+    room = S + UNPACKED_AT + MAX_KEY
+    strangers = 0
+    while a < end:
+        if ld8(a) != FLAG_VARINT:
+            return False
+        u, a = varint(a + 1, end)
+        if a < 0 or a >= end:
+            return False
+        column = unzigzag(u)
+        flag = ld8(a)
+        a += 1
+        slot = -1
+        if 0 <= column <= max_id:
+            slot = ld16s(slot_of + 2 * column)
+        if slot < 0:
+            for i in range(strangers):
+                if ld64(S + 8 * i) == column:
+                    return False  # named twice
+            if strangers == MAX_STRANGERS:
+                return False
+            st64(S + 8 * strangers, column)
+            strangers += 1
+        op = 0
+        place = cache + CACHE_PLACES
+        index = 0
+        if slot >= 0:
+            place += 4 * slot
+            if ld32s(place) != ld32s(template + 4 * slot):
+                return False  # named twice
+            op = ld8(kinds + slot)
+            index = first + slot
+            if index >= FOUND_PAIRS:
+                return False
+            st32(place, PLACE_FOUND - index)
+        if flag == FLAG_NULL:
+            if slot >= 0:
+                st32(place, PLACE_NULL)
+            continue
+        if flag == FLAG_COMPACT:
+            u, a = varint(a, end)
+            if a < 0:
+                return False
+            size = unzigzag(u)
+            if size < 0 or a + size > end:
+                return False
+            if slot >= 0:
+                if op != OP_TEXT and op != OP_QUOTED and op != OP_BLOB:
+                    return False
+                found(S, index, a, size)
+            a += size
+            continue
+        if flag == FLAG_VARINT or flag == FLAG_UVARINT:
+            u, a = varint(a, end)
+            if a < 0:
+                return False
+            if slot >= 0:
+                if flag == FLAG_VARINT:
+                    if op != OP_INT and op != OP_YEAR and op != OP_DURATION:
+                        return False
+                    st64(room, unzigzag(u))
+                else:
+                    if op != OP_UINT and op != OP_DATE and op != OP_DATETIME and op != OP_TIMESTAMP:
+                        return False
+                    st64(room, u)
+                found(S, index, room, 8)
+                room += 64
+            continue
+        if flag == FLAG_FLOAT:
+            if a + 8 > end:
+                return False
+            if slot >= 0:
+                if op != OP_FLOAT and op != OP_DOUBLE:
+                    return False
+                found(S, index, a, 8)
+            a += 8
+            continue
+        if flag == FLAG_DECIMAL:
+            size = decimal_size(a, end - a)
+            if size < 0 or op != OP_DECIMAL:  # one of a stranger is for the reference too: it looks at the digits
+                return False
+            put_exact_source(room, a, size)
+            found(S, index, room, size)
+            room += 64
+            a += size
+            continue
+        if flag != FLAG_JSON:
+            return False
+        after = json_end(a, end)
+        if after < 0:
+            return False
+        if slot >= 0:
+            if op != OP_JSON:
+                return False
+            found(S, index, a, after - a)
+        a = after
+    return True
+
+
+@jit
+def locate_row(table, a, n, S):
+    """Set the place of every slot for the row value of n bytes at a. False: the reference has to look at it."""
+    cache = ld64(table + 8 * T_CACHE)
+    if n > 0 and ld8(a) == 0x80:
+        return locate_format2(table, cache, a, n)
+    return n > 0 and locate_format1(table, cache, a, n, S)
+
+
+@jit
+def unpack_group_bytes(a, end, room):
+    """Memcomparable bytes at a → room. Returns (size, address behind them); size -1 if they are broken."""
+    size = 0
+    while a + 9 <= end:
+        st64(room + size, ld64(a))
+        pad = 255 - ld8(a + 8)
+        a += 9
+        if pad == 0:
+            size += 8
+            continue
+        if pad > 8:
+            return -1, a
+        for i in range(8 - pad, 8):
+            if ld8(a - 9 + i) != 0:
+                return -1, a
+        return size + 8 - pad, a
+    return -1, a
+
+
+@jit
+def locate_key(table, a, n, S):
+    """Unpack the columns of a common handle from the key of n bytes at a. False: the reference has to look at it."""
+    if n > MAX_KEY:
+        return False
+    end = a + n
+    a += 11
+    start = a
+    kinds = ld64(table + 8 * T_HANDLE)
+    room = S + UNPACKED_AT + 16
+    for i in range(ld64(table + 8 * T_HANDLE_COUNT)):
+        if a >= end:
+            return False
+        op = ld8(kinds + i)
+        flag = ld8(a)
+        a += 1
+        if flag == FLAG_BYTES:
+            if op != OP_TEXT and op != OP_QUOTED and op != OP_BLOB:
+                return False
+            size, a = unpack_group_bytes(a, end, room)
+            if size < 0:
+                return False
+            found(S, i, room, size)
+            room += size + 8
+            continue
+        if flag == FLAG_DECIMAL:
+            size = decimal_size(a, end - a)
+            if size < 0 or op != OP_DECIMAL:
+                return False
+            found(S, i, a, size)
+            a += size
+            continue
+        if a + 8 > end:
+            return False
+        if flag == FLAG_FLOAT:
+            if op != OP_FLOAT and op != OP_DOUBLE:
+                return False
+            found(S, i, a, 8)
+            a += 8
+            continue
+        u = bswap64(ldu64(a))
+        a += 8
+        if flag == FLAG_INT or flag == FLAG_DURATION:
+            if (flag == FLAG_DURATION) != (op == OP_DURATION) or (op != OP_INT and op != OP_YEAR and op != OP_DURATION):
+                return False
+            u ^= SIGN64
+        elif flag != FLAG_UINT or (op != OP_UINT and op != OP_DATE and op != OP_DATETIME and op != OP_TIMESTAMP):
+            return False
+        st64(room, u)
+        found(S, i, room, 8)
+        room += 16
+    # Handles shorter than nine bytes are padded with zeros, so that they differ from integers.
+    if a < end and end - start > 9:
+        return False
+    while a < end:
+        if ld8(a) != 0:
+            return False
+        a += 1
+    return True
+
+
+@jit
+def found_handle(S, handle):
+    """Note the integer handle as value 0."""
+    st64(S + UNPACKED_AT + 16, handle)
+    found(S, 0, S + UNPACKED_AT + 16, 8)
+
+
+@jit
+def find(cache, place, S):
+    """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken."""
+    if place < 0:
+        pair = S + FOUND_AT + 16 * (PLACE_FOUND - place)
+        return ld64(pair), ld64(pair + 8)
+    offsets = ld64(cache + 8 * C_OFFSETS)
+    begin = 0
+    if ld64(cache + 8 * C_LARGE):
+        end = ld32(offsets + 4 * place)
+        if place:
+            begin = ld32(offsets + 4 * place - 4)
+    else:
+        end = ld16(offsets + 2 * place)
+        if place:
+            begin = ld16(offsets + 2 * place - 2)
+    if begin > end or end > ld64(cache + 8 * C_LAST):
+        return 0, -1
+    return ld64(cache + 8 * C_DATA) + begin, end - begin

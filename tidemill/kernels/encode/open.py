@@ -1,0 +1,148 @@
+"""ROW records → Open Protocol messages: the kernel, its buffers, and the reference for rows that it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.errors import MessageTooLarge
+from tidemill.kernels.encode import open_rows as k
+from tidemill.kernels.encode.layout import SCRATCH_BYTES, T_FIXED, TABLE_WORDS, Outcome
+from tidemill.kernels.encode.program import PAD, TableProgram
+from tidemill.kernels.encode.rows import RowArray, raw_record
+from tidemill.kernels.encode.tables import TABLES_AT
+from tidemill.kernels.layout import MESSAGE
+from tidemill.protocols.messages import Messages, no_messages
+from tidemill.protocols.open.batch import OpenOptions, event_size
+
+_FIRST_SIZE = 1 << 20
+
+
+class Buffer:
+    """Bytes that only grow, by doubling: a fresh large block costs its page faults each time."""
+
+    def __init__(self, size: int) -> None:
+        self.array = np.empty(size + PAD, np.uint8)
+
+    @property
+    def size(self) -> int:
+        """Bytes that may be used."""
+        return len(self.array) - PAD
+
+    @property
+    def address(self) -> int:
+        """Where it begins now."""
+        return self.array.ctypes.data
+
+    def grow(self, size: int, used: int) -> None:
+        """Make room for `size` bytes, keeping the first `used`."""
+        if size > self.size:
+            bigger = np.empty(max(size, 2 * self.size) + PAD, np.uint8)
+            bigger[:used] = self.array[:used]
+            self.array = bigger
+
+
+class OpenRowEncoder:
+    """Encodes chunks of rows of any number of tables. `slow_rows` counts the rows that the reference had to do.
+
+    Not for several threads at once; the messages of a call are valid until the next one.
+    """
+
+    def __init__(self, programs: Sequence[TableProgram], options: OpenOptions | None = None) -> None:
+        self.programs = list(programs)
+        self.options = options or OpenOptions()
+        self.slow_rows = 0
+        self._tables = np.zeros((max(len(self.programs), 1), TABLE_WORDS), np.int64)
+        for words, program in zip(self._tables, self.programs, strict=False):
+            words[:] = program.words
+        self._keys, self._values = Buffer(_FIRST_SIZE), Buffer(4 * _FIRST_SIZE)
+        self._messages = np.empty(0, MESSAGE)
+        self._state = np.zeros(k.STATE_WORDS, np.int64)
+        self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
+
+    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
+        """Messages of rows that are grouped by target; `groups` has the first row of each group, and at the end the number of rows.
+
+        Raises MalformedRow and MessageTooLarge, both naming the row.
+        """
+        count = len(rows)
+        if count == 0:
+            return no_messages()
+        if groups[-1] != count or not rows.flags.c_contiguous or rows.dtype.itemsize != k.ROW_BYTES:
+            raise ValueError(f"{count} rows, but the groups end at {groups[-1]}")
+        groups = np.ascontiguousarray(groups, np.int32)
+        if len(self._messages) < count:
+            self._messages = np.empty(max(count, 2 * len(self._messages)), MESSAGE)
+        state = self._begin(groups)
+        at = 0
+        while True:
+            at = self._run(at, rows)
+            match state[k.ST_OUTCOME]:
+                case Outcome.DONE:
+                    return Messages(self._messages[: int(state[k.ST_MESSAGE_COUNT])], (self._keys.array, self._values.array))
+                case Outcome.GROW:
+                    self._grow(rows, at)
+                case Outcome.UNKNOWN:
+                    at = self._by_reference(rows, at)
+                case _:
+                    raise self._too_large(rows, at)
+
+    def _begin(self, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        state = self._state
+        state[:] = 0
+        state[k.ST_MESSAGES] = self._messages.ctypes.data
+        state[k.ST_GROUPS] = groups.ctypes.data
+        state[k.ST_READY_KEY_LEN] = -1
+        state[k.ST_MAX_BATCH] = self.options.max_batch_size
+        state[k.ST_MAX_BYTES] = self.options.max_message_bytes
+        return state
+
+    def _run(self, at: int, rows: RowArray, end: int | None = None) -> int:
+        state = self._state
+        state[k.ST_KEYS], state[k.ST_KEYS_SIZE] = self._keys.address, self._keys.size
+        state[k.ST_VALUES], state[k.ST_VALUES_SIZE] = self._values.address, self._values.size
+        tables, scratch = self._tables.ctypes.data, self._scratch.ctypes.data
+        return int(k.open_rows(at, len(rows), rows.ctypes.data, tables, TABLES_AT, scratch, state.ctypes.data))
+
+    def _grow(self, rows: RowArray, at: int) -> None:
+        row, state = rows[at], self._state
+        in_bytes = max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"])
+        names = len(self.programs[int(row["table"])].open.key_names)
+        ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + int(state[k.ST_READY_VALUE_LEN])
+        need = 4 * int(self._tables[row["table"], T_FIXED]) + 16 * in_bytes + ready + 256
+        used_keys, used_values = int(state[k.ST_KEYS_USED]), int(state[k.ST_VALUES_USED])
+        self._keys.grow(used_keys + k.KEY_ROOM + names + ready + 256, used_keys)
+        self._values.grow(used_values + need, used_values)
+
+    def _by_reference(self, rows: RowArray, at: int) -> int:
+        """Let the reference encode a row, and the kernel append it."""
+        record = raw_record(rows, at)
+        key, value = self.programs[record.table].open.row(record.key, record.value, record.old_value, record.commit_ts)
+        self.slow_rows += 1
+        # numpy arrays, so that an address can be taken of empty bytes too
+        ready_key, ready_value = np.frombuffer(key, np.uint8), np.frombuffer(value, np.uint8)
+        state = self._state
+        state[k.ST_READY_KEY], state[k.ST_READY_KEY_LEN] = ready_key.ctypes.data, len(key)
+        state[k.ST_READY_VALUE], state[k.ST_READY_VALUE_LEN] = ready_value.ctypes.data, len(value)
+        one = rows[: at + 1]
+        while True:
+            done = self._run(at, one)
+            if state[k.ST_OUTCOME] != Outcome.GROW:
+                break
+            self._grow(rows, at)
+        if state[k.ST_OUTCOME] == Outcome.TOO_LARGE:
+            raise self._too_large(rows, at)
+        return done
+
+    def _too_large(self, rows: RowArray, at: int) -> MessageTooLarge:
+        record = raw_record(rows, at)
+        program = self.programs[record.table]
+        size = event_size(*program.open.row(record.key, record.value, record.old_value, record.commit_ts))
+        limit = self.options.max_message_bytes
+        return MessageTooLarge(
+            f"a row of {program.name} takes {size} bytes as an Open Protocol event, max-message-bytes is {limit}: "
+            f"key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",
+            hint="raise max-message-bytes of the sink (and max.message.bytes of the topic)",
+        )

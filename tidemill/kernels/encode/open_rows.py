@@ -1,0 +1,318 @@
+"""The Open Protocol kernel: ROW records → framed and batched messages. Reference: `tidemill.protocols.open.encode` and `batch`.
+
+One pass with bounded buffers: before each row the room is checked that it could need at most; if it is not there, or the row is one
+for the reference, the call ends with the row's index and is resumed there.
+"""
+
+from __future__ import annotations
+
+from tidemill.kernels.encode import family
+from tidemill.kernels.encode.layout import (
+    C_HEADER_LEN,
+    CACHE_PLACES,
+    COLUMN_BYTES,
+    DONE,
+    FLAG_COMMON,
+    FLAG_PARTITION,
+    FLAG_SLOW,
+    GROW,
+    P_ABSENT,
+    P_ABSENT_LEN,
+    P_FSP,
+    P_NULL,
+    P_NULL_LEN,
+    P_OP,
+    P_PREFIX,
+    P_PREFIX_LEN,
+    P_SLOT,
+    P_SUFFIX,
+    P_SUFFIX_LEN,
+    PLACE_ABSENT,
+    PLACE_NULL,
+    T_CACHE,
+    T_COLUMN_COUNT,
+    T_COLUMNS,
+    T_FIXED,
+    T_FLAGS,
+    T_KEY_HEAD,
+    T_KEY_HEAD_LEN,
+    T_POOL,
+    T_ZONE,
+    TABLE_BYTES,
+    TOO_LARGE,
+    UNKNOWN,
+)  # fmt: skip
+from tidemill.kernels.encode.locate import find, found_handle, locate_key, locate_row
+from tidemill.kernels.encode.numbers import SIGN64, w_i64, w_u64
+from tidemill.kernels.encode.values import w_json_value
+from tidemill.kernels.intrinsics import (
+    as_i,
+    as_u,
+    bswap64,
+    entry,
+    jit,
+    ld8,
+    ld16,
+    ld32,
+    ld32s,
+    ld64,
+    ldu64,
+    memcpy,
+    memmove,
+    put,
+    spliced,
+    st8,
+    st64,
+)  # fmt: skip
+from tidemill.kernels.layout import (
+    MESSAGE,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD,
+    R_OLDLEN,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    R_VALUE,
+    ROW,
+)  # fmt: skip
+
+family.keep()
+
+# Words (int64) of the state: it outlives the calls for one chunk.
+(
+    ST_OUTCOME,
+    ST_KEYS,  # address of the keys' buffer
+    ST_KEYS_SIZE,
+    ST_KEYS_USED,
+    ST_VALUES,
+    ST_VALUES_SIZE,
+    ST_VALUES_USED,
+    ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows
+    ST_MESSAGE_COUNT,
+    ST_GROUP,  # the group of the row that is next
+    ST_GROUPS,  # address of the groups' first rows (int32)
+    ST_READY_KEY,  # an event made by the reference for the row at which the call begins: addresses and lengths, length -1: none
+    ST_READY_KEY_LEN,
+    ST_READY_VALUE,
+    ST_READY_VALUE_LEN,
+    ST_MAX_BATCH,
+    ST_MAX_BYTES,
+) = range(17)
+STATE_WORDS = 24
+
+RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record
+ROW_BYTES = ROW.itemsize
+MESSAGE_BYTES = MESSAGE.itemsize
+M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
+
+VERSION_1 = 1 << 56  # the message version, 1, as a big-endian word
+_TS, _RID, _PTN, _TAIL, _U, _P, _D = (
+    int.from_bytes(text, "little") for text in (b'{"ts":', b',"rid":', b',"ptn":', b',"t":1}', b'{"u":', b',"p":', b'{"d":')
+)
+KEY_ROOM = 192  # most bytes of a message key apart from its names
+
+
+@jit
+def big_endian(v):
+    """An int64 as the word that is stored for it in network order."""
+    return as_i(bswap64(as_u(v)))
+
+
+@spliced
+def w_columns(T, p, table, S):
+    """{"column":{…},…} of the row that was located; -1: for the reference."""
+    program = ld64(table + 8 * T_COLUMNS)
+    pool = ld64(table + 8 * T_POOL)
+    zone = ld64(table + 8 * T_ZONE)
+    cache = ld64(table + 8 * T_CACHE)
+    for i in range(ld64(table + 8 * T_COLUMN_COUNT)):
+        column = program + COLUMN_BYTES * i
+        place = ld32s(cache + CACHE_PLACES + 4 * ld32s(column + 4 * P_SLOT))
+        if place == PLACE_NULL:
+            p = put(p, pool + ld32s(column + 4 * P_NULL), ld32s(column + 4 * P_NULL_LEN))
+        elif place == PLACE_ABSENT:
+            size = ld32s(column + 4 * P_ABSENT_LEN)
+            if size < 0:
+                return -1
+            p = put(p, pool + ld32s(column + 4 * P_ABSENT), size)
+        else:
+            a, n = find(cache, place, S)
+            if n < 0:
+                return -1
+            p = put(p, pool + ld32s(column + 4 * P_PREFIX), ld32s(column + 4 * P_PREFIX_LEN))
+            p = w_json_value(T, p, ld32s(column + 4 * P_OP), ld32s(column + 4 * P_FSP), a, n, zone, S)
+            if p < 0:
+                return -1
+            p = put(p, pool + ld32s(column + 4 * P_SUFFIX), ld32s(column + 4 * P_SUFFIX_LEN))
+    return p
+
+
+@spliced
+def w_event_value(T, p, table, row, S):
+    """The value JSON of a row; -1: for the reference."""
+    value_len = ld32s(row + R_VALLEN)
+    old_len = ld32s(row + R_OLDLEN)
+    st64(p, _U)
+    start = p
+    a = ld64(row + R_VALUE)
+    n = value_len
+    for image in range(2):
+        if image == 1:
+            st64(p, _P if value_len > 0 else _D)
+            a = ld64(row + R_OLD)
+            n = old_len
+        if n <= 0:
+            continue
+        if not locate_row(table, a, n, S):
+            p = -1
+            break
+        p = w_columns(T, p + 5, table, S)
+        if p < 0:
+            break
+    if p <= start:
+        return -1
+    st8(p, 125)
+    return p + 1
+
+
+@jit
+def key_fits(table, flags, key, key_len, S):
+    """Whether the record key is one of this kind of table; makes its handle findable. False: the reference has to look at it."""
+    if key_len < 19 or ld8(key) != 0x74 or ld16(key + 9) != 0x725F:
+        return False
+    if flags & FLAG_COMMON:
+        return key_len > 19 and locate_key(table, key, key_len, S)
+    if key_len != 19:
+        return False
+    found_handle(S, as_i(bswap64(ldu64(key + 11)) ^ SIGN64))
+    return True
+
+
+@jit
+def w_event_key(p, table, flags, row):
+    """The key JSON of a row."""
+    key = ld64(row + R_KEY)
+    st64(p, _TS)
+    p = w_u64(p + 6, ldu64(row + R_COMMIT))
+    p = put(p, ld64(table + 8 * T_KEY_HEAD), ld64(table + 8 * T_KEY_HEAD_LEN))
+    if not flags & FLAG_COMMON:
+        handle = as_i(bswap64(ldu64(key + 11)) ^ SIGN64)
+        if handle != 0:
+            st64(p, _RID)
+            p = w_i64(p + 7, handle)
+    if flags & FLAG_PARTITION:
+        st64(p, _PTN)
+        p = w_i64(p + 7, as_i(bswap64(ldu64(key + 1)) ^ SIGN64))
+    st64(p, _TAIL)
+    return p + 7
+
+
+@entry(7)
+def open_rows(i, n, rows, tables, T, S, st):
+    """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
+
+    rows: ROW records grouped by target. tables: table words, indexed by ROW.table. T: constant tables. S: scratch. st: state.
+    """
+    keys = ld64(st + 8 * ST_KEYS)
+    keys_end = keys + ld64(st + 8 * ST_KEYS_SIZE)
+    kp = keys + ld64(st + 8 * ST_KEYS_USED)
+    values = ld64(st + 8 * ST_VALUES)
+    values_end = values + ld64(st + 8 * ST_VALUES_SIZE)
+    vp = values + ld64(st + 8 * ST_VALUES_USED)
+    messages = ld64(st + 8 * ST_MESSAGES)
+    count = ld64(st + 8 * ST_MESSAGE_COUNT)
+    groups = ld64(st + 8 * ST_GROUPS)
+    group = ld64(st + 8 * ST_GROUP)
+    max_batch = ld64(st + 8 * ST_MAX_BATCH)
+    max_bytes = ld64(st + 8 * ST_MAX_BYTES)
+    ready_len = ld64(st + 8 * ST_READY_KEY_LEN)
+    message = messages + MESSAGE_BYTES * (count - 1)
+    events = 0
+    if count > 0:
+        events = ld64(message + M_ROWS)
+    outcome = DONE
+    while i < n:
+        row = rows + ROW_BYTES * i
+        table = tables + TABLE_BYTES * ld32(row + R_TABLE)
+        flags = ld64(table + 8 * T_FLAGS)
+        fresh = count == 0 or events >= max_batch
+        next_group = group
+        while ld32(groups + 4 * next_group) <= i:  # the first row of a group begins a message
+            fresh = True
+            next_group += 1
+        key_start = kp + (8 if fresh else 0)
+        key_json = key_start + 8
+        value_json = vp + 8
+        if ready_len >= 0:
+            size = ld64(st + 8 * ST_READY_VALUE_LEN)
+            if key_json + ready_len + 64 > keys_end or value_json + size + 64 > values_end:
+                outcome = GROW
+                break
+            memcpy(key_json, ld64(st + 8 * ST_READY_KEY), ready_len)
+            memcpy(value_json, ld64(st + 8 * ST_READY_VALUE), size)
+            key_end = key_json + ready_len
+            value_end = value_json + size
+            ready_len = -1
+        else:
+            key_len = ld32s(row + R_KEYLEN)
+            value_len = ld32s(row + R_VALLEN)
+            old_len = ld32s(row + R_OLDLEN)
+            need = 2 * ld64(table + 8 * T_FIXED) + 8 * (value_len + old_len + 2 * key_len)
+            if vp + 2 * need > values_end or kp + ld64(table + 8 * T_KEY_HEAD_LEN) + KEY_ROOM > keys_end:
+                outcome = GROW
+                break
+            if flags & FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
+                outcome = UNKNOWN
+                break
+            value_end = w_event_value(T, value_json, table, row, S)
+            if value_end < 0:
+                st64(ld64(table + 8 * T_CACHE) + 8 * C_HEADER_LEN, -1)
+                outcome = UNKNOWN
+                break
+            key_end = w_event_key(key_json, table, flags, row)
+        key_size = key_end - key_json
+        value_size = value_end - value_json
+        if key_size + value_size + RECORD_OVERHEAD + 16 + 8 > max_bytes:
+            outcome = TOO_LARGE
+            break
+        if not fresh:
+            size = ld64(message + M_KEYLEN) + ld64(message + M_VALLEN) + RECORD_OVERHEAD + key_size + value_size + 16
+            if size > max_bytes:
+                fresh = True
+                memmove(key_json + 8, key_json, key_size)
+                key_start += 8
+                key_json += 8
+                key_end += 8
+        if fresh:
+            message = messages + MESSAGE_BYTES * count
+            count += 1
+            events = 0
+            st64(kp, VERSION_1)
+            st64(message + M_TARGET, ld32(row + R_TARGET))
+            st64(message + M_KEY, kp - keys)
+            st64(message + M_VALUE, vp - values)
+        st64(key_start, big_endian(key_size))
+        st64(vp, big_endian(value_size))
+        kp = key_end
+        vp = value_end
+        group = next_group
+        events += 1
+        st64(message + M_KEYLEN, kp - keys - ld64(message + M_KEY))
+        st64(message + M_VALLEN, vp - values - ld64(message + M_VALUE))
+        st64(message + M_ROWS, events)
+        st64(message + M_COMMIT, ld64(row + R_COMMIT))
+        i += 1
+    st64(st + 8 * ST_OUTCOME, outcome)
+    st64(st + 8 * ST_KEYS_USED, kp - keys)
+    st64(st + 8 * ST_VALUES_USED, vp - values)
+    st64(st + 8 * ST_MESSAGE_COUNT, count)
+    st64(st + 8 * ST_GROUP, group)
+    st64(st + 8 * ST_READY_KEY_LEN, ready_len)
+    if outcome == DONE:
+        for m in range(count):
+            message = messages + MESSAGE_BYTES * m
+            st64(message + M_KEY, keys + ld64(message + M_KEY))
+            st64(message + M_VALUE, values + ld64(message + M_VALUE))
+    return i

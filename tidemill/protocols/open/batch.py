@@ -1,0 +1,46 @@
+"""How events are put into messages: TiCDC's batching rule, written plainly. The encode kernel does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemill.errors import MessageTooLarge
+from tidemill.protocols.open.codes import VERSION
+
+RECORD_OVERHEAD = 36
+"""What TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""
+
+LENGTHS = 16
+"""The two length words of an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """max-batch-size: events of a message; max-message-bytes: of key, value and the record's overhead."""
+
+    max_batch_size: int = 16
+    max_message_bytes: int = 10485760
+
+
+def event_size(key: bytes, value: bytes) -> int:
+    """What an event alone in a message counts as."""
+    return len(key) + len(value) + RECORD_OVERHEAD + LENGTHS + 8
+
+
+def batches(events: Iterable[tuple[bytes, bytes]], options: OpenOptions) -> list[tuple[bytes, bytes, int]]:
+    """Key and value JSON of events → messages (key, value, number of events). Raises MessageTooLarge for an event that fits in none."""
+    messages: list[tuple[bytearray, bytearray, int]] = []
+    for key, value in events:
+        if event_size(key, value) > options.max_message_bytes:
+            raise MessageTooLarge(f"one event takes {event_size(key, value)} bytes, max-message-bytes is {options.max_message_bytes}")
+        if messages:
+            head, body, count = messages[-1]
+            size = len(head) + len(body) + RECORD_OVERHEAD + len(key) + len(value) + LENGTHS
+        if not messages or count >= options.max_batch_size or size > options.max_message_bytes:
+            head, body, count = bytearray(VERSION.to_bytes(8, "big")), bytearray(), 0
+            messages.append((head, body, count))
+        head += len(key).to_bytes(8, "big") + key
+        body += len(value).to_bytes(8, "big") + value
+        messages[-1] = (head, body, count + 1)
+    return [(bytes(head), bytes(body), count) for head, body, count in messages]

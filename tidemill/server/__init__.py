@@ -1,0 +1,1 @@
+"""What a running part of Tidemill tells over HTTP."""

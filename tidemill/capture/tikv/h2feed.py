@@ -156,7 +156,8 @@ class H2Feed(asyncio.BufferedProtocol):
 
     def _deframe(self, have: int) -> int | None:
         """Take `have` received bytes apart. Returns how many are done with; None: the stream has ended."""
-        state, at = self._state, 0
+        state = self._state
+        at = 0
         while True:
             self._began = at
             at += deframe(
@@ -174,7 +175,7 @@ class H2Feed(asyncio.BufferedProtocol):
             if state[L.D_NEED] or state[L.D_MSGS] == ENDS:
                 self.flush()
             elif controls < L.D_CONTROLS:
-                return at
+                return int(at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(FeedEnd(UNAVAILABLE, str(exc or "connection closed")))

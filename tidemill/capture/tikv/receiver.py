@@ -119,6 +119,7 @@ class Receiver:
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
         self._next_seal = 0.0
+        self._ended: set[int] = set()  # streams
         self._sub_of: dict[int, int] = {}
         self._piece_of: dict[int, int] = {}
 
@@ -151,7 +152,12 @@ class Receiver:
         self, piece: int, stream: int, region_id: int, request_id: int, checkpoint: int, lo: bytes, hi: bytes, partition: int
     ) -> None:
         """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys."""
-        self._bind(piece, self.matcher.subscribe(stream, region_id, request_id, checkpoint, lo, hi, partition))
+        if stream in self._ended:  # the other side does not know yet
+            self.place(piece, checkpoint, partition)
+            self._on_events([StreamLost(stream, ((piece, checkpoint),), "the stream is over")])
+            return
+        request = request_id if self.matcher.mux[stream] else 0
+        self._bind(piece, self.matcher.subscribe(stream, region_id, request, checkpoint, lo, hi, partition))
 
     def _bind(self, piece: int, sub: int) -> None:
         before = self._sub_of.get(piece)
@@ -169,8 +175,14 @@ class Receiver:
         for piece in pieces:
             self._unbind(self._sub_of.pop(piece))
 
+    def open_stream(self, stream: int, multiplexed: bool) -> None:
+        """A stream with a slot that is free (again)."""
+        self._ended.discard(stream)
+        self.matcher.set_multiplexed(stream, multiplexed)
+
     def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
         """The stream is over. Tells which pieces lost their subscription."""
+        self._ended.add(stream)
         lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
         self._on_events([StreamLost(stream, lost, reason, bad)])
 

@@ -1,0 +1,60 @@
+"""What a capture is told by its flags."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.writer import HOUR_MS
+from tidemill.errors import ConfigError
+
+DEFAULT_PARTITIONS = 4
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str, flag: str) -> int:
+    """Milliseconds of `24h`, `90m`, `1.5d`. Raises ConfigError naming the flag."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"{flag} {text!r} is no duration", hint="Write a number and one of ms, s, m, h, d: 24h.")
+    return int(float(found[1]) * _UNIT_MS[found[2]])
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """Flags of `tidemill capture`. `log`: a path or a URL; `data_dir`: for status.json and scratch files, by default beside a local log."""
+
+    pd: tuple[str, ...]
+    log: str
+    start_ts: str | None = None  # as tso.parse reads it; None: now, or where the log ends
+    partitions: int | None = None  # None: as the log has them, 4 for a new one
+    compression: str = "none"
+    retention_ms: int = 24 * HOUR_MS
+    gc_ttl: int = 86400
+    transport: Transport = Transport.H2
+    status_addr: str | None = None
+    data_dir: Path | None = None
+    row_budget: int = field(default=512 << 20)
+    prewrite_budget: int = field(default=256 << 20)
+
+    def __post_init__(self) -> None:
+        if not any(a.strip() for a in self.pd):
+            raise ConfigError("no PD address given", hint="Name one or more as in --pd 10.0.1.5:2379,10.0.1.6:2379.")
+        if self.partitions is not None and not 1 <= self.partitions <= 1024:
+            raise ConfigError(f"--log-partitions {self.partitions}: a change log has 1 to 1024 partitions")
+        if self.gc_ttl < 60:
+            raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
+
+    @property
+    def folder(self) -> Path:
+        """Where status.json and scratch files go. Raises ConfigError for a log on an object store without --data-dir."""
+        if self.data_dir is not None:
+            return self.data_dir
+        if "://" in self.log and not self.log.startswith("file://"):
+            raise ConfigError("a log on an object store needs --data-dir", hint="It holds status.json and scratch files of a few GiB.")
+        path = Path(self.log.removeprefix("file://"))
+        return path.with_name(path.name + ".capture")

@@ -1,0 +1,259 @@
+"""Carries out what the region state machine asks for: regions from PD, streams to stores, registers. On the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from tidemill.capture.tikv import regions as R
+from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.errors import MalformedBytes, TidemillError, UpstreamError, UpstreamUnavailable
+from tidemill.tidb.keys import from_encoded
+from tidemill.wire import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
+
+CLIENT_VERSION = "8.5.0"
+"""What we say we are: TiKV decides by it which features a stream has. Strict semver, without a `v`."""
+
+REGIONS_AT_ONCE = 1024
+TICK = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Puller:
+    """Drives a RegionMachine. `on_fatal` is called at most once."""
+
+    def __init__(
+        self, pd: PdClient, receiver: Receiver, machine: R.RegionMachine, transport: Transport, on_fatal: Callable[[TidemillError], None]
+    ) -> None:
+        self.pd, self.receiver, self.machine, self.transport = pd, receiver, machine, transport
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._feeds: dict[int, Feed] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
+
+    # ------------------------------------------------------------------ from outside
+
+    def post(self, events: list[Event]) -> None:
+        """Events of the receiver, from its thread."""
+        self._loop.call_soon_threadsafe(self._handle, events)
+
+    def start(self) -> None:
+        """Begin to act. Spans may have been added before."""
+        self._spawn(self._tick())
+        self.act()
+
+    async def stop(self) -> None:
+        """End all streams and pending calls."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for feed in list(self._feeds.values()):
+            feed.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def add_span(self, span: R.Span) -> None:
+        """Capture a range: it holds its partition's head from this call on."""
+        self.machine.add_span(span, self._loop.time())
+
+    def remove_span(self, span_id: int) -> None:
+        """End the capture of a range."""
+        self.machine.remove_span(span_id, self._loop.time())
+
+    # ------------------------------------------------------------------ events
+
+    def _handle(self, events: list[Event]) -> None:
+        now = self._loop.time()
+        for event in events:
+            match event:
+                case ScanDone(piece):
+                    self.machine.scan_done(piece, now)
+                case PieceFailed(piece, resolved, error):
+                    self.machine.failed(piece, resolved, _error_of(error), now)
+                case ProtocolBroken(piece, resolved, cause):
+                    _log.warning("a store broke the protocol (%s); its piece is subscribed again from %d", cause, resolved)
+                    self.machine.broken(piece, resolved, now)
+                case StreamLost(stream, pieces, reason, bad):
+                    if pieces:
+                        _log.info("stream %d with %d subscriptions is over: %s", stream, len(pieces), reason)
+                    if bad and stream in self._feeds:
+                        self._feeds[stream].cancel()
+                    self.machine.stream_lost(stream, pieces, now)
+        self.act()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.machine.close_idle(self._loop.time())
+            self.act()
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.machine.wake(self._loop.time())
+        self.act()
+
+    # ------------------------------------------------------------------ actions
+
+    def act(self) -> None:
+        """Carry out what the machine asks for."""
+        while actions := self.machine.actions():
+            for action in actions:
+                self._do(action)
+        self._set_timer()
+
+    def place_all(self) -> None:
+        """Before the receiver starts: only place the records of the spans added, so that no head can pass them."""
+        kept = []
+        for action in self.machine.actions():
+            if isinstance(action, R.Place):
+                self.receiver.place(action.piece, action.checkpoint, action.partition)
+            else:
+                kept.append(action)
+        for action in kept:
+            self._do(action)
+
+    def _set_timer(self) -> None:
+        due = self.machine.next_time()
+        if self._timer is not None:
+            if due is not None and self._timer.when() <= due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and not self._stopped:
+            self._timer = self._loop.call_at(due, self._wake)
+
+    def _do(self, action: R.Action) -> None:
+        receiver = self.receiver
+        match action:
+            case R.Place(piece, checkpoint, partition):
+                receiver.call(partial(receiver.place, piece, checkpoint, partition))
+            case R.Drop(pieces):
+                receiver.call(partial(receiver.drop, pieces))
+            case R.LoadRegions(load, start, end):
+                self._spawn(self._load(load, start, end))
+            case R.OpenStream(slot, store_id, multiplexed):
+                self._spawn(self._open(slot, store_id, Method.V2 if multiplexed else Method.V1))
+            case R.CloseStream(slot):
+                if slot in self._feeds:
+                    self._feeds[slot].cancel()
+            case R.Subscribe():
+                self._subscribe(action)
+            case R.Deregister(slot, region_id, request_id):
+                request = cdcpb_pb2.ChangeDataRequest(header=self.header, region_id=region_id, request_id=request_id)
+                request.deregister.SetInParent()
+                if slot in self._feeds:
+                    self._feeds[slot].send(request.SerializeToString())
+            case R.Fail(error):
+                self._on_fatal(error)
+
+    def _subscribe(self, action: R.Subscribe) -> None:
+        lo, hi = _raw(action.start), _raw(action.end)
+        request_id = action.request_id
+        self.receiver.call(
+            partial(
+                self.receiver.subscribe,
+                action.piece,
+                action.slot,
+                action.region.id,
+                request_id,
+                action.checkpoint,
+                lo,
+                hi,
+                action.partition,
+            )
+        )
+        feed = self._feeds.get(action.slot)
+        if feed is not None:  # else its end is on the way, and the piece with it
+            feed.send(register(self.header, action).SerializeToString())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except TidemillError as e:
+            self._on_fatal(e)
+
+    async def _load(self, load: int, start: bytes, end: bytes) -> None:
+        try:
+            found = await self.pd.scan_regions(start, end, REGIONS_AT_ONCE)
+        except UpstreamUnavailable as e:
+            _log.warning("%s", e.message)
+            self.machine.load_failed(load, self._loop.time())
+        else:
+            self.machine.loaded(load, found, len(found) < REGIONS_AT_ONCE, self._loop.time())
+        self.act()
+
+    # ------------------------------------------------------------------ streams
+
+    async def _open(self, slot: int, store_id: int, method: Method) -> None:
+        try:
+            store = await self.pd.store(store_id)
+            if store is None or store.tombstone:
+                raise UpstreamError(f"store {store_id} is gone")
+            self.receiver.call(partial(self.receiver.open_stream, slot, method.multiplexed))
+            feed = await open_feed(self.transport, store.address, slot, self.receiver.inbox, method, self.pd.channels)
+        except (UpstreamError, OSError) as e:
+            _log.warning("store %d cannot be reached: %s", store_id, e)
+            self.machine.stream_ended(slot, self._loop.time())
+            self.act()
+            return
+        _log.info("stream %d to store %d (%s) is open: %s", slot, store_id, store.address, method.name)
+        self._feeds[slot] = feed
+        feed.ended.add_done_callback(partial(self._ended, slot, method))
+        self.machine.stream_opened(slot, self._loop.time())
+        self.act()
+
+    def _ended(self, slot: int, method: Method, ended: asyncio.Future[FeedEnd]) -> None:
+        self._feeds.pop(slot, None)
+        if self._stopped or ended.cancelled():
+            return
+        end = ended.result()
+        old = end.status == UNIMPLEMENTED and method.multiplexed
+        if old:
+            _log.warning("a store does not know EventFeedV2 (%s); EventFeed it is", end.text)
+        self.machine.stream_ended(slot, self._loop.time(), unimplemented=old)
+        self.receiver.call(partial(self.receiver.end_stream, slot, str(end)))
+        self.act()
+
+
+def register(header: cdcpb_pb2.Header, action: R.Subscribe) -> cdcpb_pb2.ChangeDataRequest:
+    """The request of a subscription, in the shape that TiCDC sends: the oneof stays absent."""
+    region = action.region
+    return cdcpb_pb2.ChangeDataRequest(
+        header=header,
+        region_id=region.id,
+        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
+        checkpoint_ts=action.checkpoint,
+        start_key=action.start,
+        end_key=action.end,
+        request_id=action.request_id,
+        extra_op=kvrpcpb_pb2.ReadOldValue,
+    )
+
+
+def _raw(encoded: bytes) -> bytes:
+    """The raw key of a piece's border; open where a region ends at no valid key (the server sends no more than its region)."""
+    try:
+        return from_encoded(encoded) if encoded else b""
+    except MalformedBytes:
+        return b""
+
+
+def _error_of(data: bytes) -> cdcpb_pb2.Error:
+    error = cdcpb_pb2.Error()
+    error.ParseFromString(data)
+    return error

@@ -1,0 +1,105 @@
+"""From schemas to spans: which physical table is captured into which partition, from when and until when."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tidemill.capture.tikv.regions import Span
+from tidemill.tidb.keys import encode_range, record_range
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.versions import PhysicalChange, TableVersion
+
+PARTITION_BY = "crc32(logical table id)"
+"""What log.json says of how tables are spread."""
+
+
+def partition_of(table_id: int, partitions: int) -> int:
+    """The log partition of a logical table: the CRC-32 of its id, 8 bytes big-endian, modulo their number."""
+    return zlib.crc32(table_id.to_bytes(8, "big", signed=True)) % partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """From `ts` on, rows of a physical table belong to another partition (EXCHANGE PARTITION)."""
+
+    physical_id: int
+    ts: int
+    old: int
+    new: int
+
+
+@dataclass(slots=True)
+class _Retired:
+    ts: int
+    partition: int
+    span_id: int
+
+
+class TableSpans:
+    """Spans of all tables. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition."""
+
+    def __init__(self, partitions: int, add: Callable[[Span], None], remove: Callable[[int], None], moved: Callable[[Moved], None]) -> None:
+        self.partitions = partitions
+        self._add, self._remove, self._moved = add, remove, moved
+        self._next = 1
+        self._span_of: dict[int, Span] = {}  # by physical id
+        self._retired: list[_Retired] = []
+
+    def __len__(self) -> int:
+        """Physical tables that are captured."""
+        return len(self._span_of)
+
+    def begin(self, history: SchemaHistory, heads: list[int]) -> None:
+        """All that is to be captured when the partitions' heads are at `heads` and the schema is known up to the history's
+        resolved ts."""
+        first = min(*heads, history.resolved_ts)
+        for version in history.snapshot(first).tables.values():
+            partition = partition_of(version.table_id, self.partitions)
+            for physical_id in version.physical_ids:
+                self._capture(physical_id, version, partition, max(first, heads[partition]))
+        self.follow(history.next_table_changes(first, history.resolved_ts), heads)
+        self.retire(heads)
+
+    def follow(self, changes: Iterable[PhysicalChange], heads: list[int]) -> None:
+        """Changes of the schema, in order of their ts. The heads are past none of them, but for changes read from the log again."""
+        for change in changes:
+            begun = {p: version for version in change.begun for p in version.physical_ids}
+            ended = {p: version for version in change.ended for p in version.physical_ids}
+            for physical_id in sorted(ended.keys() - begun.keys()):
+                self._retire(physical_id, change.ts)
+            for physical_id, version in sorted(begun.items()):
+                self._switch(physical_id, version, change.ts, heads)
+
+    def _switch(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
+        partition = partition_of(version.table_id, self.partitions)
+        before = self._span_of.get(physical_id)
+        if before is not None and before.partition == partition:
+            return
+        if before is not None:
+            self._retire(physical_id, ts)
+            self._moved(Moved(physical_id, ts, before.partition, partition))
+        self._capture(physical_id, version, partition, max(ts, heads[partition]))
+
+    def _capture(self, physical_id: int, version: TableVersion, partition: int, checkpoint: int) -> None:
+        start, end = encode_range(*record_range(physical_id))
+        span = Span(self._next, start, end, partition, checkpoint, f"{version.schema}.{version.table} ({physical_id})")
+        self._next += 1
+        self._span_of[physical_id] = span
+        self._add(span)
+
+    def _retire(self, physical_id: int, ts: int) -> None:
+        span = self._span_of.pop(physical_id, None)
+        if span is not None:
+            self._retired.append(_Retired(ts, span.partition, span.id))
+
+    def retire(self, heads: list[int]) -> None:
+        """End the spans of tables that are gone and whose partition's head is past their end."""
+        kept = []
+        for gone in self._retired:
+            if heads[gone.partition] >= gone.ts:
+                self._remove(gone.span_id)
+            else:
+                kept.append(gone)
+        self._retired = kept

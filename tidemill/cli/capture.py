@@ -1,0 +1,58 @@
+"""`tidemill capture`: a TiDB cluster into a change log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from tidemill import logs
+from tidemill.capture.capture import Capture
+from tidemill.capture.config import CaptureConfig, duration_ms
+from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.segment import COMPRESSIONS
+from tidemill.errors import ConfigError
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+def command(
+    pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
+    log: Annotated[str, typer.Option("--log", help="The change log: a folder, or a URL (s3://, gs://, hdfs://).")],
+    start_ts: Annotated[
+        str | None,
+        typer.Option(
+            "--start-ts", help="Where a new log begins: a TSO, an RFC 3339 time, now, -2h. An existing log goes on where it ends."
+        ),
+    ] = None,
+    partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    compression: Annotated[str, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd.")] = "none",
+    retention: Annotated[str, typer.Option("--log-retention", help="How long segments stay that no changefeed needs.")] = "24h",
+    gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
+    transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
+    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="For status.json and scratch files (LOG.capture).")] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_file: Annotated[Path | None, typer.Option("--log-file", help="Instead of stderr.")] = None,
+) -> None:
+    """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering; goes on where the log ends."""
+    if compression not in COMPRESSIONS:
+        raise ConfigError(f"--log-compression {compression!r} is unknown", hint=f"Use one of {', '.join(COMPRESSIONS)}.")
+    if transport not in tuple(Transport):
+        raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
+    logs.setup(log_level, log_file, part="capture")
+    config = CaptureConfig(
+        pd=tuple(pd.split(",")),
+        log=log,
+        start_ts=start_ts,
+        partitions=partitions,
+        compression=compression,
+        retention_ms=duration_ms(retention, "--log-retention"),
+        gc_ttl=gc_ttl,
+        transport=Transport(transport),
+        status_addr=status_addr,
+        data_dir=data_dir,
+    )
+    uvloop.run(Capture(config).run())

@@ -1,0 +1,82 @@
+"""A few read-only pages over HTTP/1.1 on asyncio: enough for /status and /metrics, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import ConfigError
+
+HEAD_LIMIT = 16384
+TIMEOUT = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a path answers with."""
+
+    content_type: str
+    body: Callable[[], bytes]
+
+
+def json_page(value: Callable[[], Mapping[str, Any]]) -> Page:
+    """A page of JSON."""
+    return Page("application/json", lambda: (json.dumps(value(), indent=2) + "\n").encode())
+
+
+class PageServer:
+    """Serves GET and HEAD of fixed paths."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = dict(pages)
+        self._server: asyncio.Server | None = None
+        self.address = ""
+
+    async def start(self, address: str) -> None:
+        """Listen on HOST:PORT (port 0: any). Raises ConfigError."""
+        host, _, port = address.rpartition(":")
+        try:
+            self._server = await asyncio.start_server(self._serve, host.strip("[]") or None, int(port), limit=HEAD_LIMIT)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"--status-addr {address}: {e}") from None
+        bound = self._server.sockets[0].getsockname()
+        self.address = f"{bound[0]}:{bound[1]}"
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
+                await writer.drain()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as e:
+            _log.debug("a request ended early: %s", e)
+        finally:
+            writer.close()
+
+    def _answer(self, request_line: str) -> bytes:
+        method, _, rest = request_line.partition(" ")
+        path = rest.split(" ")[0].split("?")[0]
+        page = self._pages.get(path)
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", "text/plain", b"only GET\n")
+        if page is None:
+            return _response("404 Not Found", "text/plain", ("pages: " + " ".join(sorted(self._pages)) + "\n").encode())
+        answer = _response("200 OK", page.content_type, page.body())
+        return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
+
+
+def _response(status: str, content_type: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode("latin-1") + body

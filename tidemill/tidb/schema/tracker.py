@@ -16,6 +16,7 @@ from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.statements import Statement
 from tidemill.tidb.schema.versions import Change, TableVersion
+from tidemill.tidb.schema.view import statement_view
 
 SENT_ACTIONS = frozenset(
     {
@@ -161,11 +162,12 @@ class JobTracker:
         track.meta_seen |= meta_seen
         if job.is_done and not track.meta_seen:
             changes = fallback(job)
-        places = bool(changes) and not track.visible and (job.state == JobState.RUNNING or job.is_done)
-        track.visible |= bool(changes)
+        visible = _is_visible(changes)
+        places = visible and not track.visible and (job.state == JobState.RUNNING or job.is_done)
+        track.visible |= visible
         if job.is_done:
             self._done[job.id] = ts
-            places |= not track.placed and not changes and not self._was_visible_before(job, track) and job.schema_version > 0
+            places |= not self._was_visible_before(job, track) and job.schema_version > 0
         events = self._place(job, ts, changes) if places and job.action in SENT_ACTIONS else []
         track.placed += events
         if job.is_done:
@@ -293,6 +295,13 @@ class JobTracker:
         name = after.name if after is not None else _name_in(job)
         statement = statements.exchanged_partition(job, name, plain_name)
         return self._event(job, ts, name, statement, pre=plain_name, table_id=table_id, before=before, after=after)
+
+
+def _is_visible(changes: Sequence[Change]) -> bool:
+    """Do users' statements see a difference? Not if a table only goes on under another logical id."""
+    before = [statement_view(c.before.schema, c.before.info) for c in changes if c.before is not None]
+    after = [statement_view(c.after.schema, c.after.info) for c in changes if c.after is not None]
+    return len(before) != len(after) or any(view not in after for view in before)
 
 
 def _name_in(job: DdlJob) -> tuple[str, str]:

@@ -1,21 +1,32 @@
 """What users see of a table: two descriptions with the same view are the same version.
 
-Left out is what steps of a running DDL change without effect on users' statements: objects that are not public, and flags and
-states that come and go.
+Left out is what steps of a running DDL change without effect on users' statements: objects that are not public, hidden columns
+(that of an expression index is public from the first step on, the index only at the end), and flags and states that come and go.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tidemill.tidb.schema.codes import LASTING_FLAGS
+from tidemill.tidb.schema.codes import LASTING_FLAGS, ColumnFlag
 from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo
 
 View = tuple[Any, ...]
 
+_KEY_FLAGS = int(ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY | ColumnFlag.MULTIPLE_KEY)
+
 
 def public_view(schema: str, info: TableInfo) -> View:
     """Name, kind, public columns, public indexes, partitions, and the ids under which the rows are."""
+    return _view(schema, info, LASTING_FLAGS)
+
+
+def statement_view(schema: str, info: TableInfo) -> View:
+    """The public view without the columns' key flags: TiDB clears them steps after an index has left the public view."""
+    return _view(schema, info, LASTING_FLAGS & ~_KEY_FLAGS)
+
+
+def _view(schema: str, info: TableInfo, flags: int) -> View:
     return (
         schema,
         info.name,
@@ -27,19 +38,19 @@ def public_view(schema: str, info: TableInfo) -> View:
         info.is_view,
         info.is_sequence,
         info.temp_type,
-        tuple(_column(c) for c in info.public_columns),
+        tuple(_column(c, flags) for c in info.public_columns if not c.hidden),
         tuple(_index(info, i) for i in info.public_indices),
         _partition(info),
         info.physical_ids,
     )
 
 
-def _column(column: ColumnInfo) -> View:
+def _column(column: ColumnInfo, flags: int) -> View:
     return (
         column.id,
         column.name,
         column.tp,
-        column.flag & LASTING_FLAGS,
+        column.flag & flags,
         column.flen,
         column.decimal,
         column.charset,
@@ -52,7 +63,6 @@ def _column(column: ColumnInfo) -> View:
         column.origin_default_bit,
         column.generated_expr,
         column.generated_stored,
-        column.hidden,
         column.comment,
         column.array,
     )

@@ -1,0 +1,198 @@
+"""The durable state of a changefeed: DIR/changefeeds/ID.
+
+feed.json        what it was created with; a later start with other settings is refused
+checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced
+status.json      for people and the supervisor; may be lost
+lock             held by the process that delivers
+epoch, packs/, spark/, spark.log
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, Any
+
+from tidemill.changefeed.states import State
+from tidemill.errors import FeedMismatch, TidemillError
+from tidemill.pipeline import durable
+from tidemill.tso import physical_ms
+
+
+class FeedLocked(TidemillError):
+    """Another process delivers this changefeed."""
+
+    code = "TM:ErrFeedLocked"
+
+
+class FeedBroken(TidemillError):
+    """A file of a changefeed's state cannot be read."""
+
+    code = "TM:ErrFeedBroken"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedIdentity:
+    """feed.json: what a changefeed was created with. `sink` has no secrets: those may change."""
+
+    changefeed: str
+    cluster_id: str
+    log: str
+    sink: str
+    config: Mapping[str, Any]
+    tz: str
+    start_ts: int
+
+
+_SHOWN = {
+    "changefeed": "its name",
+    "cluster_id": "the cluster",
+    "log": "--log",
+    "sink": "--sink-uri",
+    "tz": "--tz",
+    "start_ts": "--start-ts",
+}
+
+
+@dataclass(slots=True)
+class Status:
+    """status.json: how a changefeed is."""
+
+    changefeed: str
+    state: str = State.NORMAL
+    running: bool = True
+    pid: int = 0
+    start_ts: int = 0
+    target_ts: int | None = None
+    checkpoint_ts: int = 0
+    resolved_ts: int = 0  # end of the newest batch
+    checkpoint_lag_s: float = 0.0
+    batches: int = 0
+    rows: int = 0
+    messages: int = 0
+    bytes: int = 0
+    ddls: int = 0
+    slow_rows: int = 0
+    epoch: int = 0
+    last_batch: dict[str, float] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+    updated_at: float = 0.0
+
+
+class FeedFolder:
+    """The folder of one changefeed."""
+
+    def __init__(self, data_dir: Path, changefeed: str) -> None:
+        self.path = data_dir.absolute() / "changefeeds" / changefeed
+        self.changefeed = changefeed
+        self._lock: IO[str] | None = None
+
+    @property
+    def epoch(self) -> Path:
+        return self.path / "epoch"
+
+    @property
+    def packs(self) -> Path:
+        return self.path / "packs"
+
+    @property
+    def spark(self) -> Path:
+        return self.path / "spark"
+
+    @property
+    def spark_log(self) -> Path:
+        return self.path / "spark.log"
+
+    def lock(self) -> None:
+        """Be the one process that delivers this changefeed, until it ends. Raises FeedLocked with the other's pid."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = open(self.path / "lock", "a+", encoding="ascii")  # noqa: SIM115 — held as long as the process lives
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().strip()
+            file.close()
+            raise FeedLocked(f"changefeed {self.changefeed} is delivered by process {owner or 'unknown'}") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._lock = file
+
+    def unlock(self) -> None:
+        """Let another process deliver."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def identity(self) -> FeedIdentity | None:
+        """feed.json; None for a changefeed that was never started. Raises FeedBroken."""
+        content = self._read("feed.json")
+        if content is None:
+            return None
+        try:
+            return FeedIdentity(**{f.name: content[f.name] for f in fields(FeedIdentity)})
+        except KeyError as error:
+            raise FeedBroken(f"{self.path}/feed.json has no {error}") from None
+
+    def settle(self, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
+        """Create the changefeed, or make sure that it is the one wanted. Without a given start the first one stands.
+
+        Raises FeedMismatch naming what differs, FeedBroken.
+        """
+        known = self.identity()
+        if known is None:
+            durable.write_json(self.path / "feed.json", asdict(wanted))
+            return wanted
+        for name in ("cluster_id", "log", "sink", "tz", *(["start_ts"] if start_given else [])):
+            old, new = getattr(known, name), getattr(wanted, name)
+            if old != new:
+                raise self._mismatch(_SHOWN[name], old, new)
+        if known.config != wanted.config:
+            raise self._config_mismatch(known.config, wanted.config)
+        return known
+
+    def _mismatch(self, what: str, old: object, new: object) -> FeedMismatch:
+        return FeedMismatch(
+            f"changefeed {self.changefeed} was created with another value of {what}: {old}, now {new}",
+            hint="Start it as before, or choose another --changefeed-id.",
+        )
+
+    def _config_mismatch(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> FeedMismatch:
+        names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
+        return self._mismatch(f"--config ({', '.join(names)})", {k: old.get(k) for k in names}, {k: new.get(k) for k in names})
+
+    def checkpoint(self) -> int | None:
+        """Everything at or below is delivered; None before the first batch. Raises FeedBroken."""
+        content = self._read("checkpoint.json")
+        if content is None:
+            return None
+        ts = content.get("checkpoint_ts")
+        if not isinstance(ts, int):
+            raise FeedBroken(f"{self.path}/checkpoint.json has no checkpoint_ts")
+        return ts
+
+    def save_checkpoint(self, ts: int) -> None:
+        """Durable when this returns."""
+        durable.write_json(self.path / "checkpoint.json", {"checkpoint_ts": ts})
+
+    def save_status(self, status: Status) -> None:
+        """Write status.json, with its lag and time as of now."""
+        now = time.time()
+        status.updated_at = now
+        status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
+        durable.write_json(self.path / "status.json", asdict(status), sync=False)
+
+    def status(self) -> dict[str, Any] | None:
+        """status.json as it was last written."""
+        return self._read("status.json")
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return durable.read_json(self.path / name)
+        except ValueError as error:
+            raise FeedBroken(f"{self.path / name} cannot be read: {error}", hint="Restore the file from a copy.") from None

@@ -1,0 +1,262 @@
+"""The driver of one changefeed, a process: `python -m tidemill.changefeed.runner …`. `tidemill run` starts and supervises it.
+
+It waits for the log, checks the settings against those of the first start, and delivers with a Structured Streaming query until a
+signal (SIGTERM, SIGINT: it ends at the end of the batch, with 0) or the target ts (0). Errors end it with `Error CODE: …` and 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill import logs, tso
+from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
+from tidemill.changefeed.config import ChangefeedConfig, load_config
+from tidemill.changefeed.states import Event, State, after
+from tidemill.changelog import feeds
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
+from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents, sink_of
+from tidemill.pipeline.fence import Fence
+from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.upstream import LogUpstream
+from tidemill.pipeline.zone import parse_zone, zone_name
+from tidemill.sinks.base import open_driver_sink
+
+log = logging.getLogger(__name__)
+
+SINK_VARIABLE = "TIDEMILL_SINK_URI"
+"""The sink URI comes by the environment: it may hold a password, and command lines are seen by everybody."""
+LOG_POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the process was started with."""
+
+    changefeed: str
+    log: str
+    data_dir: Path
+    sink_uri: str
+    config: ChangefeedConfig
+    tz: str | None
+    start_ts: int | None
+    target_ts: int | None
+    master: str | None
+    trigger_ms: int
+    retry_s: float
+
+
+class Runner:
+    """One changefeed, from start to end."""
+
+    def __init__(self, wishes: Wishes, stop: threading.Event) -> None:
+        self._wishes, self._stop = wishes, stop
+        self._folder = FeedFolder(wishes.data_dir, wishes.changefeed)
+        self._status = Status(wishes.changefeed, pid=os.getpid(), target_ts=wishes.target_ts)
+
+    def run(self) -> None:
+        """Deliver until stopped or at the target. Raises what ended the feed."""
+        self._folder.lock()
+        with ExitStack() as stack:
+            stack.callback(self._folder.unlock)
+            try:
+                self._deliver(stack)
+            except Stopped:
+                log.info("stopped")
+            except TidemillError as error:
+                self._note_end(Event.GAVE_UP, error)
+                raise
+            finally:
+                self._status.running = False
+                self._save_status()
+
+    def _deliver(self, stack: ExitStack) -> None:
+        from tidemill.pipeline.feed import Changefeed
+        from tidemill.pipeline.runners import SparkRunner
+        from tidemill.pipeline.session import start_session
+
+        wishes, folder = self._wishes, self._folder
+        settings = Settings(wishes.changefeed, sink_of(wishes.sink_uri, wishes.config), wishes.config, parse_zone(wishes.tz))
+        self._wait_for_log()
+        reader = LogReader(wishes.log)
+        identity = folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None)
+        delivered = folder.checkpoint()
+        at = identity.start_ts if delivered is None else delivered
+        self._check_start(reader, at)
+        self._begin_status(identity, at)
+        feeds.register(wishes.log, wishes.changefeed, at)
+        if wishes.target_ts is not None and at >= wishes.target_ts:
+            self._note_end(Event.TARGET_REACHED)
+            return
+        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
+        stack.callback(session.stop)
+        sink = open_driver_sink(settings.sink.text)
+        stack.callback(sink.close)
+        chooser = Chooser(settings)
+        packs = PackStore(
+            folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]
+        )
+        driver = BatchDriver(
+            feed=wishes.changefeed,
+            upstream=LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl),
+            events=SinkEvents(settings, chooser, packs),
+            sink=sink,
+            sink_uri=settings.sink.text,
+            runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}"),
+            fence=Fence(folder.epoch),
+            retry=RetryPolicy(total_s=wishes.retry_s),
+            stop=self._stop,
+            on_failure=self._note_failure,
+        )
+        changefeed = Changefeed(
+            session,
+            driver,
+            log=wishes.log,
+            checkpoint_folder=folder.spark,
+            start_ts=identity.start_ts,
+            delivered_ts=delivered,
+            target_ts=wishes.target_ts,
+            trigger_ms=wishes.trigger_ms,
+            on_report=self._save,
+        )
+        if changefeed.run():
+            self._note_end(Event.TARGET_REACHED)
+
+    def _wait_for_log(self) -> None:
+        """The capture may not have made the log yet. Raises Stopped."""
+        told = False
+        while not log_exists(self._wishes.log):
+            if not told:
+                log.info("waiting for the log %s", redact(self._wishes.log))
+                told = True
+            if self._stop.wait(LOG_POLL_S):
+                raise Stopped("stopped while waiting for the log")
+
+    def _identity(self, reader: LogReader, settings: Settings) -> FeedIdentity:
+        start_ts = reader.start_ts if self._wishes.start_ts is None else self._wishes.start_ts
+        return FeedIdentity(
+            changefeed=self._wishes.changefeed,
+            cluster_id=reader.identity.cluster_id,
+            log=redact(reader.location),
+            sink=str(settings.sink),
+            config=settings.config.to_json(),
+            tz=zone_name(settings.zone),
+            start_ts=start_ts,
+        )
+
+    def _check_start(self, reader: LogReader, at: int) -> None:
+        begin = reader.start_ts
+        if at < begin:
+            raise StartTsOutOfLog(
+                f"changefeed {self._wishes.changefeed} needs changes from {tso.describe(at)} on; the log {redact(reader.location)} "
+                f"holds {tso.describe(begin)} to {tso.describe(reader.resolved_ts())}"
+            )
+
+    def _begin_status(self, identity: FeedIdentity, at: int) -> None:
+        before = self._folder.status() or {}
+        status = self._status
+        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows"):
+            setattr(status, name, int(before.get(name, 0)))
+        status.state = after(State(before.get("state", State.NORMAL)), Event.STARTED)
+        status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
+        self._save_status()
+
+    def _save(self, report: Report) -> None:
+        """Make a batch's end durable, then tell the others."""
+        self._folder.save_checkpoint(report.to_ts)
+        feeds.update(self._wishes.log, self._wishes.changefeed, report.to_ts)
+        status, stats = self._status, report.stats
+        status.state, status.error = after(State(status.state), Event.ADVANCED), None
+        status.checkpoint_ts = status.resolved_ts = report.to_ts
+        status.batches += 1
+        status.rows += stats.rows
+        status.messages += stats.messages
+        status.bytes += stats.bytes_out
+        status.slow_rows += stats.slow_rows
+        status.ddls += len(report.ddls)
+        status.epoch = report.epoch
+        status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}
+        self._save_status()
+
+    def _note_failure(self, error: TidemillError) -> None:
+        status = self._status
+        status.state = after(State(status.state), Event.RETRYING)
+        status.error = {"code": error.code, "message": redact(str(error))}
+        self._save_status()
+
+    def _note_end(self, event: Event, error: TidemillError | None = None) -> None:
+        status = self._status
+        status.state = after(State(status.state), event)
+        status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
+
+    def _save_status(self) -> None:
+        self._folder.save_status(self._status)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; wrong usage ends the process with 2."""
+    parser = argparse.ArgumentParser(prog="python -m tidemill.changefeed.runner", description=__doc__)
+    parser.add_argument("--changefeed-id", required=True)
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--data-dir", required=True, type=Path)
+    parser.add_argument("--sink-uri", help=f"default: the environment's {SINK_VARIABLE}")
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--tz")
+    parser.add_argument("--start-ts", help="TSO; default: the log's start")
+    parser.add_argument("--target-ts", help="TSO; default: none")
+    parser.add_argument("--master", help="Spark master; default: local[cores]")
+    parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
+    parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-file", type=Path)
+    return parser.parse_args(arguments)
+
+
+def wishes_of(options: argparse.Namespace) -> Wishes:
+    """Raises ConfigError."""
+    sink_uri = options.sink_uri or os.environ.get(SINK_VARIABLE)
+    if not sink_uri:
+        raise ConfigError(f"no sink: neither --sink-uri nor {SINK_VARIABLE} is given")
+    return Wishes(
+        changefeed=options.changefeed_id,
+        log=options.log,
+        data_dir=options.data_dir,
+        sink_uri=sink_uri,
+        config=load_config(options.config),
+        tz=options.tz,
+        start_ts=tso.parse(options.start_ts) if options.start_ts is not None else None,
+        target_ts=tso.parse(options.target_ts) if options.target_ts is not None else None,
+        master=options.master,
+        trigger_ms=options.trigger_ms,
+        retry_s=options.retry_s,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    from tidemill.cli.main import fail
+
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        logs.setup(options.log_level, options.log_file, part="changefeed")
+        Runner(wishes_of(options), stop).run()
+    except TidemillError as error:
+        fail(error)
+
+
+if __name__ == "__main__":
+    main()

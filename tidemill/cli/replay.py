@@ -1,0 +1,49 @@
+"""`tidemill replay`: deliver what a change log holds to a sink, then end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill import logs, tso
+
+
+def command(
+    log: Annotated[str, typer.Option("--log", help="Folder or URL of the change log; nothing is written into it.")],
+    sink_uri: Annotated[str, typer.Option("--sink-uri", help="Where to deliver: kafka://, file://, messages://, blackhole://.")],
+    start_ts: Annotated[str | None, typer.Option("--start-ts", help="TSO or RFC 3339; rows above it. Default: the log's start.")] = None,
+    target_ts: Annotated[
+        str | None, typer.Option("--target-ts", help="TSO or RFC 3339; rows up to it. Default: the log's resolved ts.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
+    tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
+    parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "warn",
+    log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
+) -> None:
+    """Deliver what a change log holds to a sink, then end.
+
+    Needs no upstream and keeps no state. Ctrl-C or SIGTERM ends at the end of a batch.
+    """
+    from tidemill.changefeed.config import load_config
+    from tidemill.pipeline.delivery import Settings, sink_of
+    from tidemill.pipeline.replay import replay
+    from tidemill.pipeline.zone import parse_zone
+
+    logs.setup(log_level, log_file, part="replay")
+    start = tso.parse(start_ts) if start_ts is not None else None
+    target = tso.parse(target_ts) if target_ts is not None else None
+    changefeed = load_config(config)
+    settings = Settings("replay", sink_of(sink_uri, changefeed), changefeed, parse_zone(tz))
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    done = replay(log, settings, start_ts=start, target_ts=target, parallelism=parallelism, master=master, stop=stop)
+    typer.echo(
+        f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}"
+    )

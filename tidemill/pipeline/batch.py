@@ -1,0 +1,262 @@
+"""One batch, driven: rows by work items, then the DDLs at its end, then the resolved event; tried again until all is acknowledged.
+
+    rows of (from_ts, to_ts]   every item, all acknowledged
+    DDLs with ts = to_ts       by (schema version, sequence), to the partitions of their topics
+    resolved(to_ts)            to every (topic, partition)
+
+Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`fence`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemill.changelog.layout import Affinity
+from tidemill.errors import BatchFailed, SegmentGone, TidemillError
+from tidemill.events import DdlEvent
+from tidemill.pipeline import planner
+from tidemill.pipeline.fence import Fence
+from tidemill.pipeline.pack import Target
+from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem, total
+from tidemill.sinks.base import BatchContext, DriverSink
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 3.0
+"""How long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
+
+
+class JobLost(TidemillError):
+    """Spark gave a job up for a reason that no task told: a worker died, memory ran out, a bug."""
+
+    code = "TM:ErrJobLost"
+    retryable = True
+
+
+class Stopped(TidemillError):
+    """A stop was asked for while a batch waited for its next try. The batch is run again after the next start."""
+
+    code = "TM:ErrStopped"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Pauses between tries: they double from `first_s` to `longest_s`; no try begins once the pauses make up `total_s`.
+
+    A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help.
+    """
+
+    first_s: float = 1.0
+    longest_s: float = 30.0
+    total_s: float = 300.0
+    lost_tries: int = 3
+
+    def pauses(self) -> Iterator[float]:
+        """Seconds to wait before the second try, the third, …; ends when no more are due."""
+        pause, spent = self.first_s, 0.0
+        while spent < self.total_s:
+            yield pause
+            spent += pause
+            pause = min(self.longest_s, 2 * pause)
+
+
+class JobRunner(Protocol):
+    """Runs work items somewhere and returns what each gives back. Raises JobLost."""
+
+    parallelism: int
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]: ...
+
+
+class Upstream(Protocol):
+    """What a batch asks of the log and its schema history."""
+
+    affinity: Affinity
+
+    def follow(self, to_ts: int) -> None:
+        """Learn the schemas up to to_ts, if they are not known yet."""
+
+    def loads(self, from_ts: int, to_ts: int) -> list[planner.Load]:
+        """What each log partition holds of the interval; partitions without a row in it may be left out."""
+
+    def barriers(self, from_ts: int, to_ts: int) -> list[int]:
+        """Ends that a batch may not pass, in (from_ts, to_ts]."""
+
+    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
+        """DDLs to deliver, in order."""
+
+    def pack(self, from_ts: int) -> str:
+        """Path of the pack for rows just past from_ts."""
+
+    def refresh(self) -> None:
+        """Forget what was remembered of files: one of them is gone."""
+
+
+class Events(Protocol):
+    """DDL and resolved events as the sink's protocol writes them."""
+
+    def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
+        """Topic, key, value and partitions; None if the protocol has none."""
+
+    def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
+        """Key and value; None if the protocol has none."""
+
+    def targets(self) -> Sequence[Target]:
+        """Where resolved events go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A batch that succeeded."""
+
+    batch: int
+    from_ts: int
+    to_ts: int
+    epoch: int
+    tries: int
+    stats: TaskStats
+    ddls: tuple[DdlEvent, ...]
+
+
+@dataclass
+class BatchDriver:
+    """Runs the batches of one changefeed, one at a time."""
+
+    feed: str
+    upstream: Upstream
+    events: Events
+    sink: DriverSink
+    sink_uri: str
+    runner: JobRunner
+    fence: Fence
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_failure: Callable[[TidemillError], None] = lambda error: None
+    """Called for each failed try that will be followed by another."""
+
+    def run(self, batch: int, from_ts: int, to_ts: int) -> Report:
+        """Deliver (from_ts, to_ts]. Raises what ended the last try, with the batch named, or Stopped."""
+        self.upstream.follow(to_ts)
+        inside = [b for b in self.upstream.barriers(from_ts, to_ts) if b < to_ts]
+        if inside:
+            raise BatchFailed(f"({from_ts}, {to_ts}] has the DDL barrier {inside[0]} inside: it became known after the batch was cut")
+        pauses = self.retry.pauses()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._try(batch, from_ts, to_ts, tries)
+            except TidemillError as error:
+                self.fence.advance()
+                lost = isinstance(error, JobLost) and tries >= self.retry.lost_tries
+                pause = next(pauses, None) if error.retryable and not lost else None
+                if pause is None:
+                    raise self._named(error, batch, from_ts, to_ts, tries) from error
+                self._pause(error, pause, batch)
+
+    def _try(self, batch: int, from_ts: int, to_ts: int, tries: int) -> Report:
+        context = BatchContext(
+            feed=self.feed, batch=batch, epoch=self.fence.advance(), from_ts=from_ts, to_ts=to_ts, fence_path=str(self.fence.path)
+        )
+        try:
+            self.sink.begin_batch(context)
+            stats = self._rows(context)
+            ddls = self.upstream.ddl_events(from_ts, to_ts)
+            for event in ddls:
+                self._send_ddl(event)
+            self._send_resolved(to_ts)
+            self.sink.finish_batch(context)
+        except TidemillError:
+            self.sink.discard(context)
+            raise
+        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls))
+
+    def _rows(self, context: BatchContext) -> TaskStats:
+        loads = self.upstream.loads(context.from_ts, context.to_ts)
+        if not any(load.intervals for load in loads):
+            return TaskStats(-1)
+        items = planner.work_items(
+            loads,
+            self.upstream.affinity,
+            self.runner.parallelism,
+            feed=context.feed,
+            batch=context.batch,
+            epoch=context.epoch,
+            from_ts=context.from_ts,
+            to_ts=context.to_ts,
+            pack=self.upstream.pack(context.from_ts),
+            sink=self.sink_uri,
+            fence=str(self.fence.path),
+        )
+        return total(_checked(items, self.runner.run(items)))
+
+    def _send_ddl(self, event: DdlEvent) -> None:
+        message = self.events.ddl(event)
+        if message is not None:
+            topic, key, value, partitions = message
+            self.sink.ddl(topic, key, value, partitions)
+            log.info("DDL at %s: %s", describe(event.ts), event.query)
+
+    def _send_resolved(self, ts: int) -> None:
+        message = self.events.resolved(ts)
+        if message is not None:
+            self.sink.resolved(self.events.targets(), *message)
+
+    def _pause(self, error: TidemillError, pause: float, batch: int) -> None:
+        if isinstance(error, SegmentGone):
+            self.upstream.refresh()
+        if isinstance(error, JobLost):
+            pause = max(pause, GRACE_S)
+        log.warning("batch %d failed and is tried again in %.0f s: %s", batch, pause, error)
+        self.on_failure(error)
+        if self.stop.wait(pause):
+            raise Stopped(f"stopped while batch {batch} waited for its next try ({error.message})")
+
+    def _named(self, error: TidemillError, batch: int, from_ts: int, to_ts: int, tries: int) -> TidemillError:
+        text = f"batch {batch} of {self.feed}, ({from_ts}, {to_ts}], failed"
+        text += f" {tries} times, last: " if tries > 1 else ": "
+        return made(error.code, text + error.message, error.hint, retryable=error.retryable)
+
+
+def _checked(items: Sequence[WorkItem], results: Sequence[TaskResult]) -> list[TaskStats]:
+    """The stats of all items, if each answered and had everything acknowledged. Raises what a task failed with, or BatchFailed."""
+    failures = [r for r in results if isinstance(r, TaskFailure)]
+    if failures:
+        raise error_of(min(failures, key=lambda f: (f.retryable, f.number)))
+    stats = [r for r in results if isinstance(r, TaskStats)]
+    if sorted(s.number for s in stats) != [item.number for item in items]:
+        raise BatchFailed(f"items {[item.number for item in items]} were run, {sorted(s.number for s in stats)} answered")
+    unacknowledged = [s for s in stats if s.acked != s.messages]
+    if unacknowledged:
+        one = unacknowledged[0]
+        raise BatchFailed(f"item {one.number}: {one.acked} of {one.messages} messages were acknowledged")
+    return stats
+
+
+def error_of(failure: TaskFailure) -> TidemillError:
+    """A task's error as it was raised there."""
+    return made(failure.code, failure.message, retryable=failure.retryable)
+
+
+def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:
+    """An error of the class that a code belongs to."""
+    error = _classes().get(code, TidemillError)(message, hint=hint)
+    error.code, error.retryable = code, retryable
+    return error
+
+
+def _classes() -> dict[str, type[TidemillError]]:
+    """Error classes by code, those that are made of a message alone."""
+    found: dict[str, type[TidemillError]] = {}
+    waiting = [TidemillError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.__init__ is TidemillError.__init__:
+            found.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return found

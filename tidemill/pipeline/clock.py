@@ -1,0 +1,73 @@
+"""The clock of a changefeed: a stream source without rows whose offset is a ts of the log.
+
+Spark keeps it (offset log, commit log) and paces it: an interval is written down before it is run, so that a batch id means the same
+interval after any crash. The methods run in a Python process of Spark's own, so the clock follows the schema history itself:
+the barriers it cuts at are a function of the log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from tidemill.changelog.history import follow, load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.pipeline.upstream import KEPT_HISTORY, next_end
+
+NAME = "tidemill-clock"
+
+
+class Clock(DataSource):
+    """Options: log, start_ts, target_ts (0: none)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return "tick long"
+
+    def streamReader(self, schema: Any) -> ClockReader:
+        return ClockReader(self.options["log"], int(self.options["start_ts"]), int(self.options["target_ts"]))
+
+
+class ClockReader(DataSourceStreamReader):
+    """Offsets are `{"ts": …}`: ends of batches."""
+
+    def __init__(self, log: str, start_ts: int, target_ts: int) -> None:
+        self._log, self._start, self._target = log, start_ts, target_ts
+        self._state: tuple[LogReader, Any] | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"ts": self._start}
+
+    def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:
+        """Where the batch after `start` ends. The resolved ts is read before the schemas: every DDL at or below it is then known."""
+        from_ts = start["ts"] if start else self._start
+        reader, history = self._opened(from_ts)
+        resolved = reader.resolved_ts()
+        end = min(resolved, self._target) if self._target else resolved
+        if end <= from_ts:
+            return {"ts": from_ts}
+        if history.resolved_ts < end:
+            follow(history, reader)
+        if from_ts - history.start_ts > KEPT_HISTORY:
+            history.forget(from_ts)
+        return {"ts": next_end(reader, history, from_ts, end)}
+
+    def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
+        if self._state is None:
+            reader = LogReader(self._log)
+            self._state = reader, load_history(reader, from_ts=from_ts)
+        return self._state
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        return iter(())
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: checkpoints follow what the driver has had acknowledged."""

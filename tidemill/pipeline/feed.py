@@ -1,0 +1,171 @@
+"""A changefeed as a Structured Streaming query: foreachBatch over the clock.
+
+Spark writes the end of a batch down before the batch runs and notes when it is done; the batch driver does the rest. A batch that was
+delivered before Spark noted it is recognised by the checkpoint and not delivered again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tidemill.errors import TidemillError
+from tidemill.pipeline.batch import BatchDriver, JobLost, Report, Stopped
+from tidemill.pipeline.clock import NAME, Clock
+from tidemill.pipeline.runners import cause_of
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5
+"""How often the end of the query is looked for: Spark tells nobody by itself."""
+
+
+class QueryFailed(TidemillError):
+    """The streaming query ended for a reason of Spark's own, or of the clock's."""
+
+    code = "TM:ErrQueryFailed"
+    retryable = True
+
+
+class Changefeed:
+    """One running changefeed."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        driver: BatchDriver,
+        *,
+        log: str,
+        checkpoint_folder: Path,
+        start_ts: int,
+        delivered_ts: int | None,
+        target_ts: int | None,
+        trigger_ms: int,
+        on_report: Callable[[Report], None],
+    ) -> None:
+        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable."""
+        self._session, self._driver, self._log = session, driver, log
+        self._folder = checkpoint_folder
+        self._delivered = start_ts if delivered_ts is None else delivered_ts
+        self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
+        self._busy = threading.Lock()
+        self._over = threading.Event()
+        self._error: TidemillError | None = None
+
+    def run(self) -> bool:
+        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
+        if self._reached():
+            return True
+        set_aside_broken(self._folder)
+        self._session.dataSource.register(Clock)
+        query = self._start()
+        try:
+            self._watch(query)
+        finally:
+            self._end(query)
+        if self._error is not None and not isinstance(self._error, Stopped):
+            raise self._error
+        return self._reached()
+
+    def _start(self) -> StreamingQuery:
+        source = self._session.readStream.format(NAME).option("log", self._log).option("start_ts", str(self._delivered))
+        frame = source.option("target_ts", str(self._target or 0)).load()
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder))
+        return writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime=f"{self._trigger_ms} milliseconds").start()
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Return when the feed is over. Raises QueryFailed."""
+        try:
+            while not query.awaitTermination(POLL_S):
+                if self._over.is_set() or self._driver.stop.is_set():
+                    return
+        except (Py4JError, PySparkException) as error:
+            if self._error is None and not self._over.is_set():
+                raise _query_error(str(error)) from error
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
+        self._over.set()
+        with self._busy:
+            pass
+        try:
+            query.stop()
+        except (Py4JError, PySparkException) as error:
+            log.debug("the query did not stop as asked: %s", error)
+
+    def _batch(self, _: DataFrame, batch: int) -> None:
+        """Called by Spark for each batch."""
+        with self._busy:
+            if self._over.is_set() or self._driver.stop.is_set():
+                raise Stopped("no batch begins any more")
+            to_ts = offset_of(self._folder, batch)
+            from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
+            if to_ts > self._delivered:
+                self._deliver(batch, max(from_ts, self._delivered), to_ts)
+            if self._reached():
+                self._over.set()
+
+    def _deliver(self, batch: int, from_ts: int, to_ts: int) -> None:
+        try:
+            report = self._driver.run(batch, from_ts, to_ts)
+            self._on_report(report)
+        except TidemillError as error:
+            self._error = error
+            self._over.set()
+            raise
+        self._delivered = to_ts
+
+    def _reached(self) -> bool:
+        return self._target is not None and self._delivered >= self._target
+
+
+def offset_of(folder: Path, batch: int) -> int:
+    """The end of a batch, from Spark's offset log: its last line is the source's offset."""
+    text = (folder / "offsets" / str(batch)).read_text(encoding="utf-8")
+    return int(json.loads(text.strip().splitlines()[-1])["ts"])
+
+
+def set_aside_broken(folder: Path) -> None:
+    """Move Spark's checkpoint away if a crash of the machine left it unreadable (it is not synced); ours says where to go on."""
+    offsets = folder / "offsets"
+    if not offsets.is_dir():
+        return
+    newest = sorted((int(p.name) for p in offsets.iterdir() if p.name.isdecimal()), reverse=True)[:2]
+    try:
+        for batch in newest:
+            offset_of(folder, batch)
+        for name in (folder / "commits").glob("[0-9]*"):
+            if not name.read_text(encoding="utf-8").startswith("v"):
+                raise ValueError(f"{name} is no commit")
+    except (ValueError, KeyError, IndexError, OSError) as error:
+        number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.broken-*"))
+        aside = folder.with_name(f"{folder.name}.broken-{number}")
+        log.warning("Spark's checkpoint in %s cannot be read (%s); it is moved to %s and a new one begins", folder, error, aside.name)
+        folder.rename(aside)
+
+
+_RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
+
+
+def _query_error(text: str) -> TidemillError:
+    """The clock's error, raised in a process of Spark's, as it was there; else QueryFailed."""
+    found = _RAISED.search(text)
+    if found:
+        kinds = [TidemillError]
+        while kinds:
+            kind = kinds.pop()
+            if kind.__name__ == found[1] and kind.__init__ is TidemillError.__init__:
+                return kind(found[2])
+            kinds += kind.__subclasses__()
+    if "Py4JNetworkError" in text or "Answer from Java side is empty" in text:
+        return JobLost("Spark's Java process is gone")
+    return QueryFailed(f"the streaming query ended: {cause_of(text)}")

@@ -1,0 +1,253 @@
+"""Packs: what tasks need to know of schemas and routing, an immutable file a schema version.
+
+A DDL is a barrier between batches, so one batch never needs two versions of a table. The driver writes a pack, workers load it by its
+path and keep what they built. A pack is whole, or names a base pack and what differs from it. Tables are kept packed until the first row
+of each comes by: neither thousands of tables nor hundreds of DDLs cost much.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.changefeed.dispatch import DispatchRule
+from tidemill.changefeed.uri import MessageFormat
+from tidemill.pipeline import durable
+from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
+
+Target = tuple[str, int]
+"""(topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How rows become messages: the same for all tables of a changefeed."""
+
+    protocol: MessageFormat | None  # None: rows are only mounted
+    zone: tzinfo  # of TIMESTAMP text
+    max_batch_size: int
+    max_message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTable:
+    """A table whose rows are delivered, and where they go."""
+
+    version: TableVersion
+    topic: str
+    rule: DispatchRule
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A table in a file: found by physical id, unpacked when it is used."""
+
+    physical_ids: tuple[int, ...]
+    version_ts: int
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file. With a base: only what differs from it."""
+
+    output: Output
+    topics: tuple[tuple[str, int], ...]  # and how many partitions each has
+    base: str | None
+    tables: Mapping[int, _Entry]  # by logical id
+    removed: frozenset[int]
+    known_ids: npt.NDArray[np.int64]  # physical ids that are known at all, wanted or not
+
+
+@dataclass
+class Pack:
+    """A loaded pack."""
+
+    output: Output
+    topics: tuple[tuple[str, int], ...]
+    tables: Mapping[int, _Entry]
+    known_ids: tuple[npt.NDArray[np.int64], ...]
+    made: dict[str, Any] = field(default_factory=dict)  # what the process built of this pack
+
+    @functools.cached_property
+    def targets(self) -> tuple[Target, ...]:
+        """All (topic, partition)s by number."""
+        return tuple((topic, p) for topic, partitions in self.topics for p in range(partitions))
+
+    @functools.cached_property
+    def first_target(self) -> dict[str, int]:
+        """The number of each topic's partition 0."""
+        ends = np.cumsum([0, *(partitions for _, partitions in self.topics)]).tolist()
+        return {topic: at for (topic, _), at in zip(self.topics, ends, strict=False)}
+
+    @functools.cached_property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        return dict(self.topics)
+
+    @functools.cached_property
+    def _by_physical(self) -> dict[int, _Entry]:
+        return {physical: entry for entry in self.tables.values() for physical in entry.physical_ids}
+
+    def table(self, physical_id: int) -> PackedTable | None:
+        """The table whose rows are stored under this id, if they are delivered."""
+        entry = self._by_physical.get(physical_id)
+        return unpack(entry.packed) if entry else None
+
+    def knows(self, physical_id: int) -> bool:
+        """Is the id that of some table, now or at another time, wanted or not?"""
+        return any(
+            at < len(ids) and ids[at] == physical_id for ids in self.known_ids for at in (int(np.searchsorted(ids, np.int64(physical_id))),)
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def unpack(packed: bytes) -> PackedTable:
+    """A table's description; the same object for the same bytes, so that what is compiled from it can be kept with it."""
+    table: PackedTable = pickle.loads(packed)
+    return table
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str) -> _Content:
+    content: _Content = pickle.loads(Path(path).read_bytes())
+    return content
+
+
+@functools.lru_cache(maxsize=4)
+def load(path: str) -> Pack:
+    """A pack, kept for the life of the process: a path never changes its content."""
+    content = _read(path)
+    if content.base is None:
+        return Pack(content.output, content.topics, content.tables, (content.known_ids,))
+    base = _read(content.base)
+    tables = {**base.tables, **content.tables}
+    for table_id in content.removed:
+        del tables[table_id]
+    return Pack(content.output, content.topics, tables, (base.known_ids, content.known_ids))
+
+
+Choose = Callable[[TableVersion], "tuple[str, DispatchRule] | None"]
+"""Topic and rule of a table whose rows are delivered; None for one whose rows are not."""
+CountPartitions = Callable[[Set[str]], Mapping[str, int]]
+"""Makes sure that topics exist; how many partitions each has."""
+
+SMALL_DELTA = 64
+"""Tables that a pack may have beside its base, whatever the size of that."""
+
+
+class PackStore:
+    """The driver's side: writes the packs of a changefeed into a folder, which it empties first."""
+
+    def __init__(self, folder: Path, output: Output, choose: Choose, count_partitions: CountPartitions, topics: Iterable[str] = ()) -> None:
+        self._folder, self._output, self._choose, self._count = folder, output, choose, count_partitions
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.pack"):
+            old.unlink()
+        self._number = 0
+        self._topics: dict[str, int] = {}
+        self._tables: dict[int, _Entry] = {}  # wanted ones now
+        self._chosen: dict[int, tuple[int, _Entry | None]] = {}  # version ts and entry of each table, wanted or not
+        self._base: _Content | None = None
+        self._base_path = ""
+        self._delta_path = ""
+        self._known = 0  # ids that the newest pack knows
+        self._add_topics(set(topics))
+
+    @property
+    def targets(self) -> list[Target]:
+        """Every (topic, partition) there is now."""
+        return [(topic, p) for topic, partitions in self._topics.items() for p in range(partitions)]
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; it is made if it is new."""
+        self._add_topics({topic})
+        return self._topics[topic]
+
+    def pack(self, snapshot: SchemaSnapshot) -> str:
+        """Path of a pack that is valid for rows just past the snapshot's ts."""
+        topics_before = len(self._topics)
+        changed = self._refresh(snapshot)
+        known = len(snapshot.known_ids)
+        if self._base is not None and not changed and (len(self._topics), known) == (topics_before, self._known):
+            return self._delta_path
+        self._known = known
+        delta = self._delta(snapshot) if self._base is not None else None
+        if delta is None or len(delta.tables) + len(delta.removed) > max(SMALL_DELTA, len(self._tables) // 4):
+            return self._write_base(snapshot)
+        return self._write_delta(delta)
+
+    def _refresh(self, snapshot: SchemaSnapshot) -> bool:
+        """Follow the snapshot; False if the wanted tables are the same as before."""
+        changed = False
+        for table_id, version in snapshot.tables.items():
+            known = self._chosen.get(table_id)
+            if known is None or known[0] != version.from_ts:
+                entry = self._entry(version)
+                changed |= entry is not None or (known is not None and known[1] is not None)
+                self._chosen[table_id] = version.from_ts, entry
+        for table_id in self._chosen.keys() - snapshot.tables.keys():
+            changed |= self._chosen.pop(table_id)[1] is not None
+        if changed:
+            self._tables = {table_id: entry for table_id, (_, entry) in self._chosen.items() if entry is not None}
+        return changed
+
+    def _entry(self, version: TableVersion) -> _Entry | None:
+        chosen = self._choose(version) if version.physical_ids else None
+        if chosen is None:
+            return None
+        topic, rule = chosen
+        self._add_topics({topic})
+        return _Entry(version.physical_ids, version.from_ts, pickle.dumps(PackedTable(version, topic, rule)))
+
+    def _add_topics(self, topics: set[str]) -> None:
+        new = topics - self._topics.keys()
+        if new:
+            counts = self._count(new)
+            self._topics.update((topic, counts[topic]) for topic in sorted(new))
+
+    def _delta(self, snapshot: SchemaSnapshot) -> _Content:
+        assert self._base is not None
+        base = self._base.tables
+        tables = {t: e for t, e in self._tables.items() if t not in base or base[t].version_ts != e.version_ts}
+        more = snapshot.known_ids - set(self._base.known_ids.tolist())
+        return self._content(self._base_path, tables, frozenset(base.keys() - self._tables.keys()), more)
+
+    def _content(self, base: str | None, tables: Mapping[int, _Entry], removed: frozenset[int], known: Set[int]) -> _Content:
+        ids = np.sort(np.fromiter(known, np.int64, len(known)))
+        return _Content(self._output, tuple(self._topics.items()), base, tables, removed, ids)
+
+    def _write_base(self, snapshot: SchemaSnapshot) -> str:
+        old = [self._base_path, self._delta_path]
+        self._base = self._content(None, self._tables, frozenset(), snapshot.known_ids)
+        self._base_path = self._delta_path = self._write(self._base)
+        self._remove(*old)
+        return self._base_path
+
+    def _write_delta(self, delta: _Content) -> str:
+        old, self._delta_path = self._delta_path, self._write(delta)
+        if old != self._base_path:
+            self._remove(old)
+        return self._delta_path
+
+    def _write(self, content: _Content) -> str:
+        self._number += 1
+        # A name is never used again, not by the next driver either: workers keep what they loaded by it.
+        path = self._folder / f"{os.getpid()}-{time.time_ns():x}-{self._number}.pack"
+        durable.write(path, pickle.dumps(content), sync=False)
+        return str(path)
+
+    def _remove(self, *paths: str) -> None:
+        """Files that no batch will name again. A task that is late finds its pack gone, and the fence would have stopped it."""
+        for path in {p for p in paths if p}:
+            Path(path).unlink(missing_ok=True)

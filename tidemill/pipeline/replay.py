@@ -1,0 +1,119 @@
+"""Replay: deliver what a log holds, from a ts to a ts, then end. No upstream, no state, nothing is written into the log."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import StartTsOutOfLog, redact
+from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy
+from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
+from tidemill.pipeline.fence import Fence
+from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.runners import EitherRunner, SparkRunner
+from tidemill.pipeline.upstream import LogUpstream, next_end
+from tidemill.sinks.base import open_driver_sink
+from tidemill.tso import describe
+
+RETRY = RetryPolicy(total_s=60)
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What a replay delivered, all batches together."""
+
+    from_ts: int
+    to_ts: int
+    batches: int = 0
+    rows: int = 0
+    messages: int = 0
+    ddls: int = 0
+
+    def add(self, report: Report) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.rows += report.stats.rows
+        self.messages += report.stats.messages
+        self.ddls += len(report.ddls)
+
+
+def interval(reader: LogReader, start_ts: int | None, target_ts: int | None) -> tuple[int, int]:
+    """What is replayed: (start, target], by default all of the log. Raises StartTsOutOfLog with both ends of the log."""
+    begin, resolved = reader.start_ts, reader.resolved_ts()
+    start = begin if start_ts is None else start_ts
+    target = resolved if target_ts is None else target_ts
+    for name, ts in (("start-ts", start), ("target-ts", target)):
+        if not begin <= ts <= resolved:
+            raise StartTsOutOfLog(
+                f"{name} {describe(ts)} lies outside the log {redact(reader.location)}, "
+                f"which holds {describe(begin)} to {describe(resolved)}"
+            )
+    if target < start:
+        raise StartTsOutOfLog(f"target-ts {describe(target)} lies before start-ts {describe(start)}")
+    return start, target
+
+
+def replay(
+    log: str,
+    settings: Settings,
+    *,
+    start_ts: int | None = None,
+    target_ts: int | None = None,
+    parallelism: int | None = None,
+    master: str | None = None,
+    stop: threading.Event | None = None,
+    on_batch: Callable[[Report], None] = lambda report: None,
+) -> Delivered:
+    """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
+    reader = LogReader(log)
+    start, target = interval(reader, start_ts, target_ts)
+    history = load_history(reader, target, from_ts=start)
+    delivered = Delivered(start, target)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
+        sink = open_driver_sink(settings.sink.text, fresh=True)
+        stack.callback(sink.close)
+        chooser = Chooser(settings)
+        packs = PackStore(
+            folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]
+        )
+        runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
+        driver = BatchDriver(
+            feed=settings.feed,
+            upstream=LogUpstream(reader, history, packs, chooser.ddl),
+            events=SinkEvents(settings, chooser, packs),
+            sink=sink,
+            sink_uri=settings.sink.text,
+            runner=runner,
+            fence=Fence(folder / "epoch"),
+            retry=RETRY,
+            stop=stop or threading.Event(),
+        )
+        at = start
+        while True:
+            end = next_end(reader, history, at, target) if at < target else target
+            report = driver.run(delivered.batches, at, end)
+            delivered.add(report)
+            on_batch(report)
+            at = end
+            if at >= target or driver.stop.is_set():
+                break
+    delivered.to_ts = at
+    return delivered
+
+
+def _spark(stack: ExitStack, folder: Path, master: str | None, feed: str) -> SparkRunner:
+    """Start Spark, to be stopped at the end."""
+    from tidemill.pipeline.session import start_session
+
+    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}")
+    stack.callback(session.stop)
+    return SparkRunner(session.sparkContext, f"tidemill-{feed}")

@@ -1,0 +1,105 @@
+"""The Spark session of a changefeed: its settings, the Java it runs on, and where its noise goes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from tidemill.errors import TidemillError
+
+NEEDED_JAVA = (17, 21)
+"""Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.locality.wait": "0s",
+    "spark.python.daemon.module": "tidemill.pipeline.daemon",
+    # A failed task fails its batch, and the driver begins the next epoch: an epoch cannot tell two attempts of one task apart.
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    # A cancelled task's worker dies after 0.65 s instead of 2.7 s.
+    "spark.python.task.killTimeout": "0s",
+    # The other manager forks `readlink` and `chmod` some twenty times a batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+class NoJava(TidemillError):
+    """Spark needs a Java that is not there."""
+
+    code = "TM:ErrNoJava"
+
+
+def java_version(java: Path) -> int | None:
+    """The feature release of a `java` program, 8 and older as 8; None if it does not answer as Java does."""
+    try:
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return None
+    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return max(8, int(found[1])) if found else None
+
+
+def java_homes() -> list[Path]:
+    """Where a Java may be: what JAVA_HOME says, what PATH finds, what the system's folder has."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path:
+        homes.append(Path(on_path).resolve().parent.parent)
+    installed = Path("/usr/lib/jvm")
+    return homes + (sorted(installed.iterdir()) if installed.is_dir() else [])
+
+
+def find_java() -> Path:
+    """The home of the Java to use: JAVA_HOME or PATH if that will do, else a Java 17, else any that Spark takes. Raises NoJava."""
+    low, high = NEEDED_JAVA
+    fitting: list[tuple[int, Path]] = []
+    given = 2 if os.environ.get("JAVA_HOME") else 1
+    for number, home in enumerate(java_homes()):
+        version = java_version(home / "bin/java")
+        if version is not None and low <= version <= high:
+            if number < given or version == low:
+                return home
+            fitting.append((version, home))
+    if not fitting:
+        raise NoJava(f"no Java {low} to {high} was found", hint="Install one (Debian: openjdk-17-jre-headless) or set JAVA_HOME.")
+    return min(fitting)[1]
+
+
+def start_session(
+    log_file: Path, *, master: str | None = None, name: str = "tidemill", extra: dict[str, str] | None = None
+) -> SparkSession:
+    """A new Spark session; what Java prints goes to `log_file`. Raises NoJava."""
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
+    conf.setAll([*SETTINGS.items(), *(extra or {}).items()])
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(log_file, "ab") as noise:
+        gateway: Any = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})
+    context = SparkContext(gateway=gateway, conf=conf)
+    context.setLogLevel("WARN")
+    return SparkSession(context)
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks run at once."""
+    return int(session.sparkContext.defaultParallelism)

@@ -1,0 +1,132 @@
+"""One task: a work item from mapped segments to an acknowledged sink.
+
+read → merge → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is checked before each chunk is
+delivered. Errors on purpose are given back as TaskFailure; anything else ends the worker's task and with it the job.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.errors import TidemillError
+from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
+from tidemill.kernels.layout import ROW
+from tidemill.pipeline import fence, pack
+from tidemill.pipeline.chunks import MAX_ROWS, Chunk, Chunker
+from tidemill.pipeline.compiled import Compiled
+from tidemill.pipeline.reading import Sources
+from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
+from tidemill.sinks.base import BatchContext, open_task_sink
+
+Rows = npt.NDArray[np.void]
+
+
+def run(item: WorkItem) -> TaskResult:
+    """Run an item; what it did, or how it failed."""
+    try:
+        return deliver(item)
+    except TidemillError as error:
+        return TaskFailure(item.number, error.code, str(error), error.retryable)
+
+
+def deliver(item: WorkItem) -> TaskStats:
+    """Run an item. Raises what the log, the rows, the encoder or the sink refuse, and Fenced when another epoch has begun."""
+    clock = time.perf_counter_ns
+    cpu = time.process_time_ns()
+    stats = TaskStats(item.number, worker=os.getpid())
+    fence.check(item.fence, item.epoch)
+    compiled = compiled_for(item.pack)
+    targets = compiled.pack.targets
+    slow = compiled.slow_rows
+    sink = open_task_sink(item.sink)
+    sink.begin(_context(item))
+    try:
+        owned = owned_targets(len(targets), item.share, item.shares)
+        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts), compiled, owned)
+        shaper = Shaper(compiled, owned)
+        then = clock()
+        for chunk in chunker:
+            rows, groups = shaper.shape(chunk)
+            now = clock()
+            stats.route_ns += now - then
+            messages = compiled.encode(rows, groups)
+            then = clock()
+            stats.encode_ns += then - now
+            fence.check(item.fence, item.epoch)
+            sink.deliver(messages, targets)
+            stats.rows += len(rows)
+            stats.messages += len(messages)
+            stats.bytes_out += messages.bytes
+            now = clock()
+            stats.deliver_ns += now - then
+            then = now
+        now = clock()
+        stats.route_ns += now - then
+        stats.acked = sink.flush()
+        stats.deliver_ns += clock() - now
+    except BaseException:
+        sink.abandon()
+        raise
+    stats.rows_read = chunker.rows_seen
+    stats.slow_rows = compiled.slow_rows - slow
+    stats.cpu_ns = time.process_time_ns() - cpu
+    return stats
+
+
+def _context(item: WorkItem) -> BatchContext:
+    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, item.fence)
+
+
+def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:
+    """A byte for each target: is it this share's?"""
+    return (np.arange(max(targets, 1)) % shares == share).astype(np.uint8)
+
+
+def compiled_for(path: str) -> Compiled:
+    """What this process has built of a pack."""
+    loaded = pack.load(path)
+    if "compiled" not in loaded.made:
+        loaded.made["compiled"] = Compiled(loaded)
+    compiled: Compiled = loaded.made["compiled"]
+    return compiled
+
+
+class Shaper:
+    """From a chunk to rows as the encoder wants them: updates split, targets found, grouped by target and in order.
+
+    Its arrays are used again for every chunk.
+    """
+
+    def __init__(self, compiled: Compiled, owned: npt.NDArray[np.uint8], max_rows: int = MAX_ROWS) -> None:
+        self._compiled, self._owned = compiled, owned
+        self._split = np.zeros(2 * max_rows, ROW)
+        self._out = np.zeros(2 * max_rows, ROW)
+        self._counts = np.zeros(len(owned), np.int32)
+        self._seen, self._order, self._starts = (np.zeros(2 * max_rows + 1, np.int32) for _ in range(3))
+        self._places = tuple(a.ctypes.data for a in (owned, self._counts, self._seen, self._order, self._starts, self._out))
+
+    def shape(self, chunk: Chunk) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Rows and the first row of each group; valid until the next chunk."""
+        rows = chunk.rows
+        if chunk.may_split or chunk.keep:
+            rows = self._split_updates(chunk)
+        if chunk.hashed:
+            hashes = self._compiled.hashes(rows)
+            hashed_targets(len(rows), rows.ctypes.data, self._compiled.rules_address, hashes.ctypes.data)
+        if chunk.slow:
+            self._compiled.slow_targets(rows)
+        groups = arrange(len(rows), rows.ctypes.data, *self._places)
+        return self._out[: self._starts[groups]], self._starts[: groups + 1]
+
+    def _split_updates(self, chunk: Chunk) -> Rows:
+        changed = self._compiled.changed(chunk.rows).ctypes if chunk.may_split else None
+        n = split(len(chunk.rows), chunk.rows.ctypes.data, changed.data if changed else 0, chunk.keep, self._split.ctypes.data)
+        return self._split[:n]
+
+
+def preload() -> None:
+    """Nothing to do: importing this module has loaded every kernel."""

@@ -1,0 +1,90 @@
+"""The log as batches see it: what an interval holds, where DDLs stand, which pack is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidemill.changelog.history import follow
+from tidemill.changelog.layout import Affinity
+from tidemill.changelog.reader import LogReader
+from tidemill.events import DdlEvent
+from tidemill.kernels.flow import layout as f
+from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.planner import MAX_INTERVAL, Load, batch_end, end_by_size
+from tidemill.pipeline.reading import Sources
+from tidemill.tidb.schema.history import SchemaHistory
+
+COUNTED_FILES = 64
+"""Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""
+KEPT_HISTORY = 6 * MAX_INTERVAL
+"""How far the schema history goes back behind the last batch: forgetting costs a copy of the table list."""
+
+
+def count_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> int:
+    """Rows of (from_ts, to_ts] in the chains, by the ends of their batches alone."""
+    sources = Sources(chains, from_ts, to_ts)
+    rows = 0
+    for number, words in enumerate(sources.words[: len(sources)]):
+        while words[f.S_MORE]:
+            sources.begin_chunk()
+            sources.advance(number)
+            rows += int(words[f.S_END] - words[f.S_POS])
+    return rows
+
+
+class LogUpstream:
+    """What a log gives to the batches of one changefeed. See `batch.Upstream`."""
+
+    def __init__(self, reader: LogReader, history: SchemaHistory, packs: PackStore, wants: Callable[[DdlEvent], bool]) -> None:
+        self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
+        self.affinity: Affinity = reader.identity.affinity
+        self._loads: tuple[int, int, list[Load]] = (-1, -1, [])
+
+    def follow(self, to_ts: int) -> None:
+        if self._history.resolved_ts < to_ts:
+            follow(self._history, self._reader)
+
+    def loads(self, from_ts: int, to_ts: int) -> list[Load]:
+        if self._loads[:2] != (from_ts, to_ts):
+            self._loads = from_ts, to_ts, [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
+        return self._loads[2]
+
+    def _load(self, partition: int, from_ts: int, to_ts: int) -> Load:
+        intervals = self._reader.chain(partition, from_ts, to_ts)
+        load = Load(partition, tuple(intervals), tuple(self._reader.partition_bytes(i) for i in intervals))
+        if not intervals or not self._reader.storage.local or len(intervals) > COUNTED_FILES:
+            return load
+        rows = count_rows(load.chains, from_ts, to_ts)
+        return Load(partition, load.intervals, load.sizes, rows) if rows else Load(partition, (), (), 0)
+
+    def barriers(self, from_ts: int, to_ts: int) -> list[int]:
+        return self._history.barriers(from_ts, to_ts)
+
+    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
+        return [event for event in self._history.ddl_events(from_ts, to_ts) if self._wants(event)]
+
+    def pack(self, from_ts: int) -> str:
+        if from_ts - self._history.start_ts > KEPT_HISTORY:
+            self._history.forget(from_ts)
+        return self._packs.pack(self._history.snapshot(from_ts))
+
+    def refresh(self) -> None:
+        self._reader.refresh()
+        self._loads = (-1, -1, [])
+
+
+def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> int:
+    """Where the batch after from_ts ends: at the next DDL, when enough has come together, at the latest at limit_ts.
+
+    The history has to reach limit_ts. Time without a row is passed over in ever longer steps.
+    """
+    limit = batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts))
+    step = MAX_INTERVAL
+    while True:
+        to_ts = min(limit, from_ts + step)
+        found = [(p, reader.chain(p, from_ts, to_ts)) for p in range(reader.partitions)]
+        if to_ts == limit or any(intervals for _, intervals in found):
+            break
+        step *= 2
+    loads = [Load(p, tuple(intervals), tuple(reader.partition_bytes(i) for i in intervals)) for p, intervals in found]
+    return end_by_size(loads, to_ts)

@@ -1,0 +1,72 @@
+"""What the driver hands to a task and what a task gives back: small, immutable, picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """Deliver the rows of (from_ts, to_ts] of some log partitions that go to some targets.
+
+    In a batch exactly one item handles a pair (logical table, target): that keeps its order.
+    """
+
+    feed: str
+    batch: int
+    epoch: int  # grows with every try to run a batch; an older epoch must not write
+    number: int  # of this item in the batch
+    from_ts: int
+    to_ts: int
+    log_partitions: tuple[int, ...]
+    chains: tuple[tuple[str, ...], ...]  # files; each chain is sorted
+    share: int  # targets t with t % shares == share are this item's
+    shares: int
+    pack: str  # path of the pack that is valid in (from_ts, to_ts]
+    sink: str  # sink URI, secrets included
+    fence: str  # path of the file with the epoch in force
+    small: bool = False  # the whole batch is this one item, and little
+
+    def __str__(self) -> str:
+        return f"item {self.number} of batch {self.batch} of {self.feed}, ({self.from_ts}, {self.to_ts}]"
+
+
+@dataclass(slots=True)
+class TaskStats:
+    """What a task did. `acked` has to equal `messages`. Times are nanoseconds of the clock on the wall, cpu_ns of the processor."""
+
+    number: int
+    worker: int = 0  # pid
+    rows_read: int = 0  # looked at while merging
+    rows: int = 0  # delivered
+    messages: int = 0
+    acked: int = 0
+    bytes_out: int = 0
+    slow_rows: int = 0  # handed back by a kernel to its reference
+    route_ns: int = 0
+    encode_ns: int = 0
+    deliver_ns: int = 0
+    cpu_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """An error on purpose that ended a task: given back rather than raised, so that Spark does not stop the others in the middle."""
+
+    number: int
+    code: str
+    message: str
+    retryable: bool
+
+
+TaskResult = TaskStats | TaskFailure
+
+
+def total(stats: list[TaskStats]) -> TaskStats:
+    """The sums of a batch."""
+    whole = TaskStats(-1)
+    for one in stats:
+        for name in TaskStats.__slots__:
+            if name not in ("number", "worker"):
+                setattr(whole, name, getattr(whole, name) + getattr(one, name))
+    return whole

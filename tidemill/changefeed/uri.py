@@ -260,12 +260,13 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         raise ConfigError(f"sink URI {redact(text)}: {error}") from None
     scheme = _scheme(parts, text)
     given, warnings = _parameters(scheme, parts, text)
+    named = set(given)
     for name, value in (defaults or {}).items():
         if name in PARAMETERS[scheme]:
             given.setdefault(name, value)
         else:
             warnings.append(f"{name} has no meaning for {scheme.value}://")
-    values = {name: _value(name, value, PARAMETERS[scheme][name]) for name, value in given.items()}
+    values = {name: _value(name, value, PARAMETERS[scheme][name], in_uri=name in named) for name, value in given.items()}
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
@@ -321,12 +322,12 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str) -> tuple[dict[str
     return given, warnings
 
 
-def _value(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _value(name: str, text: str, parse: Callable[[str], Any], *, in_uri: bool) -> Any:
     try:
         return parse(text)
     except ValueError as error:
         shown = "" if "password" in name or name == "sasl-user" else f" = {text!r}"
-        raise ConfigError(f"sink URI: {name}{shown}: {error}") from None
+        raise ConfigError(f"{'sink URI' if in_uri else 'configuration, [sink]'}: {name}{shown}: {error}") from None
 
 
 def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:

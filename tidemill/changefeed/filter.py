@@ -1,0 +1,186 @@
+"""Table rules in TiDB's table-filter language, as in `filter.rules` and in a dispatcher's `matcher`.
+
+    db.tbl   db*.t?bl[0-9]   !db.tbl   `a b`."c.d"   a\\.b.*   /^db\\d+$/./x/
+
+Empty rules and those that begin with `#` count for nothing. The last rule that matches decides; without one a table is out. Names
+are compared without case unless told otherwise. Regular expressions match anywhere in the name and are Go's: what Python would read
+in another way is translated or refused. Source of the rules: TiDB's description of the table filter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemill.errors import ConfigError
+
+_PLAIN = re.compile(r"[0-9A-Za-z$_\u0080-\U0010ffff]")
+_CLASS = re.compile(r"\[(!?)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
+_QUOTED = {'"': re.compile(r'"((?:[^"]|"")+)"'), "`": re.compile(r"`((?:[^`]|``)+)`")}
+_REGEX = re.compile(r"/((?:\\.|[^/\\])+)/")
+
+# Where Go's regular expressions and Python's part ways.
+_POSIX = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7F", "blank": r"\t ", "cntrl": r"\x00-\x1F\x7F", "digit": "0-9",
+    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\t\n\v\f\r ", "upper": "A-Z",
+    "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+_NOT_IN_GO = re.compile(r"\(\?(?:[=!#(>]|<[=!]|P[=>])|\\[1-9]|\\[GZuUNk]|\(\?[a-zA-Z]*[aLux]")
+_NOT_HERE = re.compile(r"\\[pPCQE]|\(\?[a-zA-Z]*U|\[\[:\^|\[[^\]\\]*&&")
+_PERL_CLASS = re.compile(r"\\[dDwWsSbB]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    schema: re.Pattern[str]
+    table: re.Pattern[str]
+    any_table: bool  # the table pattern is `*`
+    positive: bool
+
+
+class TableFilter:
+    """Compiled rules. Raises ConfigError that names the rule, the place and the fault."""
+
+    def __init__(self, rules: Iterable[str], *, case_sensitive: bool = False, where: str = "filter rule") -> None:
+        self._rules = [rule for text in rules if (rule := _Parser(text, case_sensitive, where).rule()) is not None]
+        self._rules.reverse()
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Whether the rules let a table in. System schemas are not treated in any special way here."""
+        for rule in self._rules:
+            if rule.schema.search(schema) and rule.table.search(table):
+                return rule.positive
+        return False
+
+    def matches_schema(self, schema: str) -> bool:
+        """Whether some table of a schema may be let in: what DDLs of the schema itself go by.
+
+        A rule `!db.*` shuts the schema out, `!db.tbl` says nothing about it.
+        """
+        for rule in self._rules:
+            if rule.schema.search(schema) and (rule.positive or rule.any_table):
+                return rule.positive
+        return False
+
+
+class _Parser:
+    """One rule, read from left to right."""
+
+    def __init__(self, text: str, case_sensitive: bool, where: str) -> None:
+        self._text = text.strip()
+        self._at = 0
+        self._flags = 0 if case_sensitive else re.IGNORECASE
+        self._where = where
+
+    def rule(self) -> _Rule | None:
+        text = self._text
+        if not text or text.startswith("#"):
+            return None
+        if "\n" in text or "\r" in text:
+            raise self._error("a rule has to be on one line")
+        if text.startswith("@"):
+            raise self._error("rules cannot be imported from a file here; write them into the configuration")
+        positive = not text.startswith("!")
+        self._at = 0 if positive else 1
+        schema = self._pattern()
+        if self._at >= len(text) or text[self._at] != ".":
+            raise self._error("expected `.` between the schema pattern and the table pattern")
+        self._at += 1
+        any_table = text[self._at :] == "*"
+        table = self._pattern()
+        if self._at < len(text):
+            raise self._error("unexpected text after the table pattern")
+        return _Rule(schema, table, any_table, positive)
+
+    def _error(self, what: str) -> ConfigError:
+        return ConfigError(f"{self._where} {self._text!r}: column {self._at + 1}: {what}")
+
+    def _pattern(self) -> re.Pattern[str]:
+        first = self._text[self._at : self._at + 1]
+        if first == "/":
+            return self._regex()
+        if first in ('"', "`"):
+            return self._quoted(first)
+        return self._wildcard()
+
+    def _quoted(self, quote: str) -> re.Pattern[str]:
+        match = _QUOTED[quote].match(self._text, self._at)
+        if not match:
+            raise self._error("the quoted name has no end, or is empty")
+        self._at = match.end()
+        if self._at < len(self._text) and self._text[self._at] != ".":
+            raise self._error("a name is quoted as a whole or not at all")
+        return self._whole(re.escape(match[1].replace(quote * 2, quote)))
+
+    def _wildcard(self) -> re.Pattern[str]:
+        start, pieces = self._at, []
+        while self._at < len(self._text) and self._text[self._at] != ".":
+            pieces.append(self._piece())
+        if self._at == start:
+            raise self._error("a pattern is missing")
+        return self._whole("".join(pieces))
+
+    def _piece(self) -> str:
+        """The regular expression of the next character, escape, class or wildcard."""
+        char = self._text[self._at]
+        if char == "[":
+            return self._class()
+        if char == "\\":
+            return self._escape()
+        self._at += 1
+        if char == "*":
+            return ".*"
+        if char == "?":
+            return "."
+        if _PLAIN.match(char):
+            return re.escape(char)
+        self._at -= 1
+        raise self._error(f"unexpected character {char!r}; quote the name or put a \\ before it")
+
+    def _escape(self) -> str:
+        escaped = self._text[self._at + 1 : self._at + 2]
+        if not escaped:
+            raise self._error("nothing follows the \\")
+        if escaped.isascii() and escaped.isalnum():
+            raise self._error(f"\\{escaped} has no meaning: letters and digits cannot be escaped")
+        self._at += 2
+        return re.escape(escaped)
+
+    def _class(self) -> str:
+        match = _CLASS.match(self._text, self._at)
+        if not match:
+            raise self._error("the character class `[` has no end, or is empty")
+        characters = re.findall(r"\\(.)|(.)", match[2])
+        body = "".join("-" if plain == "-" else re.escape(escaped or plain) for escaped, plain in characters)
+        try:
+            re.compile(f"[{body}]")
+        except re.error:
+            raise self._error("the character class has a range that ends before it begins") from None
+        self._at = match.end()
+        return f"[{'^' if match[1] else ''}{body}]"
+
+    def _regex(self) -> re.Pattern[str]:
+        match = _REGEX.match(self._text, self._at)
+        if not match:
+            raise self._error("the regular expression has no closing `/`, or is empty")
+        text = match[1].replace("\\/", "/")
+        special = text.replace("\\\\", "")  # without escaped backslashes
+        if found := _NOT_IN_GO.search(special):
+            raise self._error(f"{found[0]!r} is not part of Go's regular expressions")
+        if found := _NOT_HERE.search(special):
+            raise self._error(f"{found[0]!r} is not supported in regular expressions here")
+        text = re.sub(r"\[:(\w+):\]", lambda m: _POSIX.get(m[1], m[0]), text).replace(r"\z", r"\Z")
+        if "[:" in text:
+            raise self._error("an unknown `[:class:]`")
+        # `$` without (?m) is the very end in Go; names have no newlines, so it is here as well.
+        flags = self._flags | (re.ASCII if _PERL_CLASS.search(text) and text.isascii() else 0)
+        try:
+            compiled = re.compile(text, flags)
+        except re.error as error:
+            raise self._error(f"the regular expression is malformed: {error}") from None
+        self._at = match.end()
+        return compiled
+
+    def _whole(self, pattern: str) -> re.Pattern[str]:
+        return re.compile(rf"\A(?:{pattern})\Z", self._flags | re.DOTALL)

@@ -271,9 +271,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why neighbouring intervals do not join, and where: nothing above `at_ts` can be read."""
+    """Why neighbouring intervals do not join, and where: nothing above `at_ts` can be read. A hole ends at `upto_ts`."""
 
     at_ts: int
+    upto_ts: int
     message: str
 
 
@@ -347,9 +348,9 @@ def link(intervals: Iterable[Interval], incomplete: Sequence[str] = (), before: 
 def _fault(last: Interval, one: Interval, incomplete: Sequence[str]) -> Fault:
     if one.from_ts < last.to_ts:
         text = f"{last.parts[0]} and {one.parts[0]} overlap: both hold ({one.from_ts}, {last.to_ts}], neither lies inside the other"
-        return Fault(one.from_ts, text)
+        return Fault(one.from_ts, one.from_ts, text)
     text = f"nothing holds ({last.to_ts}, {one.from_ts}] between {last.parts[0]} and {one.parts[0]}"
     partial = [p for p in incomplete if f"/{last.to_ts:020d}-" in p]
     if partial:
         text += f"; of {partial[0]} other parts are missing"
-    return Fault(last.to_ts, text)
+    return Fault(last.to_ts, one.from_ts, text)

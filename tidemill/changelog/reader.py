@@ -193,8 +193,8 @@ class LogReader:
             names[name] = segment
         chain = self._extended(folder, known, names, fresh)
         ends = [t for t in (head, chain.to_ts) if t is not None]
-        if chain.fault is not None and head is not None and chain.fault.at_ts >= head:
-            # Above the head a listing may have missed a file that was just published: not a fault, not there yet.
+        if chain.fault is not None and head is not None and chain.fault.upto_ts > head:
+            # What lies above the head may have been published during the listing, and some of it missed: it is not there yet.
             chain = Chain(chain.intervals, chain.inside, chain.incomplete)
         found = _Folder(names, chain, max(ends, default=self._identity.start_ts), now)
         self._folders[folder] = found

@@ -141,9 +141,10 @@ def open_segment(path: str) -> Any:
     """
     if "://" not in path:
         return _open_local(path)
-    folder, _, name = path.rpartition("/")
-    filesystem, root = _file_system(folder)
-    return RemoteStorage(filesystem, root, folder).open(name)
+    bare, mark, query = path.partition("?")
+    folder, _, name = bare.rpartition("/")
+    filesystem, root = _file_system(folder + mark + query)
+    return RemoteStorage(filesystem, root, folder + mark + query).open(name)
 
 
 @lru_cache(maxsize=64)
@@ -151,7 +152,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         filesystem, root = pyarrow.fs.FileSystem.from_uri(url)
     except (pa.ArrowInvalid, OSError, NotImplementedError) as e:
-        raise LogError(f"{redact(url)} cannot be opened: {e}") from None
+        raise LogError(redact(f"{url} cannot be opened: {e}")) from None
     return filesystem, root
 
 
@@ -336,12 +337,20 @@ class RemoteStorage(Storage):
 
     def __init__(self, filesystem: Any, root: str, location: str = "") -> None:
         self._fs, self._root = filesystem, root.rstrip("/")
-        self.location = (location or f"{filesystem.type_name}://{root}").rstrip("/")
+        self.location = location or f"{filesystem.type_name}://{root}"
+        bare, mark, query = self.location.partition("?")
+        self._base, self._query = bare.rstrip("/") + "/", mark + query  # options of the URL stay at its end
         self._renaming = filesystem.type_name in _RENAMING
 
     @property
     def local(self) -> bool:
         return False
+
+    def path(self, name: str) -> str:
+        return self._base + name + self._query
+
+    def name(self, path: str) -> str:
+        return path.removeprefix(self._base).removesuffix(self._query)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

@@ -22,7 +22,7 @@ from tidemill.changelog.reader import LogReader, read_head, read_identity
 from tidemill.changelog.retention import Retention, check_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.storage import Draft, Storage, open_storage
-from tidemill.errors import ClusterMismatch, LogError, redact
+from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 
 HOUR_MS = 3_600_000
@@ -40,6 +40,8 @@ class LogOptions:
 
 
 DEFAULTS = LogOptions()
+
+_WRITE_HINT = "`tidemill log verify` lists all damage. Restore what is missing from a copy, or start a new log."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,11 @@ class PartitionWriter:
         self._storage = log.storage
         self._turn = threading.Lock()
         chain = LogReader(log.storage).listing(folder)
-        if chain.fault is not None:
-            raise LogError(redact(chain.fault.message), hint="`tidemill log verify` lists all damage.")
         start = log.identity.start_ts
+        if chain.fault is not None:
+            raise LogCorrupt(redact(chain.fault.message), hint=_WRITE_HINT)
+        if chain.from_ts is not None and chain.from_ts > start:
+            raise LogCorrupt(f"nothing holds ({start}, {chain.from_ts}] before {redact(chain.intervals[0].parts[0])}", hint=_WRITE_HINT)
         self._last_to = start if chain.to_ts is None else chain.to_ts
         self._head = max(self._last_to, start, read_head(log.storage, folder) or 0)
         for path in chain.incomplete:  # parts of an interval whose publication a crash cut short

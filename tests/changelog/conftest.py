@@ -1,0 +1,46 @@
+"""Logs in every kind of storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from tests.support.logs import START
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.storage import LocalStorage, RemoteStorage, Storage
+from tidemill.changelog.writer import LogOptions, LogWriter
+
+IDENTITY = LogIdentity("7051", START, 2)
+
+
+@pytest.fixture(params=["local", "file system", "objects"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """A place for a log: a mapped folder, a file system behind pyarrow, and one whose folders only exist in names."""
+    if request.param == "local":
+        return LocalStorage(tmp_path / "log", sync=False)
+    if request.param == "file system":
+        return RemoteStorage(pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem()), "log")
+    return RemoteStorage(pyarrow.fs._MockFileSystem(), "bucket/log")
+
+
+@pytest.fixture
+def log(storage: Storage) -> LogWriter:
+    """A new log of two partitions."""
+    return LogWriter.create(storage, IDENTITY, snapshot={b"mkey": b"value"})
+
+
+Reopen = Callable[..., LogWriter]
+
+
+@pytest.fixture
+def reopened(log: LogWriter) -> Reopen:
+    """Closes the log's writer and opens another one."""
+
+    def reopen(options: LogOptions | None = None) -> LogWriter:
+        log.close()
+        return LogWriter.open(log.storage, **({"options": options} if options else {}))
+
+    return reopen

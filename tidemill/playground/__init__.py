@@ -1,0 +1,1 @@
+"""An embedded TiDB upstream for the demo and the tests: PD and TiKV over gRPC, a SQL subset, seeded workloads."""

@@ -15,6 +15,7 @@ from tidemill.playground.feed_service import FeedService
 from tidemill.playground.kv_service import KvService
 from tidemill.playground.oracle import wall_clock_ms
 from tidemill.playground.pd_service import PdService
+from tidemill.playground.sql.session import Database, Result
 
 CLUSTER_ID = 7_300_000_000_000_000_000
 RESOLVED_INTERVAL = 1.0
@@ -41,7 +42,9 @@ class Playground:
     ) -> None:
         self.seed = seed
         self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock)
+        self.database = Database(self.cluster)
         self.resolved_interval = resolved_interval
+        self._session = self.database.session()
         self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}")
         self.feeds: dict[int, FeedService] = {}
         self.pd_address = ""
@@ -63,6 +66,13 @@ class Playground:
             if store.id == 1:
                 self.pd_address = address
         self._ticker = asyncio.ensure_future(self._tick())
+
+    def execute(self, sql: str) -> Result:
+        """Run SQL in the playground's own session; the result of the last statement.
+
+        Raises SqlError.
+        """
+        return self._session.execute(sql)
 
     async def _listen(self, host: str, port: int, handlers: list[grpc.GenericRpcHandler]) -> str:
         server = grpc.aio.server(options=_OPTIONS)

@@ -26,7 +26,7 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
-from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents, sink_of
+from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.upstream import LogUpstream
@@ -87,7 +87,7 @@ class Runner:
         from tidemill.pipeline.session import start_session
 
         wishes, folder = self._wishes, self._folder
-        settings = Settings(wishes.changefeed, sink_of(wishes.sink_uri, wishes.config), wishes.config, parse_zone(wishes.tz))
+        settings = Settings(wishes.changefeed, wishes.config.sink_uri(wishes.sink_uri), wishes.config, parse_zone(wishes.tz))
         self._wait_for_log()
         reader = LogReader(wishes.log)
         identity = folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None)
@@ -150,7 +150,7 @@ class Runner:
             cluster_id=reader.identity.cluster_id,
             log=redact(reader.location),
             sink=str(settings.sink),
-            config=settings.config.to_json(),
+            config=settings.config.model_dump(mode="json", by_alias=True),
             tz=zone_name(settings.zone),
             start_ts=start_ts,
         )

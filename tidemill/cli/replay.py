@@ -31,7 +31,7 @@ def command(
     Needs no upstream and keeps no state. Ctrl-C or SIGTERM ends at the end of a batch.
     """
     from tidemill.changefeed.config import load_config
-    from tidemill.pipeline.delivery import Settings, sink_of
+    from tidemill.pipeline.delivery import Settings
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
 
@@ -39,7 +39,7 @@ def command(
     start = tso.parse(start_ts) if start_ts is not None else None
     target = tso.parse(target_ts) if target_ts is not None else None
     changefeed = load_config(config)
-    settings = Settings("replay", sink_of(sink_uri, changefeed), changefeed, parse_zone(tz))
+    settings = Settings("replay", changefeed.sink_uri(sink_uri), changefeed, parse_zone(tz))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

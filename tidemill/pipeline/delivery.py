@@ -10,7 +10,7 @@ from typing import Protocol
 from tidemill.changefeed.config import ChangefeedConfig
 from tidemill.changefeed.dispatch import Dispatcher, DispatchRule
 from tidemill.changefeed.filter import TableFilter
-from tidemill.changefeed.uri import MessageFormat, SinkUri, parse_sink_uri
+from tidemill.changefeed.uri import MessageFormat, SinkUri
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackStore, Target
 from tidemill.protocols.open import encode as open_protocol
@@ -33,11 +33,6 @@ class Settings:
         """How rows become messages."""
         sink = self.sink
         return Output(sink.protocol, self.zone, sink.max_batch_size, sink.max_message_bytes)
-
-
-def sink_of(uri: str, config: ChangefeedConfig) -> SinkUri:
-    """A sink URI with the parameters that the configuration adds. Raises ConfigError."""
-    return parse_sink_uri(uri, config.sink_parameters())
 
 
 class Chooser:
@@ -73,8 +68,8 @@ class Chooser:
         return not is_system_schema(schema) and self._filter.matches(schema, table)
 
     def _eligible(self, info: TableInfo) -> bool:
-        """TiCDC's rule: a usable key, or forced; views always, sequences and temporary tables never."""
-        if not info.is_replicated_kind:
+        """TiCDC's rule: a usable key, or forced; views always, sequences never. Temporary tables count, though they have no rows."""
+        if info.is_sequence:
             return False
         return self._force or info.is_view or info.has_usable_key
 

@@ -1,8 +1,8 @@
 """Schemas for tests: meta keys, descriptions and DDL jobs as TiDB would write them, and a script of transactions.
 
-    script = Script(start=1000)
-    script.database(1, "d")
-    ...
+script = Script(start=1000)
+script.database(1, "d")
+...
 """
 
 from __future__ import annotations

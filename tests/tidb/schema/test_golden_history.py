@@ -59,9 +59,7 @@ def places(changes: list[SchemaChange]) -> dict[int, list[int]]:
             if job["state"] == JobState.DONE:
                 done[job["id"]] = change.commit_ts
     metas = sorted({change.commit_ts for change in changes if not change.table_id})
-    return {
-        job_id: [*metas[bisect_left(metas, first[job_id]) : bisect_right(metas, ts)], ts] for job_id, ts in done.items()
-    }
+    return {job_id: [*metas[bisect_left(metas, first[job_id]) : bisect_right(metas, ts)], ts] for job_id, ts in done.items()}
 
 
 def test_events_are_those_of_ticdc(history: SchemaHistory, jobs: list[Json], changes: list[SchemaChange], end: int) -> None:

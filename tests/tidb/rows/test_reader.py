@@ -188,6 +188,11 @@ def test_malformed_columns_name_table_and_column(spec: dict[str, Any], stored: s
         read([INT, spec], pack_row({2: bytes.fromhex(stored)}))
 
 
+def test_malformed_rows_name_their_table() -> None:
+    with pytest.raises(MalformedRow, match="table t: row format 2: its head needs 6 bytes"):
+        read([INT], b"\x80")
+
+
 def test_malformed_keys() -> None:
     with pytest.raises(MalformedKey):
         read([INT], EMPTY, b"t")
@@ -197,7 +202,7 @@ def test_malformed_keys() -> None:
         read([INT], EMPTY, KEY, key=[0])
     with pytest.raises(MalformedRow, match="column c1: a datum BYTES stands where INT or UINT"):
         read_key([INT], b"\x01" + encode_bytes(b"a"), [0])
-    with pytest.raises(MalformedRow, match="key column c2: the datum at byte 9 has the unknown flag 0x63"):
+    with pytest.raises(MalformedRow, match="column c2: the datum at byte 9 has the unknown flag 0x63"):
         read_key([INT, INT], b"\x03" + encode_int(1) + b"c", [0, 1])
     with pytest.raises(MalformedRow, match="goes on after the last key column, at byte 9"):
         read_key([INT], b"\x03" + encode_int(1) + b"\x00\x01", [0])

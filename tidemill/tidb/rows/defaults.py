@@ -1,7 +1,8 @@
 """The value of a column in a row that is older than the column.
 
 The origin default, as it was when the column was added (never the present default); without one NULL; in a NOT NULL column the zero
-value of the type. Rule and order are TiCDC's and TiDB's.
+value of the type. Rule and order are TiCDC's and TiDB's. The origin default of a TIMESTAMP is UTC; of columns made before TiDB 2.1 it
+was in the server's zone of that time, which nothing tells: it is taken for UTC too.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def missing_plain(column: ColumnInfo) -> Plain | None:
     if column.origin_default is not None:
         try:
             return from_text(column, column.origin_default)
-        except (ValueError, TypeError) as error:
-            raise MalformedRow(f"column {column.name}: its origin default {column.origin_default!r} cannot be read: {error}") from None
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise MalformedRow(f"its origin default {column.origin_default!r} cannot be read: {error}") from None
     return zero_plain(column) if column.not_null else None
 
 

@@ -6,7 +6,8 @@ is older than the column (`defaults`). Ids that the table does not know are skip
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import tzinfo
 
 from tidemill.errors import MalformedBytes, MalformedRow
@@ -32,7 +33,11 @@ class RowReader:
     @property
     def absent(self) -> tuple[Cell, ...]:
         """What each of `table.output_columns` is in a row that is older than it. Raises MalformedRow."""
-        return tuple(self._missing_cell(column) for column in self._columns)
+        return tuple(self._absent(column) for column in self._columns)
+
+    def _absent(self, column: ColumnInfo) -> Cell:
+        with self._naming(column):
+            return self._missing_cell(column)
 
     def read(self, key: bytes, value: bytes | None) -> tuple[Cell, ...]:
         """The cells of `table.output_columns`. Without a value (a delete whose old value is unknown) all but the key's are None.
@@ -40,12 +45,18 @@ class RowReader:
         Raises MalformedKey, MalformedRow (names table and column).
         """
         record = parse_record_key(key)
-        row = _NO_ROW if value is None else decode_row(value)
+        row = _NO_ROW if value is None else self._row(value)
         from_key = self._handle_datums(record)
         return tuple(self._cell(column, record, row, from_key, has_value=value is not None) for column in self._columns)
 
-    def _cell(self, column: ColumnInfo, record: RecordKey, row: RawRow, from_key: Mapping[int, Datum], *, has_value: bool) -> Cell:
+    def _row(self, value: bytes) -> RawRow:
         try:
+            return decode_row(value)
+        except MalformedRow as error:
+            raise MalformedRow(f"table {self.table.name}: {error.message}") from None
+
+    def _cell(self, column: ColumnInfo, record: RecordKey, row: RawRow, from_key: Mapping[int, Datum], *, has_value: bool) -> Cell:
+        with self._naming(column):
             if column.id in row.columns:
                 stored = row.columns[column.id]
                 if stored is None:
@@ -57,6 +68,12 @@ class RowReader:
             if column.id in from_key:
                 return cell(column, plain_from_datum(column, from_key[column.id]), self.zone)
             return self._missing_cell(column) if has_value else None
+
+    @contextmanager
+    def _naming(self, column: ColumnInfo) -> Iterator[None]:
+        """Errors inside name table and column."""
+        try:
+            yield
         except MalformedBytes as error:
             raise MalformedRow(f"table {self.table.name}, column {column.name}: {error.message}") from None
 
@@ -70,10 +87,8 @@ class RowReader:
         found: dict[int, Datum] = {}
         pos = 0
         for part, column in zip(index.columns, self.table.index_columns(index), strict=True):
-            try:
+            with self._naming(column):
                 datum, pos = decode_datum(record.handle, pos)
-            except MalformedBytes as error:
-                raise MalformedRow(f"table {self.table.name}, key column {column.name}: {error.message}") from None
             if part.length < 0:
                 found[column.id] = datum
         if any(record.handle[pos:]):

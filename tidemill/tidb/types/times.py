@@ -79,12 +79,12 @@ def to_core(moment: Moment) -> int:
     return year << 50 | month << 46 | day << 41 | hour << 36 | minute << 30 | second << 24 | microsecond << 4
 
 
-def in_zone(moment: Moment, zone: tzinfo, source: tzinfo = UTC) -> Moment:
+def in_zone(moment: Moment, zone: tzinfo) -> Moment:
     """A stored (UTC) timestamp in a zone; the zero time stays as it is. Raises MalformedBytes when it is no day of the calendar."""
     if moment.is_zero:
         return moment
     try:
-        local = datetime(*moment, tzinfo=source).astimezone(zone)
+        local = datetime(*moment, tzinfo=UTC).astimezone(zone)
     except (ValueError, OverflowError) as error:
         raise MalformedBytes(f"the timestamp {format_datetime(moment, MAX_FSP)} is not in the calendar: {error}") from None
     return Moment(local.year, local.month, local.day, local.hour, local.minute, local.second, local.microsecond)

@@ -76,8 +76,9 @@ HEADER_CACHED = 512  # bytes of the longest header that is remembered
 
 # Scratch of a kernel: 64 bytes of text and the stack of the JSON writer, then found values and the room that they are unpacked to.
 SCRATCH_STACK_END = 8192
+TEXT_AT = SCRATCH_STACK_END  # two texts of numbers or times
 FOUND_PAIRS = 4096  # entries (16 bytes each)
-FOUND_AT = SCRATCH_STACK_END
+FOUND_AT = TEXT_AT + 2048
 UNPACKED_AT = FOUND_AT + 16 * FOUND_PAIRS
 MAX_KEY = 16384  # a longer key goes to the reference
 UNPACKED_BYTES = MAX_KEY + 64 * FOUND_PAIRS

@@ -9,45 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.binary_json import uvarint
-from tidemill.kernels.encode.layout import (
-    C_DATA,
-    C_HEADER_LEN,
-    C_LARGE,
-    C_LAST,
-    C_OFFSETS,
-    C_STRANGERS,
-    CACHE_PLACES,
-    FOUND_AT,
-    FOUND_PAIRS,
-    HEADER_CACHED,
-    MAX_KEY,
-    OP_BLOB,
-    OP_DATE,
-    OP_DATETIME,
-    OP_DECIMAL,
-    OP_DOUBLE,
-    OP_DURATION,
-    OP_FLOAT,
-    OP_INT,
-    OP_JSON,
-    OP_QUOTED,
-    OP_TEXT,
-    OP_TIMESTAMP,
-    OP_UINT,
-    OP_YEAR,
-    PLACE_FOUND,
-    PLACE_NULL,
-    T_CACHE,
-    T_HANDLE,
-    T_HANDLE_COUNT,
-    T_KIND,
-    T_MAX_ID,
-    T_SLOT_OF,
-    T_SLOTS,
-    T_TEMPLATE,
-    UNPACKED_AT,
-)  # fmt: skip
 from tidemill.kernels.encode.numbers import SIGN64, decimal_size
 from tidemill.kernels.intrinsics import (
     as_i,
@@ -79,7 +42,7 @@ FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT, FLAG_DECIM
 @jit
 def reset_places(table, cache):
     """Every slot as it is when the row has no value for it."""
-    put(cache + CACHE_PLACES, ld64(table + 8 * T_TEMPLATE), 4 * ld64(table + 8 * T_SLOTS))
+    put(cache + L.CACHE_PLACES, ld64(table + 8 * L.T_TEMPLATE), 4 * ld64(table + 8 * L.T_SLOTS))
 
 
 @jit
@@ -94,10 +57,10 @@ def is_among(column, a, count, large):
 @jit
 def map_columns(table, cache, a, not_null, null, large):
     """Set the place of each column that the header at a names. False: the ids are not in order, or a column is there twice."""
-    slot_of = ld64(table + 8 * T_SLOT_OF)
-    max_id = ld64(table + 8 * T_MAX_ID)
-    template = ld64(table + 8 * T_TEMPLATE)
-    places = cache + CACHE_PLACES
+    slot_of = ld64(table + 8 * L.T_SLOT_OF)
+    max_id = ld64(table + 8 * L.T_MAX_ID)
+    template = ld64(table + 8 * L.T_TEMPLATE)
+    places = cache + L.CACHE_PLACES
     before = -1
     strangers = 0
     for i in range(not_null + null):
@@ -117,8 +80,8 @@ def map_columns(table, cache, a, not_null, null, large):
             continue
         if i >= not_null and ld32s(places + 4 * slot) != ld32s(template + 4 * slot):
             return False
-        st32(places + 4 * slot, i if i < not_null else PLACE_NULL)
-    st64(cache + 8 * C_STRANGERS, strangers)
+        st32(places + 4 * slot, i if i < not_null else L.PLACE_NULL)
+    st64(cache + 8 * L.C_STRANGERS, strangers)
     return True
 
 
@@ -164,21 +127,21 @@ def locate_format2(table, cache, a, n):
     left = n - (data + last - a)
     if left < 0 or left != trailer_size(data + last, flags, left):
         return False
-    st64(cache + 8 * C_OFFSETS, offsets)
-    st64(cache + 8 * C_DATA, data)
-    st64(cache + 8 * C_LARGE, large)
-    st64(cache + 8 * C_LAST, last)
-    remembered = cache + CACHE_PLACES + ((4 * ld64(table + 8 * T_SLOTS) + 63) & ~63)
-    if ld64(cache + 8 * C_HEADER_LEN) != header or not same_bytes(remembered, a, header):
-        st64(cache + 8 * C_HEADER_LEN, -1)
+    st64(cache + 8 * L.C_OFFSETS, offsets)
+    st64(cache + 8 * L.C_DATA, data)
+    st64(cache + 8 * L.C_LARGE, large)
+    st64(cache + 8 * L.C_LAST, last)
+    remembered = cache + L.CACHE_PLACES + ((4 * ld64(table + 8 * L.T_SLOTS) + 63) & ~63)
+    if ld64(cache + 8 * L.C_HEADER_LEN) != header or not same_bytes(remembered, a, header):
+        st64(cache + 8 * L.C_HEADER_LEN, -1)
         reset_places(table, cache)
         if not map_columns(table, cache, a, not_null, null, large):
             return False
-        if header <= HEADER_CACHED:
+        if header <= L.HEADER_CACHED:
             put_exact_source(remembered, a, header)
-            st64(cache + 8 * C_HEADER_LEN, header)
+            st64(cache + 8 * L.C_HEADER_LEN, header)
     # `find` checks the ends of columns that are read; those of strangers are checked here.
-    return ld64(cache + 8 * C_STRANGERS) == 0 or ends_in_order(offsets, not_null, large)
+    return ld64(cache + 8 * L.C_STRANGERS) == 0 or ends_in_order(offsets, not_null, large)
 
 
 @jit
@@ -242,24 +205,24 @@ def json_end(a, end):
 @jit
 def found(S, index, a, n):
     """Note value `index` as n bytes at a."""
-    st64(S + FOUND_AT + 16 * index, a)
-    st64(S + FOUND_AT + 16 * index + 8, n)
+    st64(S + L.FOUND_AT + 16 * index, a)
+    st64(S + L.FOUND_AT + 16 * index + 8, n)
 
 
 @jit
 def locate_format1(table, cache, a, n, S):
     """Row format 1: a list of (column id, datum). Values that are not bytes are unpacked behind the key's. False: not for the kernel."""
-    st64(cache + 8 * C_HEADER_LEN, -1)  # the places below fit no other row
+    st64(cache + 8 * L.C_HEADER_LEN, -1)  # the places below fit no other row
     reset_places(table, cache)
     end = a + n
     if n == 1 and ld8(a) == FLAG_NULL:
         return True
-    slot_of = ld64(table + 8 * T_SLOT_OF)
-    max_id = ld64(table + 8 * T_MAX_ID)
-    template = ld64(table + 8 * T_TEMPLATE)
-    kinds = ld64(table + 8 * T_KIND)
-    first = ld64(table + 8 * T_HANDLE_COUNT) + 1
-    room = S + UNPACKED_AT + MAX_KEY
+    slot_of = ld64(table + 8 * L.T_SLOT_OF)
+    max_id = ld64(table + 8 * L.T_MAX_ID)
+    template = ld64(table + 8 * L.T_TEMPLATE)
+    kinds = ld64(table + 8 * L.T_KIND)
+    first = ld64(table + 8 * L.T_HANDLE_COUNT) + 1
+    room = S + L.UNPACKED_AT + L.MAX_KEY
     strangers = 0
     while a < end:
         if ld8(a) != FLAG_VARINT:
@@ -282,7 +245,7 @@ def locate_format1(table, cache, a, n, S):
             st64(S + 8 * strangers, column)
             strangers += 1
         op = 0
-        place = cache + CACHE_PLACES
+        place = cache + L.CACHE_PLACES
         index = 0
         if slot >= 0:
             place += 4 * slot
@@ -290,12 +253,12 @@ def locate_format1(table, cache, a, n, S):
                 return False  # named twice
             op = ld8(kinds + slot)
             index = first + slot
-            if index >= FOUND_PAIRS:
+            if index >= L.FOUND_PAIRS:
                 return False
-            st32(place, PLACE_FOUND - index)
+            st32(place, L.PLACE_FOUND - index)
         if flag == FLAG_NULL:
             if slot >= 0:
-                st32(place, PLACE_NULL)
+                st32(place, L.PLACE_NULL)
             continue
         if flag == FLAG_COMPACT:
             u, a = varint(a, end)
@@ -305,7 +268,7 @@ def locate_format1(table, cache, a, n, S):
             if size < 0 or a + size > end:
                 return False
             if slot >= 0:
-                if op != OP_TEXT and op != OP_QUOTED and op != OP_BLOB:
+                if op != L.OP_TEXT and op != L.OP_QUOTED and op != L.OP_BLOB:
                     return False
                 found(S, index, a, size)
             a += size
@@ -316,11 +279,11 @@ def locate_format1(table, cache, a, n, S):
                 return False
             if slot >= 0:
                 if flag == FLAG_VARINT:
-                    if op != OP_INT and op != OP_YEAR and op != OP_DURATION:
+                    if op != L.OP_INT and op != L.OP_YEAR and op != L.OP_DURATION:
                         return False
                     st64(room, unzigzag(u))
                 else:
-                    if op != OP_UINT and op != OP_DATE and op != OP_DATETIME and op != OP_TIMESTAMP:
+                    if op != L.OP_UINT and op != L.OP_DATE and op != L.OP_DATETIME and op != L.OP_TIMESTAMP:
                         return False
                     st64(room, u)
                 found(S, index, room, 8)
@@ -330,14 +293,14 @@ def locate_format1(table, cache, a, n, S):
             if a + 8 > end:
                 return False
             if slot >= 0:
-                if op != OP_FLOAT and op != OP_DOUBLE:
+                if op != L.OP_FLOAT and op != L.OP_DOUBLE:
                     return False
                 found(S, index, a, 8)
             a += 8
             continue
         if flag == FLAG_DECIMAL:
             size = decimal_size(a, end - a)
-            if size < 0 or op != OP_DECIMAL:  # one of a stranger is for the reference too: it looks at the digits
+            if size < 0 or op != L.OP_DECIMAL:  # one of a stranger is for the reference too: it looks at the digits
                 return False
             put_exact_source(room, a, size)
             found(S, index, room, size)
@@ -350,7 +313,7 @@ def locate_format1(table, cache, a, n, S):
         if after < 0:
             return False
         if slot >= 0:
-            if op != OP_JSON:
+            if op != L.OP_JSON:
                 return False
             found(S, index, a, after - a)
         a = after
@@ -360,7 +323,7 @@ def locate_format1(table, cache, a, n, S):
 @jit
 def locate_row(table, a, n, S):
     """Set the place of every slot for the row value of n bytes at a. False: the reference has to look at it."""
-    cache = ld64(table + 8 * T_CACHE)
+    cache = ld64(table + 8 * L.T_CACHE)
     if n > 0 and ld8(a) == 0x80:
         return locate_format2(table, cache, a, n)
     return n > 0 and locate_format1(table, cache, a, n, S)
@@ -389,21 +352,21 @@ def unpack_group_bytes(a, end, room):
 @jit
 def locate_key(table, a, n, S):
     """Unpack the columns of a common handle from the key of n bytes at a. False: the reference has to look at it."""
-    if n > MAX_KEY:
+    if n > L.MAX_KEY:
         return False
     end = a + n
     a += 11
     start = a
-    kinds = ld64(table + 8 * T_HANDLE)
-    room = S + UNPACKED_AT + 16
-    for i in range(ld64(table + 8 * T_HANDLE_COUNT)):
+    kinds = ld64(table + 8 * L.T_HANDLE)
+    room = S + L.UNPACKED_AT + 16
+    for i in range(ld64(table + 8 * L.T_HANDLE_COUNT)):
         if a >= end:
             return False
         op = ld8(kinds + i)
         flag = ld8(a)
         a += 1
         if flag == FLAG_BYTES:
-            if op != OP_TEXT and op != OP_QUOTED and op != OP_BLOB:
+            if op != L.OP_TEXT and op != L.OP_QUOTED and op != L.OP_BLOB:
                 return False
             size, a = unpack_group_bytes(a, end, room)
             if size < 0:
@@ -413,7 +376,7 @@ def locate_key(table, a, n, S):
             continue
         if flag == FLAG_DECIMAL:
             size = decimal_size(a, end - a)
-            if size < 0 or op != OP_DECIMAL:
+            if size < 0 or op != L.OP_DECIMAL:
                 return False
             found(S, i, a, size)
             a += size
@@ -421,7 +384,7 @@ def locate_key(table, a, n, S):
         if a + 8 > end:
             return False
         if flag == FLAG_FLOAT:
-            if op != OP_FLOAT and op != OP_DOUBLE:
+            if op != L.OP_FLOAT and op != L.OP_DOUBLE:
                 return False
             found(S, i, a, 8)
             a += 8
@@ -429,10 +392,10 @@ def locate_key(table, a, n, S):
         u = bswap64(ldu64(a))
         a += 8
         if flag == FLAG_INT or flag == FLAG_DURATION:
-            if (flag == FLAG_DURATION) != (op == OP_DURATION) or (op != OP_INT and op != OP_YEAR and op != OP_DURATION):
+            if (flag == FLAG_DURATION) != (op == L.OP_DURATION) or (op != L.OP_INT and op != L.OP_YEAR and op != L.OP_DURATION):
                 return False
             u ^= SIGN64
-        elif flag != FLAG_UINT or (op != OP_UINT and op != OP_DATE and op != OP_DATETIME and op != OP_TIMESTAMP):
+        elif flag != FLAG_UINT or (op != L.OP_UINT and op != L.OP_DATE and op != L.OP_DATETIME and op != L.OP_TIMESTAMP):
             return False
         st64(room, u)
         found(S, i, room, 8)
@@ -450,19 +413,19 @@ def locate_key(table, a, n, S):
 @jit
 def found_handle(S, handle):
     """Note the integer handle as value 0."""
-    st64(S + UNPACKED_AT + 16, handle)
-    found(S, 0, S + UNPACKED_AT + 16, 8)
+    st64(S + L.UNPACKED_AT + 16, handle)
+    found(S, 0, S + L.UNPACKED_AT + 16, 8)
 
 
 @jit
 def find(cache, place, S):
     """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken."""
     if place < 0:
-        pair = S + FOUND_AT + 16 * (PLACE_FOUND - place)
+        pair = S + L.FOUND_AT + 16 * (L.PLACE_FOUND - place)
         return ld64(pair), ld64(pair + 8)
-    offsets = ld64(cache + 8 * C_OFFSETS)
+    offsets = ld64(cache + 8 * L.C_OFFSETS)
     begin = 0
-    if ld64(cache + 8 * C_LARGE):
+    if ld64(cache + 8 * L.C_LARGE):
         end = ld32(offsets + 4 * place)
         if place:
             begin = ld32(offsets + 4 * place - 4)
@@ -470,6 +433,6 @@ def find(cache, place, S):
         end = ld16(offsets + 2 * place)
         if place:
             begin = ld16(offsets + 2 * place - 2)
-    if begin > end or end > ld64(cache + 8 * C_LAST):
+    if begin > end or end > ld64(cache + 8 * L.C_LAST):
         return 0, -1
-    return ld64(cache + 8 * C_DATA) + begin, end - begin
+    return ld64(cache + 8 * L.C_DATA) + begin, end - begin

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tidemill.errors import MessageTooLarge
 from tidemill.kernels.encode import open_rows as k
-from tidemill.kernels.encode.layout import SCRATCH_BYTES, T_FIXED, TABLE_WORDS, Outcome
-from tidemill.kernels.encode.program import PAD, TableProgram
+from tidemill.kernels.encode.layout import SCRATCH_BYTES, T_FIXED, Outcome
+from tidemill.kernels.encode.program import PAD, TableProgram, table_words
 from tidemill.kernels.encode.rows import RowArray, raw_record
 from tidemill.kernels.encode.tables import TABLES_AT
 from tidemill.kernels.layout import MESSAGE
@@ -54,9 +54,7 @@ class OpenRowEncoder:
         self.programs = list(programs)
         self.options = options or OpenOptions()
         self.slow_rows = 0
-        self._tables = np.zeros((max(len(self.programs), 1), TABLE_WORDS), np.int64)
-        for words, program in zip(self._tables, self.programs, strict=False):
-            words[:] = program.words
+        self._tables = table_words(self.programs)
         self._keys, self._values = Buffer(_FIRST_SIZE), Buffer(4 * _FIRST_SIZE)
         self._messages = np.empty(0, MESSAGE)
         self._state = np.zeros(k.STATE_WORDS, np.int64)
@@ -99,7 +97,7 @@ class OpenRowEncoder:
         state[k.ST_MAX_BYTES] = self.options.max_message_bytes
         return state
 
-    def _run(self, at: int, rows: RowArray, end: int | None = None) -> int:
+    def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_KEYS], state[k.ST_KEYS_SIZE] = self._keys.address, self._keys.size
         state[k.ST_VALUES], state[k.ST_VALUES_SIZE] = self._values.address, self._values.size

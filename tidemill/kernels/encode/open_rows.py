@@ -7,42 +7,9 @@ for the reference, the call ends with the row's index and is resumed there.
 from __future__ import annotations
 
 from tidemill.kernels.encode import family
-from tidemill.kernels.encode.layout import (
-    C_HEADER_LEN,
-    CACHE_PLACES,
-    COLUMN_BYTES,
-    DONE,
-    FLAG_COMMON,
-    FLAG_PARTITION,
-    FLAG_SLOW,
-    GROW,
-    P_ABSENT,
-    P_ABSENT_LEN,
-    P_FSP,
-    P_NULL,
-    P_NULL_LEN,
-    P_OP,
-    P_PREFIX,
-    P_PREFIX_LEN,
-    P_SLOT,
-    P_SUFFIX,
-    P_SUFFIX_LEN,
-    PLACE_ABSENT,
-    PLACE_NULL,
-    T_CACHE,
-    T_COLUMN_COUNT,
-    T_COLUMNS,
-    T_FIXED,
-    T_FLAGS,
-    T_KEY_HEAD,
-    T_KEY_HEAD_LEN,
-    T_POOL,
-    T_ZONE,
-    TABLE_BYTES,
-    TOO_LARGE,
-    UNKNOWN,
-)  # fmt: skip
-from tidemill.kernels.encode.locate import find, found_handle, locate_key, locate_row
+from tidemill.kernels.encode import layout as L
+from tidemill.kernels.encode.keys import key_fits
+from tidemill.kernels.encode.locate import find, locate_row
 from tidemill.kernels.encode.numbers import SIGN64, w_i64, w_u64
 from tidemill.kernels.encode.values import w_json_value
 from tidemill.kernels.intrinsics import (
@@ -51,8 +18,6 @@ from tidemill.kernels.intrinsics import (
     bswap64,
     entry,
     jit,
-    ld8,
-    ld16,
     ld32,
     ld32s,
     ld64,
@@ -123,29 +88,29 @@ def big_endian(v):
 @spliced
 def w_columns(T, p, table, S):
     """{"column":{…},…} of the row that was located; -1: for the reference."""
-    program = ld64(table + 8 * T_COLUMNS)
-    pool = ld64(table + 8 * T_POOL)
-    zone = ld64(table + 8 * T_ZONE)
-    cache = ld64(table + 8 * T_CACHE)
-    for i in range(ld64(table + 8 * T_COLUMN_COUNT)):
-        column = program + COLUMN_BYTES * i
-        place = ld32s(cache + CACHE_PLACES + 4 * ld32s(column + 4 * P_SLOT))
-        if place == PLACE_NULL:
-            p = put(p, pool + ld32s(column + 4 * P_NULL), ld32s(column + 4 * P_NULL_LEN))
-        elif place == PLACE_ABSENT:
-            size = ld32s(column + 4 * P_ABSENT_LEN)
+    program = ld64(table + 8 * L.T_COLUMNS)
+    pool = ld64(table + 8 * L.T_POOL)
+    zone = ld64(table + 8 * L.T_ZONE)
+    cache = ld64(table + 8 * L.T_CACHE)
+    for i in range(ld64(table + 8 * L.T_COLUMN_COUNT)):
+        column = program + L.COLUMN_BYTES * i
+        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * L.P_SLOT))
+        if place == L.PLACE_NULL:
+            p = put(p, pool + ld32s(column + 4 * L.P_NULL), ld32s(column + 4 * L.P_NULL_LEN))
+        elif place == L.PLACE_ABSENT:
+            size = ld32s(column + 4 * L.P_ABSENT_LEN)
             if size < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * P_ABSENT), size)
+            p = put(p, pool + ld32s(column + 4 * L.P_ABSENT), size)
         else:
             a, n = find(cache, place, S)
             if n < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * P_PREFIX), ld32s(column + 4 * P_PREFIX_LEN))
-            p = w_json_value(T, p, ld32s(column + 4 * P_OP), ld32s(column + 4 * P_FSP), a, n, zone, S)
+            p = put(p, pool + ld32s(column + 4 * L.P_PREFIX), ld32s(column + 4 * L.P_PREFIX_LEN))
+            p = w_json_value(T, p, ld32s(column + 4 * L.P_OP), ld32s(column + 4 * L.P_FSP), a, n, zone, S)
             if p < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * P_SUFFIX), ld32s(column + 4 * P_SUFFIX_LEN))
+            p = put(p, pool + ld32s(column + 4 * L.P_SUFFIX), ld32s(column + 4 * L.P_SUFFIX_LEN))
     return p
 
 
@@ -178,31 +143,18 @@ def w_event_value(T, p, table, row, S):
 
 
 @jit
-def key_fits(table, flags, key, key_len, S):
-    """Whether the record key is one of this kind of table; makes its handle findable. False: the reference has to look at it."""
-    if key_len < 19 or ld8(key) != 0x74 or ld16(key + 9) != 0x725F:
-        return False
-    if flags & FLAG_COMMON:
-        return key_len > 19 and locate_key(table, key, key_len, S)
-    if key_len != 19:
-        return False
-    found_handle(S, as_i(bswap64(ldu64(key + 11)) ^ SIGN64))
-    return True
-
-
-@jit
 def w_event_key(p, table, flags, row):
     """The key JSON of a row."""
     key = ld64(row + R_KEY)
     st64(p, _TS)
     p = w_u64(p + 6, ldu64(row + R_COMMIT))
-    p = put(p, ld64(table + 8 * T_KEY_HEAD), ld64(table + 8 * T_KEY_HEAD_LEN))
-    if not flags & FLAG_COMMON:
+    p = put(p, ld64(table + 8 * L.T_KEY_HEAD), ld64(table + 8 * L.T_KEY_HEAD_LEN))
+    if not flags & L.FLAG_COMMON:
         handle = as_i(bswap64(ldu64(key + 11)) ^ SIGN64)
         if handle != 0:
             st64(p, _RID)
             p = w_i64(p + 7, handle)
-    if flags & FLAG_PARTITION:
+    if flags & L.FLAG_PARTITION:
         st64(p, _PTN)
         p = w_i64(p + 7, as_i(bswap64(ldu64(key + 1)) ^ SIGN64))
     st64(p, _TAIL)
@@ -232,11 +184,11 @@ def open_rows(i, n, rows, tables, T, S, st):
     events = 0
     if count > 0:
         events = ld64(message + M_ROWS)
-    outcome = DONE
+    outcome = L.DONE
     while i < n:
         row = rows + ROW_BYTES * i
-        table = tables + TABLE_BYTES * ld32(row + R_TABLE)
-        flags = ld64(table + 8 * T_FLAGS)
+        table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)
+        flags = ld64(table + 8 * L.T_FLAGS)
         fresh = count == 0 or events >= max_batch
         next_group = group
         while ld32(groups + 4 * next_group) <= i:  # the first row of a group begins a message
@@ -248,7 +200,7 @@ def open_rows(i, n, rows, tables, T, S, st):
         if ready_len >= 0:
             size = ld64(st + 8 * ST_READY_VALUE_LEN)
             if key_json + ready_len + 64 > keys_end or value_json + size + 64 > values_end:
-                outcome = GROW
+                outcome = L.GROW
                 break
             memcpy(key_json, ld64(st + 8 * ST_READY_KEY), ready_len)
             memcpy(value_json, ld64(st + 8 * ST_READY_VALUE), size)
@@ -259,23 +211,23 @@ def open_rows(i, n, rows, tables, T, S, st):
             key_len = ld32s(row + R_KEYLEN)
             value_len = ld32s(row + R_VALLEN)
             old_len = ld32s(row + R_OLDLEN)
-            need = 2 * ld64(table + 8 * T_FIXED) + 8 * (value_len + old_len + 2 * key_len)
-            if vp + 2 * need > values_end or kp + ld64(table + 8 * T_KEY_HEAD_LEN) + KEY_ROOM > keys_end:
-                outcome = GROW
+            need = 2 * ld64(table + 8 * L.T_FIXED) + 8 * (value_len + old_len + 2 * key_len)
+            if vp + 2 * need > values_end or kp + ld64(table + 8 * L.T_KEY_HEAD_LEN) + KEY_ROOM > keys_end:
+                outcome = L.GROW
                 break
-            if flags & FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
-                outcome = UNKNOWN
+            if flags & L.FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
+                outcome = L.UNKNOWN
                 break
             value_end = w_event_value(T, value_json, table, row, S)
             if value_end < 0:
-                st64(ld64(table + 8 * T_CACHE) + 8 * C_HEADER_LEN, -1)
-                outcome = UNKNOWN
+                st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+                outcome = L.UNKNOWN
                 break
             key_end = w_event_key(key_json, table, flags, row)
         key_size = key_end - key_json
         value_size = value_end - value_json
         if key_size + value_size + RECORD_OVERHEAD + 16 + 8 > max_bytes:
-            outcome = TOO_LARGE
+            outcome = L.TOO_LARGE
             break
         if not fresh:
             size = ld64(message + M_KEYLEN) + ld64(message + M_VALLEN) + RECORD_OVERHEAD + key_size + value_size + 16
@@ -310,7 +262,7 @@ def open_rows(i, n, rows, tables, T, S, st):
     st64(st + 8 * ST_MESSAGE_COUNT, count)
     st64(st + 8 * ST_GROUP, group)
     st64(st + 8 * ST_READY_KEY_LEN, ready_len)
-    if outcome == DONE:
+    if outcome == L.DONE:
         for m in range(count):
             message = messages + MESSAGE_BYTES * m
             st64(message + M_KEY, keys + ld64(message + M_KEY))

@@ -6,6 +6,7 @@ a millisecond; nothing is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -110,6 +111,11 @@ class Pool:
 def padded(data: bytes) -> npt.NDArray[np.uint8]:
     """A copy that can be read past its end."""
     return np.frombuffer(data + bytes(PAD), np.uint8).copy()
+
+
+def table_words(programs: Sequence[TableProgram]) -> npt.NDArray[np.int64]:
+    """The words of several programs side by side, as kernels index them by ROW.table."""
+    return np.array([program.words for program in programs] or [np.zeros(TABLE_WORDS, np.int64)], np.int64)
 
 
 class TableProgram:

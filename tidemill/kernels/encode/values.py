@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.binary_json import w_json
-from tidemill.kernels.encode.layout import (
-    OP_BLOB,
-    OP_DATE,
-    OP_DATETIME,
-    OP_DECIMAL,
-    OP_DOUBLE,
-    OP_DURATION,
-    OP_FLOAT,
-    OP_INT,
-    OP_JSON,
-    OP_QUOTED,
-    OP_TEXT,
-    OP_TIMESTAMP,
-    OP_UINT,
-    OP_VECTOR,
-    OP_YEAR,
-)  # fmt: skip
-from tidemill.kernels.encode.numbers import FLOAT_JSON, FLOAT_PLAIN, bad_width, float_of, int_of, uint_of, w_decimal, w_float, w_i64, w_u64
+from tidemill.kernels.encode.locate import json_end
+from tidemill.kernels.encode.numbers import (
+    FLOAT_JSON,
+    FLOAT_PLAIN,
+    bad_width,
+    decimal_size,
+    float_of,
+    int_of,
+    uint_of,
+    w_decimal,
+    w_float,
+    w_i64,
+    w_u64,
+)
 from tidemill.kernels.encode.text import MODE_HTML, w_base64, w_escaped, w_quoted
 from tidemill.kernels.encode.times import MAX_DURATION, bad_time, no_day, w_date, w_datetime, w_duration, zone_shift
-from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, put_exact_source, spliced, st8
+from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, spliced, st8
 
 INFINITE32 = np.uint64(0x7F800000)
 
@@ -35,7 +32,7 @@ def w_stored_float(T, p, op, a, n, style, S):
     """FLOAT and DOUBLE."""
     if n != 8:
         return -1
-    if op == OP_DOUBLE:
+    if op == L.OP_DOUBLE:
         return w_float(T, p, f64_bits(float_of(a)), False, style, S)
     return w_float(T, p, f32_bits(float_of(a)), True, style, S)
 
@@ -62,15 +59,15 @@ def w_vector(T, p, a, n, S):
 @jit
 def w_plain(T, p, op, fsp, a, n, zone):
     """Values whose text needs no escapes: numbers and times."""
-    if op == OP_DECIMAL:
+    if op == L.OP_DECIMAL:
         return w_decimal(p, a, n)
     if bad_width(n):
         return -1
-    if op == OP_INT or op == OP_YEAR:
+    if op == L.OP_INT or op == L.OP_YEAR:
         return w_i64(p, int_of(a, n))
-    if op == OP_UINT:
+    if op == L.OP_UINT:
         return w_u64(p, uint_of(a, n))
-    if op == OP_DURATION:
+    if op == L.OP_DURATION:
         nanoseconds = int_of(a, n)
         if nanoseconds > MAX_DURATION or nanoseconds < -MAX_DURATION:
             return -1
@@ -78,11 +75,11 @@ def w_plain(T, p, op, fsp, a, n, zone):
     u = as_i(uint_of(a, n))
     if bad_time(u):
         return -1
-    if op == OP_DATETIME:
+    if op == L.OP_DATETIME:
         return w_datetime(T, p, u, fsp)
-    if op == OP_DATE:
+    if op == L.OP_DATE:
         return w_date(T, p, u >> 41)
-    if op == OP_TIMESTAMP:
+    if op == L.OP_TIMESTAMP:
         if u:
             if no_day(u):
                 return -1
@@ -97,30 +94,37 @@ def w_plain(T, p, op, fsp, a, n, zone):
 @spliced
 def w_json_value(T, p, op, fsp, a, n, zone, S):
     """The value as Open Protocol writes it, without quotation marks (they stand in the program)."""
-    if op == OP_TEXT:
+    if op == L.OP_TEXT:
         return w_escaped(T, p, a, n, MODE_HTML, S)
-    if op == OP_BLOB:
+    if op == L.OP_BLOB:
         return w_base64(T, p, a, n)
-    if op == OP_DOUBLE or op == OP_FLOAT:
+    if op == L.OP_DOUBLE or op == L.OP_FLOAT:
         return w_stored_float(T, p, op, a, n, FLOAT_JSON, S)
-    if op == OP_QUOTED:
+    if op == L.OP_QUOTED:
         return w_quoted(T, p, a, n, S)
-    if op == OP_JSON:
+    if op == L.OP_JSON:
         return w_json(T, p, a, n, True, S)
-    if op == OP_VECTOR:
+    if op == L.OP_VECTOR:
         return w_vector(T, p, a, n, S)
     return w_plain(T, p, op, fsp, a, n, zone)
 
 
-@spliced
-def w_text_value(T, p, op, fsp, a, n, zone, S):
-    """The value as plain text, as dispatchers hash it: bytes as they are, floats without exponent."""
-    if op == OP_TEXT or op == OP_BLOB or op == OP_QUOTED:
-        return put_exact_source(p, a, n)
-    if op == OP_DOUBLE or op == OP_FLOAT:
-        return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
-    if op == OP_JSON:
-        return w_json(T, p, a, n, False, S)
-    if op == OP_VECTOR:
-        return w_vector(T, p, a, n, S)
-    return w_plain(T, p, op, fsp, a, n, zone)
+@jit
+def value_fits(op, a, n):
+    """Whether n bytes can be a value of this kind. Looks at sizes and at the parts of times, not inside decimals and documents."""
+    if op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB:
+        return True
+    if op == L.OP_DOUBLE or op == L.OP_FLOAT:
+        return n == 8
+    if op == L.OP_DECIMAL:
+        return decimal_size(a, n) == n
+    if op == L.OP_JSON:
+        return json_end(a, a + n) == a + n
+    if op == L.OP_VECTOR:
+        return n >= 4 and n == 4 + 4 * ld32(a)
+    if op == L.OP_UNKNOWN or bad_width(n):
+        return False
+    if op == L.OP_DATE or op == L.OP_DATETIME or op == L.OP_TIMESTAMP:
+        u = as_i(uint_of(a, n))
+        return not bad_time(u) and (op != L.OP_TIMESTAMP or u == 0 or not no_day(u))
+    return True

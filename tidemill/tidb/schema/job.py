@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.errors import SchemaError
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.model import DBInfo, Json, TableInfo
+
+T = TypeVar("T")
 
 _ACTIONS = {int(action): action for action in Action}
 _STATES = {int(state): state for state in JobState}
@@ -162,23 +164,17 @@ class DdlJob:
         """The pairs of RENAME TABLES in the order of the statement."""
         if self.action != Action.RENAME_TABLES or not self.args:
             return ()
-        try:
-            return _renames_v2(self.args) if isinstance(self.args, Mapping) else _renames_v1(self.args)
-        except (KeyError, TypeError, IndexError) as error:
-            raise SchemaError(f"the arguments of job {self.id} (rename tables) cannot be read: {error!r}") from error
+        return self._arguments(_renames_v2, _renames_v1)
 
     @cached_property
     def exchange(self) -> Exchange | None:
         """The partitioned table of EXCHANGE PARTITION."""
         if self.action != Action.EXCHANGE_PARTITION or not self.args:
             return None
-        args = self.args
-        try:
-            if isinstance(args, Mapping):
-                return Exchange(args["pt_schema_id"], args["pt_table_id"], args["partition_id"], args["partition_name"])
-            return Exchange(args[1], args[2], args[0], args[3])
-        except (KeyError, TypeError, IndexError) as error:
-            raise SchemaError(f"the arguments of job {self.id} (exchange partition) cannot be read: {error!r}") from error
+        return self._arguments(
+            lambda args: Exchange(args["pt_schema_id"], args["pt_table_id"], args["partition_id"], args["partition_name"]),
+            lambda args: Exchange(args[1], args[2], args[0], args[3]),
+        )
 
     @cached_property
     def created_ids(self) -> tuple[int, ...]:
@@ -187,19 +183,18 @@ class DdlJob:
             return ()
         if self.table_infos:
             return tuple(info.id for info in self.table_infos)
-        if isinstance(self.args, Mapping):
-            return tuple(entry["table_info"]["id"] for entry in self.args.get("tables") or ())
-        return tuple(entry["id"] for entry in (self.args[0] if self.args else ()) or ())
-
-    @cached_property
-    def dropped_ids(self) -> tuple[int, ...]:
-        """Physical ids of all tables of a dropped database, when it is done."""
-        if self.action != Action.DROP_SCHEMA or not self.args:
+        if not self.args:
             return ()
-        if isinstance(self.args, Mapping):
-            return tuple(self.args.get("all_dropped_table_ids") or ())
-        first = self.args[0] if self.args else ()
-        return tuple(first) if isinstance(first, list) else ()
+        return self._arguments(
+            lambda args: tuple(entry["table_info"]["id"] for entry in args["tables"]), lambda args: tuple(entry["id"] for entry in args[0])
+        )
+
+    def _arguments(self, by_name: Callable[[Any], T], by_position: Callable[[Any], T]) -> T:
+        """The arguments in the shape they have: an object since v8.4, a list before."""
+        try:
+            return by_name(self.args) if isinstance(self.args, Mapping) else by_position(self.args)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise SchemaError(f"the arguments of DDL job {self.id} (type {self.action}) cannot be read: {error!r}") from error
 
 
 def _renames_v2(args: Mapping[str, Any]) -> tuple[Rename, ...]:

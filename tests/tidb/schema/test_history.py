@@ -1,0 +1,528 @@
+"""What SchemaHistory makes of made-up streams: steps, rollbacks, old lists of jobs, odd orders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support import schemas as s
+from tidemill.errors import DdlTextError, MalformedRow, SchemaError
+from tidemill.events import RAW_CHANGE, DdlEvent
+from tidemill.tidb import keys
+from tidemill.tidb.schema.codes import Action, JobState
+from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id
+from tidemill.tidb.schema.model import TableInfo
+
+DB, T1, T2 = 2, 10, 11
+DONE, RUNNING = JobState.DONE, JobState.RUNNING
+
+
+def pairs(*tables: s.Json, jobs: bool = True) -> list[tuple[bytes, bytes]]:
+    """A cluster with the database `d` and these tables."""
+    found = s.job_table_pairs() if jobs else [(keys.db_key(1), s.text(s.database(1, "mysql")))]
+    found.append((keys.db_key(DB), s.text(s.database(DB, "d"))))
+    return [*found, *((keys.table_key(DB, info["id"]), s.text(info)) for info in tables), (keys.SCHEMA_VERSION_KEY, b"5")]
+
+
+def begun(*tables: s.Json, ts: int = 100, **options: bool) -> SchemaHistory:
+    return SchemaHistory.bootstrap(ts, pairs(*tables), **options)
+
+
+def events(history: SchemaHistory) -> list[DdlEvent]:
+    return history.ddl_events(history.start_ts, history.resolved_ts)
+
+
+def named(job_id: int, action: Action, state: JobState, query: str = "", **members: object) -> s.Json:
+    members = {"schema_id": DB, "table_id": T1, "schema_name": "d", **members}
+    if state == DONE:
+        members.setdefault("schema_version", 6)
+    return s.job(job_id, action, state, query=query, **members)  # type: ignore[arg-type]
+
+
+def comment(text: str) -> s.Json:
+    return s.table(T1, "t", comment=text)
+
+
+def test_bootstrap_reads_users_tables_only() -> None:
+    history = begun(s.table(T1, "t"), s.table(T2, "p", partition=s.partition([20, 21])))
+    snapshot = history.snapshot(100)
+    assert {version.name for version in snapshot.tables.values()} == {("d", "t"), ("d", "p")}
+    assert set(snapshot.by_physical) == {T1, 20, 21}
+    assert snapshot.by_name["d", "p"].table_id == T2
+    assert snapshot.databases[DB].name == "d"
+    assert snapshot.retired == set()
+    assert (history.start_ts, history.resolved_ts, history.schema_version) == (100, 100, 5)
+    assert history.job_table_ids == (keys.DDL_JOB_TABLE_ID,)
+
+
+def test_a_table_without_its_database_is_an_error() -> None:
+    with pytest.raises(SchemaError, match="database 9"):
+        SchemaHistory.bootstrap(1, [(keys.table_key(9, 1), s.text(s.table(1, "t")))])
+
+
+def test_a_snapshot_outside_the_history_is_an_error() -> None:
+    history = begun()
+    for ts in (99, 101):
+        with pytest.raises(SchemaError, match="the history"):
+            history.snapshot(ts)
+
+
+def test_one_step() -> None:
+    history = begun(comment("old"))
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'")
+    history.advance([s.put_table(105, 110, DB, comment("new")), s.put_job(105, 110, done)], 120)
+    (event,) = events(history)
+    assert (event.ts, event.done_ts, event.type, event.schema, event.table) == (110, 110, 17, "d", "t")
+    assert event.query == "ALTER TABLE `t` COMMENT = 'new'"
+    assert (event.before.info.comment, event.after.info.comment) == ("old", "new")  # type: ignore[union-attr]
+    assert history.snapshot(109).tables[T1].info.comment == "old"
+    assert history.snapshot(110).tables[T1].info.comment == "new"
+    assert history.snapshot(109).tables[T1].to_ts == 110
+    assert history.barriers(100, 109) == []
+    assert history.barriers(100, 110) == history.barriers(109, 120) == [110]
+
+
+def test_a_ddl_is_given_before_its_job_is_done() -> None:
+    history = begun(s.table(T1, "t"))
+    dropping = s.table(T1, "t", [s.column(1, "a", 0, flag=4099), s.column(2, "b", 1, state=2)], pk_is_handle=True)
+    query = "alter table t drop column b"
+    history.advance([s.put_job(101, 102, named(1, Action.DROP_COLUMN, JobState.QUEUEING, query))], 102)
+    history.advance([s.put_table(103, 104, DB, dropping), s.put_job(103, 104, named(1, Action.DROP_COLUMN, RUNNING, query))], 105)
+    (event,) = events(history)
+    assert (event.ts, event.done_ts, event.query) == (104, 0, "ALTER TABLE `t` DROP COLUMN `b`")
+    assert [c.name for c in event.after.info.output_columns] == ["a"]  # type: ignore[union-attr]
+    history.advance([s.put_job(106, 107, named(1, Action.DROP_COLUMN, DONE, query))], 108)
+    assert [(e.ts, e.done_ts) for e in events(history)] == [(104, 107)]
+
+
+def test_a_job_that_rolls_back_sends_nothing() -> None:
+    history = begun(s.table(T1, "t"))
+    adding = s.table(T1, "t", index_info=[s.index(1, "u", [1], unique=True, state=1)])
+    query = "alter table t add unique key u(b)"
+    states = [JobState.QUEUEING, RUNNING, RUNNING, JobState.ROLLING_BACK, JobState.ROLLBACK_DONE]
+    changes = [s.put_job(110 + i, 110 + i, named(1, Action.ADD_INDEX, state, query)) for i, state in enumerate(states)]
+    changes += [s.put_table(111, 111, DB, adding), s.put_table(114, 114, DB, s.table(T1, "t")), s.drop_job(115, 115, 1)]
+    history.advance(changes, 120)
+    assert events(history) == []
+    assert history.barriers(100, 120) == []
+
+
+def test_a_cancelled_job_sends_nothing() -> None:
+    history = begun(s.table(T1, "t"))
+    history.advance([s.put_job(110, 110, named(1, Action.ADD_COLUMN, JobState.CANCELLED, "alter table t add column c int"))], 120)
+    assert events(history) == []
+
+
+def test_what_is_undone_while_rolling_back_changes_tables_only() -> None:
+    """Not seen with TiDB: a step that is taken back makes no event of its own."""
+    history = begun(comment("old"))
+    change = s.put_table(110, 110, DB, comment("new"))
+    history.advance([change, s.put_job(110, 110, named(1, Action.MODIFY_TABLE_COMMENT, JobState.ROLLING_BACK))], 120)
+    assert events(history) == []
+    assert history.snapshot(120).tables[T1].info.comment == "new"
+
+
+def test_done_without_a_schema_version_did_nothing() -> None:
+    history = begun(s.table(T1, "t"))
+    history.advance([s.put_job(110, 110, named(1, Action.MODIFY_TABLE_COMMENT, DONE, schema_version=0))], 120)
+    assert events(history) == []
+
+
+@pytest.mark.parametrize("action", [Action.ALTER_SEQUENCE, Action.LOCK_TABLE, Action.CACHE_TABLE, Action.SHARD_ROW_ID, 230])
+def test_ddls_that_are_not_delivered_change_tables_all_the_same(action: int) -> None:
+    history = begun(comment("old"))
+    done = named(1, action, DONE, "whatever")  # type: ignore[arg-type]
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 120)
+    assert events(history) == []
+    assert history.snapshot(110).tables[T1].info.comment == "new"
+
+
+def test_a_meta_change_without_a_job_is_a_version_without_an_event() -> None:
+    history = begun(comment("old"))
+    history.advance([s.put_table(105, 110, DB, comment("new"))], 120)
+    assert events(history) == []
+    assert history.barriers(100, 120) == [110]
+
+
+def test_a_repeated_end_is_one_event() -> None:
+    history = begun(comment("old"))
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'")
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done), s.put_job(112, 112, done)], 120)
+    assert len(events(history)) == 1
+
+
+def test_ddls_of_one_commit_ts_are_ordered_by_schema_version() -> None:
+    history = begun(comment("old"), s.table(T2, "u"))
+    first = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'x'", schema_version=8)
+    second = named(2, Action.MODIFY_TABLE_COMMENT, DONE, "alter table u comment = 'x'", schema_version=7, table_id=T2)
+    changes = [s.put_table(105, 110, DB, comment("x")), s.put_job(105, 110, first)]
+    changes += [s.put_table(106, 110, DB, s.table(T2, "u", comment="x")), s.put_job(106, 110, second)]
+    history.advance(changes, 120)
+    assert [event.table for event in events(history)] == ["u", "t"]
+    (switch,) = history.next_table_changes(100, 120)
+    assert {version.table for version in switch.begun} == {"t", "u"}
+
+
+def test_two_versions_at_one_commit_ts_are_one_switch() -> None:
+    history = begun(comment("0"))
+    history.advance([s.put_table(105, 110, DB, comment("1")), s.put_table(106, 110, DB, comment("2"))], 120)
+    (switch,) = history.next_table_changes(100, 120)
+    assert [v.info.comment for v in switch.ended] == ["0"]
+    assert [v.info.comment for v in switch.begun] == ["2"]
+    assert history.snapshot(110).tables[T1].info.comment == "2"
+
+
+def test_a_table_made_and_dropped_at_one_commit_ts_never_was() -> None:
+    history = begun()
+    history.advance([s.put_table(105, 110, DB, s.table(T1, "t")), s.drop_table(106, 110, DB, T1)], 120)
+    assert history.snapshot(120).tables == {}
+    assert history.next_table_changes(100, 120)[0].added == ()
+
+
+def test_renames_that_swap() -> None:
+    """RENAME TABLE a TO t, b TO a, t TO b."""
+    history = begun(s.table(T1, "a"), s.table(T2, "b"))
+    named_pair = {"old_schema_id": DB, "new_schema_id": DB, "old_schema_name": {"O": "d"}}
+    args = {
+        "rename_table_infos": [
+            {**named_pair, "table_id": T1, "old_table_name": {"O": "a"}, "new_table_name": {"O": "b"}},
+            {**named_pair, "table_id": T2, "old_table_name": {"O": "b"}, "new_table_name": {"O": "a"}},
+        ]
+    }
+    running = named(1, Action.RENAME_TABLES, RUNNING, "rename table a to t, b to a, t to b", raw_args=args)
+    changes = [s.put_table(110, 110, DB, s.table(T1, "b")), s.put_table(110, 110, DB, s.table(T2, "a")), s.put_job(110, 110, running)]
+    history.advance(changes, 120)
+    assert [(e.seq, e.type, e.pre_table, e.table, e.query) for e in events(history)] == [
+        (0, 14, "a", "b", "RENAME TABLE `d`.`a` TO `d`.`b`"),
+        (1, 14, "b", "a", "RENAME TABLE `d`.`b` TO `d`.`a`"),
+    ]
+    assert history.snapshot(110).by_name["d", "a"].table_id == T2
+
+
+def test_a_rename_into_another_database() -> None:
+    history = begun(s.table(T1, "t"))
+    changes = [s.put_database(105, 105, s.database(3, "e"))]
+    changes += [s.drop_table(110, 110, DB, T1), s.put_table(110, 110, 3, s.table(T1, "t"))]
+    changes += [s.put_job(110, 110, named(1, Action.RENAME_TABLE, RUNNING, "rename table t to e.t"))]
+    history.advance(changes, 120)
+    (event,) = events(history)
+    assert (event.pre_schema, event.schema, event.table_id) == ("d", "e", T1)
+    assert history.next_table_changes(100, 120)[0].added == ()
+
+
+def test_a_dropped_database_takes_its_tables() -> None:
+    history = begun(s.table(T1, "t"), s.table(T2, "u"))
+    dropped = named(1, Action.DROP_SCHEMA, DONE, "drop database d", table_id=0)
+    history.advance([s.drop_database(110, 110, DB), s.drop_table(110, 110, DB, T1), s.put_job(110, 110, dropped)], 120)
+    (event,) = events(history)
+    assert (event.schema, event.table, event.table_id, event.before, event.query) == ("d", "", 0, None, "DROP DATABASE `d`")
+    assert history.snapshot(110).tables == {}
+    assert history.snapshot(110).databases.keys() == {1}
+    assert history.snapshot(109).databases.keys() == {1, DB}
+    assert history.snapshot(110).retired == {T1, T2}
+
+
+def test_a_table_that_is_being_created_is_not_there_yet() -> None:
+    """CREATE TABLE with a foreign key has a step before."""
+    history = begun()
+    query = "create table t (a int primary key, b int)"
+    steps = [(110, 1, RUNNING), (112, 5, DONE)]
+    for ts, state, of_job in steps:
+        job = named(1, Action.CREATE_TABLE, of_job, query, table_info=s.table(T1, "t") if of_job == DONE else None)
+        history.advance([s.put_table(ts, ts, DB, s.table(T1, "t", state=state)), s.put_job(ts, ts, job)], ts)
+    assert history.snapshot(111).tables == {}
+    (event,) = events(history)
+    assert (event.ts, event.before, event.after.from_ts) == (112, None, 112)  # type: ignore[union-attr]
+
+
+def test_tables_of_system_databases_are_left_out() -> None:
+    history = begun()
+    created = named(1, Action.CREATE_TABLE, DONE, "create table mysql.x (a int)", schema_id=1, schema_name="mysql", table_id=30)
+    history.advance([s.put_table(110, 110, 1, s.table(30, "x")), s.put_job(110, 110, created)], 120)
+    assert events(history) == []
+    assert history.snapshot(120).tables == {}
+
+
+def test_the_bdr_role_and_the_schema_version() -> None:
+    history = begun()
+    history.advance([SchemaChange(0, s.PUT, 105, 105, keys.BDR_ROLE_KEY, b"primary"), s.put_version(106, 106, 9)], 110)
+    assert (history.bdr_role, history.schema_version) == ("primary", 9)
+    history.advance([SchemaChange(0, s.DELETE, 115, 115, keys.BDR_ROLE_KEY, None)], 120)
+    assert history.bdr_role == ""
+
+
+# Jobs of TiDB <= 6.1
+
+
+def list_item(start: int, commit: int, index: int, job: s.Json) -> SchemaChange:
+    key = bytes(keys.MetaKey(keys.MetaKind.LIST_ITEM, keys.DDL_JOB_LIST, index=index))
+    return SchemaChange(0, s.PUT, start, commit, key, s.text(job))
+
+
+def history_item(start: int, commit: int, job: s.Json) -> SchemaChange:
+    key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, job["id"].to_bytes(8, "big"))
+    return SchemaChange(0, s.PUT, start, commit, key, s.text(job))
+
+
+def test_jobs_in_lists() -> None:
+    history = SchemaHistory.bootstrap(100, pairs(comment("old"), jobs=False))
+    assert job_table_id(pairs(jobs=False)) is None
+    query = "alter table t comment = 'new'"
+    changes = [
+        list_item(105, 105, 0, named(1, Action.MODIFY_TABLE_COMMENT, JobState.QUEUEING, query)),
+        s.put_table(110, 110, DB, comment("new")),
+        list_item(110, 110, 0, named(1, Action.MODIFY_TABLE_COMMENT, DONE, query)),
+        history_item(112, 112, named(1, Action.MODIFY_TABLE_COMMENT, JobState.SYNCED, query, schema_version=6)),
+    ]
+    history.advance(changes, 120)
+    assert [(event.ts, event.done_ts) for event in events(history)] == [(110, 110)]
+
+
+def test_jobs_in_the_history_alone() -> None:
+    history = SchemaHistory.bootstrap(100, pairs(comment("old"), jobs=False))
+    synced = named(1, Action.MODIFY_TABLE_COMMENT, JobState.SYNCED, schema_version=6, table_info=comment("new"))
+    before = named(2, Action.MODIFY_TABLE_COMMENT, JobState.SYNCED, schema_version=5, table_info=comment("x"))
+    history.advance([history_item(105, 105, before), history_item(110, 110, synced)], 120)
+    assert [event.job_id for event in events(history)] == [1]
+    assert history.snapshot(120).tables[T1].info.comment == "new"
+
+
+def test_the_history_is_not_read_where_there_is_a_job_table() -> None:
+    history = begun(comment("old"))
+    synced = named(1, Action.MODIFY_TABLE_COMMENT, JobState.SYNCED, schema_version=6, table_info=comment("new"))
+    history.advance([history_item(110, 110, synced)], 120)
+    assert events(history) == []
+
+
+# Flashback
+
+
+def flashback(state: JobState, schema_state: int) -> s.Json:
+    return named(1, Action.FLASHBACK_CLUSTER, state, "flashback cluster to timestamp '2026-01-01'", schema_state=schema_state)
+
+
+def test_flashback_cluster_stops_with_an_error() -> None:
+    history = begun(comment("old"))
+    later = s.put_table(130, 130, DB, comment("new"))
+    changes = [
+        s.put_table(105, 105, DB, comment("mid")),
+        s.put_job(108, 108, flashback(RUNNING, 1)),
+        s.put_job(110, 110, flashback(RUNNING, 2)),
+        later,
+    ]
+    with pytest.raises(SchemaError, match="FLASHBACK CLUSTER"):
+        history.advance(changes, 140)
+    assert history.resolved_ts == 109
+    assert history.snapshot(109).tables[T1].info.comment == "mid"
+    with pytest.raises(SchemaError, match="FLASHBACK CLUSTER"):
+        history.advance([], 150)
+
+
+def test_a_flashback_that_was_refused_stops_nothing() -> None:
+    history = begun()
+    steps = [flashback(JobState.QUEUEING, 0), flashback(RUNNING, 1), flashback(JobState.CANCELLED, 0)]
+    history.advance([s.put_job(110 + i, 110 + i, step) for i, step in enumerate(steps)], 120)
+    assert history.resolved_ts == 120
+
+
+def test_flashback_database_without_meta_keys_is_an_error() -> None:
+    history = begun()
+    with pytest.raises(SchemaError, match="FLASHBACK DATABASE"):
+        history.advance([s.put_job(110, 110, named(1, Action.RECOVER_SCHEMA, DONE, "flashback database d"))], 120)
+
+
+# Texts
+
+
+def test_a_text_that_cannot_be_printed_goes_out_as_written(caplog: pytest.LogCaptureFixture) -> None:
+    history = begun(comment("old"))
+    query = "alter table t some brand new syntax"
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, query)
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 120)
+    with caplog.at_level(logging.WARNING):
+        (event,) = events(history)
+        events(history)
+    assert (event.query, event.raw_query, event.reprinted) == (query, query, False)
+    assert history.unprintable == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert query in caplog.text
+
+
+def test_strictly_a_text_that_cannot_be_printed_is_an_error() -> None:
+    history = begun(comment("old"), strict=True)
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t some brand new syntax")
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 120)
+    with pytest.raises(DdlTextError, match="job 1"):
+        events(history)
+    assert history.ddl_events(110, 120) == []
+
+
+def test_names_with_backquotes() -> None:
+    history = begun(s.table(T1, "a`b"))
+    dropped = named(1, Action.DROP_TABLE, DONE, "drop table `a``b`", table_info=s.table(T1, "a`b"))
+    history.advance([s.drop_table(110, 110, DB, T1), s.put_job(110, 110, dropped)], 120)
+    assert [event.query for event in events(history)] == ["DROP TABLE `d`.`a``b`"]
+
+
+def test_create_tables_whose_statements_do_not_fit_them() -> None:
+    history = begun()
+    created = named(1, Action.CREATE_TABLES, DONE, "create table t (a int)", table_infos=[s.table(T1, "t"), s.table(T2, "u")])
+    changes = [s.put_table(110, 110, DB, s.table(T1, "t")), s.put_table(110, 110, DB, s.table(T2, "u")), s.put_job(110, 110, created)]
+    history.advance(changes, 120)
+    assert [(event.table, event.reprinted) for event in events(history)] == [("t", False), ("u", False)]
+    assert history.unprintable == 2
+
+
+# Rows of jobs
+
+
+@pytest.mark.parametrize("row_format", [1, 2])
+def test_job_rows_of_both_formats(row_format: int) -> None:
+    history = begun(comment("old"))
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'")
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done, row_format=row_format)], 120)
+    assert len(events(history)) == 1
+
+
+def test_a_job_row_that_cannot_be_read() -> None:
+    history = begun()
+    key = keys.record_key(keys.DDL_JOB_TABLE_ID, 1)
+    with pytest.raises(MalformedRow):
+        history.advance([SchemaChange(keys.DDL_JOB_TABLE_ID, s.PUT, 105, 105, key, b"\x80\x00")], 120)
+    with pytest.raises(SchemaError, match="column 5"):
+        begun().advance([SchemaChange(keys.DDL_JOB_TABLE_ID, s.PUT, 105, 105, key, bytes.fromhex("800000000000"))], 120)
+
+
+def test_the_column_of_jobs_is_found_by_name() -> None:
+    columns = [s.column(1, "job_id", 0, flag=4099), s.column(2, "job_meta", 1, tp=251)]
+    own = [*pairs(comment("old"), jobs=False), (keys.table_key(1, 50), s.text(s.table(50, "tidb_ddl_job", columns)))]
+    assert job_table_id(own) == 50
+    history = SchemaHistory.bootstrap(100, own)
+    row = b"\x80\x00\x01\x00\x00\x00\x02"
+    body = s.text(named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'x'"))
+    row += len(body).to_bytes(2, "little") + body
+    history.advance([SchemaChange(50, s.PUT, 110, 110, keys.record_key(50, 1), row)], 120)
+    assert len(events(history)) == 1
+
+
+# Any order, any chunks
+
+
+def stream() -> list[SchemaChange]:
+    """Some DDLs on two tables, steps of one between those of the other."""
+    dropping = [s.column(1, "a", 0, flag=4099), s.column(2, "b", 1, state=2)]
+    query = "alter table t drop column b"
+    return [
+        s.put_job(101, 102, named(1, Action.DROP_COLUMN, JobState.QUEUEING, query)),
+        s.put_job(103, 104, named(1, Action.DROP_COLUMN, RUNNING, query)),
+        s.put_table(103, 104, DB, s.table(T1, "t", dropping, pk_is_handle=True)),
+        s.put_job(105, 106, named(2, Action.REORGANIZE_PARTITION, RUNNING, "alter table p", table_id=T2)),
+        s.put_table(105, 106, DB, s.table(T2, "p", partition=s.partition([20, 21], adding=[22], dropping=[20, 21]))),
+        s.put_job(107, 108, named(1, Action.DROP_COLUMN, DONE, query)),
+        s.put_table(107, 108, DB, s.table(T1, "t", dropping[:1], pk_is_handle=True)),
+        s.put_job(107, 110, named(2, Action.REORGANIZE_PARTITION, RUNNING, "alter table p", table_id=T2)),
+        s.put_table(107, 110, DB, s.table(T2, "p", partition=s.partition([22], adding=[22], dropping=[20, 21]))),
+        s.put_job(111, 112, named(2, Action.REORGANIZE_PARTITION, DONE, "alter table p", table_id=T2)),
+        s.drop_job(113, 114, 1),
+        s.put_database(115, 116, s.database(3, "e")),
+        s.put_job(115, 116, named(3, Action.CREATE_SCHEMA, DONE, "create database e", schema_id=3, schema_name="e")),
+        s.drop_table(117, 118, DB, T1),
+        s.put_table(117, 118, 3, s.table(T1, "t2", dropping[:1], pk_is_handle=True)),
+        s.put_job(117, 118, named(4, Action.RENAME_TABLE, RUNNING, "rename table t to e.t2", schema_id=3, schema_name="e")),
+        s.put_job(119, 120, named(4, Action.RENAME_TABLE, DONE, "rename table t to e.t2", schema_id=3, schema_name="e")),
+        s.drop_job(121, 122, 2),
+    ]
+
+
+BASE = (s.table(T1, "t"), s.table(T2, "p", partition=s.partition([20, 21])))
+
+
+def told(history: SchemaHistory, ts: int = 100) -> tuple[object, ...]:
+    barriers = history.barriers(ts, 130)
+    tables = [(history.snapshot(at).tables, history.snapshot(at).databases) for at in [ts, *barriers]]
+    return history.ddl_events(ts, 130), barriers, history.next_table_changes(ts, 130), tables
+
+
+def advanced(changes: Sequence[SchemaChange], *ends: int) -> SchemaHistory:
+    history = begun(*BASE)
+    for end in ends:
+        history.advance(changes, end)
+    return history
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(order=st.permutations(range(18)), ends=st.lists(st.integers(100, 130), max_size=5), early=st.booleans())
+def test_any_chunks_in_any_order_give_the_same(order: list[int], ends: list[int], early: bool) -> None:
+    """Each advance gets the changes of its interval, or (`early`) all that is left, more than it may use."""
+    whole = advanced(stream(), 130)
+    history = begun(*BASE)
+    changes = [stream()[i] for i in order]
+    start = 100
+    for number, end in enumerate([*sorted(ends), 130]):
+        sent = changes if early and number == 0 else [c for c in changes if start < c.commit_ts <= end] if not early else []
+        history.advance(sent, end)
+        start = max(start, end)
+    assert told(history) == told(whole)
+
+
+def test_known_changes_and_older_ends_are_skipped() -> None:
+    history = advanced(stream(), 110, 110, 105, 130)
+    assert told(history) == told(advanced(stream(), 130))
+    assert history.resolved_ts == 130
+
+
+def test_changes_as_arrow() -> None:
+    history = begun(*BASE)
+    columns = list(zip(*((*change, None) for change in stream()), strict=True))
+    table = pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_CHANGE, strict=True)], schema=RAW_CHANGE)
+    history.advance(table, 130)
+    assert told(history) == told(advanced(stream(), 130))
+
+
+def test_forgetting_moves_the_start() -> None:
+    whole, history = advanced(stream(), 130), advanced(stream(), 130)
+    history.snapshot(104)
+    history.forget(110)
+    history.forget(105)
+    assert history.start_ts == 110
+    assert told(history, 110) == told(whole, 110)
+    assert history.ddl_events(100, 110) == []
+    with pytest.raises(SchemaError):
+        history.snapshot(109)
+    history.advance([s.drop_table(140, 140, DB, T2)], 150)
+    assert history.snapshot(150).tables.keys() == {T1}
+    assert history.snapshot(139).tables[T2].to_ts == 140
+
+
+@pytest.mark.parametrize("at", [104, 106, 110, 118])
+def test_bootstrap_between_the_steps(at: int) -> None:
+    """The later events of a start in the middle are those of a start before; no DDL comes twice or not at all."""
+    state = dict(pairs(*BASE))
+    for change in stream():
+        if not change.table_id and change.commit_ts <= at:
+            state.pop(change.key, None)
+            if change.value is not None:
+                state[change.key] = change.value
+    middle = SchemaHistory.bootstrap(at, state.items())
+    middle.advance(stream(), 130)
+    whole = advanced(stream(), 130)
+    assert [(e.ts, e.done_ts, e.query) for e in middle.ddl_events(at, 130)] == [
+        (e.ts, e.done_ts, e.query) for e in whole.ddl_events(at, 130)
+    ]
+    assert middle.barriers(at, 130) == whole.barriers(at, 130)
+
+
+def test_many_tables() -> None:
+    """A cluster of some size: a snapshot does not cost what the whole history does."""
+    history = begun(*(s.table(1000 + i, f"t{i}") for i in range(2000)))
+    changes = [s.put_table(200 + i, 200 + i, DB, s.table(1000 + i, f"t{i}", comment="x")) for i in range(300)]
+    history.advance(changes, 600)
+    for i in range(0, 300, 7):
+        tables = history.snapshot(200 + i).tables
+        assert (tables[1000 + i].info.comment, tables[1001 + i].info.comment) == ("x", "")
+    assert isinstance(history.snapshot(200).tables[1000].info, TableInfo)

@@ -1,0 +1,176 @@
+"""Table descriptions of a real TiDB, and the rules that are derived from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import schemas as s
+from tidemill.errors import SchemaError
+from tidemill.tidb.schema.codes import HandleKind, MySQLType, PartitionType
+from tidemill.tidb.schema.model import ColumnInfo, DBInfo, TableInfo
+
+
+@pytest.fixture(scope="module")
+def infos() -> dict[str, TableInfo]:
+    return {name: TableInfo.from_json(data) for name, data in s.read_json("tikv/tableinfos.json.gz").items()}
+
+
+def columns(info: TableInfo, ids: tuple[int, ...]) -> list[str]:
+    return [info.columns_by_id[i].name for i in ids]
+
+
+def test_every_description_is_read(infos: dict[str, TableInfo]) -> None:
+    assert len(infos) == 30
+    for name, info in infos.items():
+        assert info.name == name.rpartition(".")[2]
+        assert info.is_replicated_kind
+        assert info.has_rows
+        assert [c.offset for c in info.columns] == list(range(len(info.columns)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "key"),
+    [
+        ("all_types", HandleKind.INT, ["id"]),
+        ("upk", HandleKind.INT, ["id"]),
+        ("no_pk", HandleKind.HIDDEN, []),
+        ("nonclustered", HandleKind.HIDDEN, ["id"]),
+        ("ch_multi", HandleKind.COMMON, ["a", "b", "c", "d"]),
+        ("ch_gbk", HandleKind.COMMON, ["id"]),
+        ("part_hash", HandleKind.HIDDEN, []),
+    ],
+)
+def test_handles_and_keys(infos: dict[str, TableInfo], name: str, kind: HandleKind, key: list[str]) -> None:
+    info = infos[name]
+    assert info.handle_kind is kind
+    assert columns(info, info.handle_key_columns) == key
+    assert info.has_usable_key is bool(key)
+    assert set(info.handle_key_columns) <= info.unique_columns
+
+
+def test_column_properties(infos: dict[str, TableInfo]) -> None:
+    own = {c.name: c for c in infos["all_types"].columns}
+    assert own["c_utiny"].unsigned
+    assert not own["c_tiny"].unsigned
+    assert own["id"].not_null
+    assert own["id"].is_binary  # numbers have the charset binary
+    assert own["c_tiny"].tp is MySQLType.TINY
+    assert not own["c_tiny"].is_generated
+
+
+def test_virtual_columns_are_not_put_out(infos: dict[str, TableInfo]) -> None:
+    info = infos["gen"]
+    virtual = {c.name for c in info.columns if c.is_virtual}
+    stored = {c.name for c in info.columns if c.is_generated and not c.is_virtual}
+    assert virtual
+    assert stored
+    assert {c.name for c in info.output_columns} == {c.name for c in info.columns} - virtual
+
+
+def test_partitions_are_where_rows_are(infos: dict[str, TableInfo]) -> None:
+    info = infos["part_range"]
+    assert info.partition is not None
+    assert info.partition.type is PartitionType.RANGE
+    assert info.physical_ids == tuple(d.id for d in info.partition.definitions)
+    assert info.id not in info.physical_ids
+    assert infos["upk"].physical_ids == (infos["upk"].id,)
+
+
+def test_absent_members_take_zero_values() -> None:
+    info = TableInfo.from_json({"id": 1, "name": {"O": "T", "L": "t"}})
+    assert (info.name, info.columns, info.indices, info.partition, info.handle_key_columns) == ("T", (), (), None, ())
+    bare = ColumnInfo.from_json({"id": 1, "name": {"O": "c"}, "type": {"Tp": 200}})
+    assert (bare.tp, bare.flag, bare.elems, bare.default, bare.origin_default_bit) == (200, 0, (), None, None)
+    assert DBInfo.from_json({"id": 3, "db_name": {"O": "D", "L": "d"}}).name == "D"
+
+
+def test_bits_of_defaults_are_bytes() -> None:
+    data = s.column(1, "b", 0, tp=16, default_bit="BQ==", origin_default_bit="AP8=")
+    assert (ColumnInfo.from_json(data).default_bit, ColumnInfo.from_json(data).origin_default_bit) == (b"\x05", b"\x00\xff")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"id": 1},
+        {"id": 1, "name": {"O": "t"}, "cols": [{}]},
+        {"id": 1, "name": {"O": "t"}, "cols": 5},
+        {"id": 1, "name": {"O": "t"}, "index_info": [{"id": 1}]},
+        {"id": 1, "name": {"O": "t"}, "partition": {"enable": True, "definitions": [{}]}},
+        {"id": 1, "name": {"O": "t"}, "cols": [{"id": 1, "name": {"O": "c"}, "type": {"Tp": 16}, "default_bit": "?"}]},
+    ],
+)
+def test_a_broken_description_is_an_error_of_its_table(data: Any) -> None:
+    with pytest.raises(SchemaError):
+        TableInfo.from_json(data)
+
+
+@pytest.mark.parametrize("data", [{}, {"id": 1}, []])
+def test_a_broken_database_is_an_error(data: Any) -> None:
+    with pytest.raises(SchemaError):
+        DBInfo.from_json(data)
+
+
+NOT_NULL = 1
+
+
+def keyed(*indexes: s.Json, flags: tuple[int, ...] = (NOT_NULL, NOT_NULL, 0), **members: Any) -> TableInfo:
+    cols = [s.column(i + 1, f"c{i}", i, flag=flag) for i, flag in enumerate(flags)]
+    return TableInfo.from_json(s.table(1, "t", cols, index_info=list(indexes), **members))
+
+
+def test_the_handle_key_is_the_primary_key_before_any_unique_index() -> None:
+    info = keyed(s.index(1, "u", [0], unique=True), s.index(2, "PRIMARY", [1, 0], unique=True, primary=True))
+    assert info.handle_key_columns == (1, 2)  # in table order
+
+
+def test_the_handle_key_is_the_smallest_unique_index_without_nulls() -> None:
+    pair, one, two = s.index(1, "p", [0, 1], unique=True), s.index(2, "q", [1], unique=True), s.index(3, "r", [0], unique=True)
+    nullable = s.index(4, "n", [2], unique=True)
+    assert keyed(pair, nullable).handle_key_columns == (1, 2)
+    assert keyed(pair, one, two, nullable).handle_key_columns == (2,)
+    assert keyed(nullable).handle_key_columns == ()
+    assert keyed(nullable).unique_columns == {3}
+    assert keyed(s.index(1, "p", [0], unique=True, state=3)).handle_key_columns == ()
+
+
+def test_indexes_that_do_not_cover_every_row_are_no_key() -> None:
+    partial = s.index(1, "u", [0], unique=True) | {"condition_expr_string": "`c1` > 1"}
+    multi_valued = s.index(1, "u", [0], unique=True) | {"mv_index": True}
+    assert keyed(partial).handle_key_columns == ()
+    assert keyed(multi_valued).handle_key_columns == ()
+
+
+def test_columns_in_between_are_hidden() -> None:
+    cols = [s.column(1, "a", 0), s.column(2, "new", 1, state=3), s.column(3, "_V$_i_0", 2, hidden=True)]
+    info = TableInfo.from_json(s.table(1, "t", cols))
+    assert [c.name for c in info.output_columns] == ["a"]
+    assert [c.name for c in info.public_columns] == ["a", "_V$_i_0"]
+
+
+def test_kinds_without_rows() -> None:
+    assert TableInfo.from_json(s.table(1, "v", view={"view_select": "select 1"})).physical_ids == ()
+    sequence = TableInfo.from_json(s.table(1, "s", sequence={"sequence_start": 1}))
+    assert (sequence.physical_ids, sequence.is_replicated_kind) == ((), False)
+    temporary = TableInfo.from_json(s.table(1, "t", temp_table_type=1))
+    assert (temporary.physical_ids, temporary.is_replicated_kind) == ((), False)
+
+
+def test_a_plain_table_on_its_way_into_partitions_is_still_plain() -> None:
+    waiting = s.partition([1], kind=0, adding=[5, 6], dropping=[1], new_table_id=7)
+    info = TableInfo.from_json(s.table(1, "t", partition=waiting))
+    assert info.partition is None
+    assert info.physical_ids == (1,)
+    assert info.transient_ids == (5, 6, 7)
+
+
+def test_partitioning_that_is_not_enabled_does_not_count() -> None:
+    info = TableInfo.from_json(s.table(1, "t", partition=s.partition([5, 6], enable=False)))
+    assert (info.partition, info.physical_ids) == (None, (1,))
+
+
+def test_descriptions_can_be_keys() -> None:
+    assert len({TableInfo.from_json(s.table(1, "v", view={"a": 1})), TableInfo.from_json(s.table(1, "v", view={"a": 1}))}) == 1

@@ -65,6 +65,7 @@ class JobSpec:
     involving: tuple[tuple[str, str], ...] = ()
     first_state: SchemaState = SchemaState.NONE
     cdc_write_source: int = 0
+    sub_jobs: tuple[Json, ...] = ()  # the parts of a multi-schema change
 
 
 @dataclass(slots=True)
@@ -93,6 +94,9 @@ class Job:
         self._results: list[Json] = []
         self._database: Json | None = None
         self.id = 0
+        self.sub_jobs = [dict(sub) for sub in spec.sub_jobs]
+        self.keep_result = False
+        """A multi-schema change shows its description from its first public step on."""
 
     # the row
 
@@ -114,7 +118,8 @@ class Job:
             "schema_name": spec.schema_name, "table_name": spec.table_name, "state": int(self._state), "warning": None, "err": None,
             "err_count": 0, "row_count": self._row_count, "raw_args": self.args, "schema_state": int(self._schema_state), "snapshot_ver": 0,
             "real_start_ts": self._real_start_ts, "start_ts": self._start_ts, "dependency_id": 0, "query": spec.query, "binlog": binlog,
-            "version": 2, "reorg_meta": None, "multi_schema_info": None, "priority": 0, "seq_num": sequence, "charset": "", "collate": "",
+            "version": 2, "reorg_meta": None, "multi_schema_info": self._sub_jobs(),
+            "priority": 0, "seq_num": sequence, "charset": "", "collate": "",
         }  # fmt: skip
         if spec.involving:
             job["involving_schema_info"] = [{"database": d, "table": t} for d, t in spec.involving]
@@ -122,6 +127,11 @@ class Job:
             "admin_operator": 0, "trace_info": {"session_alias": "", "connection_id": 1}, "bdr_role": "",
             "cdc_write_source": spec.cdc_write_source, "local_mode": False, "sql_mode": SQL_MODE,
         }  # fmt: skip
+
+    def _sub_jobs(self) -> Json | None:
+        if not self.sub_jobs:
+            return None
+        return {"sub_jobs": self.sub_jobs, "revertible": not self.keep_result, "seq": 0}
 
     def _key(self) -> bytes:
         return keys.record_key(keys.DDL_JOB_TABLE_ID, self.id)
@@ -148,7 +158,14 @@ class Job:
         self._cluster.transact([counter, (self._key(), self._row())])
 
     def step(
-        self, state: SchemaState, change: Change, *, done: bool = False, result: Sequence[Json] = (), database: Json | None = None
+        self,
+        state: SchemaState,
+        change: Change,
+        *,
+        done: bool = False,
+        result: Sequence[Json] = (),
+        database: Json | None = None,
+        job_state: JobState | None = None,
     ) -> int:
         """One step: the schema version, then job row, meta keys and diff together. Returns the commit_ts of the latter.
 
@@ -160,13 +177,15 @@ class Job:
         catalog.schema_version += 1
         version = catalog.schema_version
         cluster.transact([(keys.meta_string(b"SchemaVersionKey"), b"%d" % version)])
-        self._state = JobState.DONE if done else JobState.RUNNING
+        self._state = job_state or (JobState.DONE if done else JobState.RUNNING)
         self._schema_state = state
         for _, info in change.tables:
             info["update_timestamp"] = start_ts
         if done:
             self._schema_version, self._database = version, database
             self._results = [copy.deepcopy(r) for r in result]
+        elif self.keep_result and change.tables:
+            self._schema_version, self._results = version, [copy.deepcopy(change.tables[0][1])]
         mutations: list[Mutation] = [(self._key(), self._row()), *self._meta(change), (_diff_key(version), self._diff(version, change))]
         commit_ts = cluster.transact(mutations, start_ts=start_ts, read_ts=cluster.oracle.last)
         self._apply(change)
@@ -177,10 +196,10 @@ class Job:
         self._row_count = row_count
         self._cluster.transact([(self._key(), self._row())])
 
-    def finish(self) -> None:
+    def finish(self, state: JobState = JobState.SYNCED) -> None:
         """Move the job to the history."""
         start_ts = self._cluster.oracle.next()
-        self._state = JobState.SYNCED
+        self._state = state
         self._catalog.jobs_done += 1
         meta = compact(self._job_json(start_ts, self._catalog.jobs_done))
         values: dict[str, int | bytes] = {

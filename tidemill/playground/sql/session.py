@@ -10,6 +10,7 @@ from tidemill import tso
 from tidemill.errors import SqlError
 from tidemill.playground.cluster import Cluster
 from tidemill.playground.sql import ast, ddl
+from tidemill.playground.sql.alter import alter_table
 from tidemill.playground.sql.bootstrap import bootstrap
 from tidemill.playground.sql.catalog import Catalog, Table
 from tidemill.playground.sql.cursor import split_statements
@@ -207,4 +208,5 @@ _DDL: dict[type, _Run] = {
     ast.DropTables: ddl.drop_tables,
     ast.Truncate: ddl.truncate_table,
     ast.RenameTables: ddl.rename_tables,
+    ast.AlterTable: alter_table,
 }

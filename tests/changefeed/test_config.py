@@ -1,0 +1,136 @@
+"""The changefeed's TOML file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tidemill.changefeed.config import ChangefeedConfig, load_config, parse_config
+from tidemill.errors import ConfigError
+
+
+def test_no_file_means_defaults() -> None:
+    config = load_config(None)
+    assert config == ChangefeedConfig()
+    assert not config.force_replicate
+    assert config.table_filter().matches("any", "table")
+    assert config.warnings == ()
+
+
+def test_keys_that_count(tmp_path: Path) -> None:
+    path = tmp_path / "feed.toml"
+    path.write_text(
+        """
+        case-sensitive = true
+        force-replicate = true
+        [filter]
+        rules = ["Db.*", "!Db.tmp_*"]
+        [sink]
+        protocol = "open-protocol"
+        [[sink.dispatchers]]
+        matcher = ["Db.a"]
+        partition = "ts"
+        [sink.kafka-config]
+        partition-num = 6
+        compression = "lz4"
+        auto-create-topic = false
+        [sink.kafka-config.codec-config]
+        max-batch-size = 4
+        """
+    )
+    config = load_config(path)
+    assert config.force_replicate
+    table_filter = config.table_filter()
+    assert [table_filter.matches(*n) for n in (("Db", "a"), ("db", "a"), ("Db", "tmp_1"))] == [True, False, False]
+    uri = config.sink_uri("kafka://b:1/t?partition-num=2")
+    assert (uri.partition_num, uri.max_batch_size, uri.broker.compression, uri.broker.auto_create_topic) == (2, 4, "lz4", False)
+    assert config.sink_uri("messages:///x.jsonl").protocol is uri.protocol
+
+
+def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
+    config = parse_config(
+        """
+        memory-quota = 1073741824
+        check-gc-safe-point = true
+        [mounter]
+        worker-num = 8
+        [scheduler]
+        enable-table-across-nodes = true
+        [sink]
+        terminator = ""
+        only-output-updated-columns = false
+        [sink.csv]
+        delimiter = ";"
+        [sink.mysql-config]
+        worker-count = 4
+        [consistent]
+        level = "none"
+        """,
+        "feed.toml",
+    )
+    named = [w.split()[1] for w in config.warnings]
+    assert named == [
+        *("memory-quota", "check-gc-safe-point", "mounter.worker-num", "scheduler.enable-table-across-nodes"),
+        *("sink.terminator", "sink.csv.delimiter", "sink.mysql-config"),
+    ]
+    assert all(w.startswith("feed.toml: ") for w in config.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("force-replicat = true", "unknown key force-replicat; did you mean `force-replicate`?"),
+        ("force_replicate = true", "unknown key force_replicate; did you mean `force-replicate`?"),
+        ("[sink]\ndispatcher = []", "unknown key sink.dispatcher; did you mean `dispatchers`?"),
+        ("[sink.kafka-config]\npartition-number = 1", "unknown key sink.kafka-config.partition-number; did you mean `partition-num`?"),
+        ("[mounter]\nworkers-num = 1", "unknown key mounter.workers-num; did you mean `worker-num`?"),
+        ("[[sink.dispatchers]]\nmatch = ['a.b']", "unknown key sink.dispatchers[0].match; did you mean `matcher`?"),
+        ("[zzz]\na = 1", "unknown key zzz"),
+        ("force-replicate = 'yes'", "force-replicate = 'yes': expected a valid boolean"),
+        ("[filter]\nrules = '*.*'", "filter.rules = '*.*': expected a valid list"),
+        ("[filter]\nrules = ['a']", "filter.rules"),
+        ("sink = 1", "sink = 1: expected a table"),
+        ("[sink]\nprotocol = 'avro'", "sink.protocol = 'avro': not supported yet"),
+        ("[[sink.dispatchers]]\npartition = 'ts'", "sink.dispatchers[0].matcher: Field required"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'colums'", "did you mean `columns`?"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'columns'\ncolumns = ['x']", "'columns' is not supported yet"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\nindex = 'uk'", "index is not supported yet"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntopic = 'x'", "topic is not supported yet"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'ts'\ndispatcher = 'ts'", "old name of partition"),
+        ("[[sink.dispatchers]]\nmatcher = ['a b.c']", "sink.dispatchers[0].matcher"),
+        ("[sink]\nonly-output-updated-columns = true", "sink.only-output-updated-columns is not supported yet"),
+        ("bdr-mode = true", "bdr-mode is not supported yet"),
+        ("[filter]\nignore-txn-start-ts = [1]", "filter.ignore-txn-start-ts is not supported yet"),
+        ("[sink.open]\noutput-old-value = false", "sink.open.output-old-value is not supported yet"),
+        ("[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = 'claim-check'", "is not supported yet"),
+        ("a = ", "feed.toml: "),
+    ],
+)
+def test_refusals(text: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        parse_config(text, "feed.toml")
+
+
+def test_secrets_are_not_shown() -> None:
+    config = parse_config("[sink.kafka-config]\nsasl-user = 'zq8'\nsasl-password = 'zq7'")
+    assert "zq7" not in repr(config)
+    uri = config.sink_uri("kafka://b:1/t?protocol=default")
+    assert uri.broker.sasl is not None
+    assert uri.broker.sasl.password == "zq7"
+    assert "zq7" not in f"{uri} {uri!r}"
+    with pytest.raises(ConfigError) as caught:
+        parse_config("[sink.kafka-config]\nsasl-password = 77123")
+    assert "77123" not in str(caught.value)
+
+
+def test_a_value_of_the_file_that_the_sink_refuses_names_the_file() -> None:
+    config = parse_config("[sink.kafka-config]\npartition-num = 0")
+    with pytest.raises(ConfigError, match=r"configuration, \[sink\]: partition-num = '0'"):
+        config.sink_uri("kafka://b:1/t?protocol=default")
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no-such"):
+        load_config(tmp_path / "no-such.toml")

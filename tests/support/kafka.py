@@ -1,0 +1,58 @@
+"""A real Kafka broker for tests: one a session, on free ports, stopped at the end. Plus a reader of whole topics."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tidemill.playground.kafka_broker import KafkaBroker
+
+_numbers = itertools.count()
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """Import it into a test module (or conftest) to use it."""
+    with KafkaBroker() as broker:
+        yield broker
+
+
+def new_topic_name(prefix: str = "t") -> str:
+    """A topic name that no other test has."""
+    return f"{prefix}-{os.getpid()}-{next(_numbers)}"
+
+
+def read_topic(broker: str, topic: str, seconds: float = 30.0) -> list[Record]:
+    """Everything in a topic up to its ends as of now, by partition and offset."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker, "group.id": "tests", "enable.auto.commit": False, "fetch.message.max.bytes": 67108864}
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, seconds).topics[topic].partitions)
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), seconds)[1] for p in partitions}
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        found: list[Record] = []
+        open_partitions = {p for p, end in ends.items() if end}
+        while open_partitions:
+            message = consumer.poll(seconds)
+            if message is None:
+                raise TimeoutError(f"{topic}: partitions {open_partitions} not read to their ends")
+            assert message.error() is None, message.error()
+            found.append(Record(message.partition(), message.offset(), message.key(), message.value()))
+            if message.offset() + 1 >= ends[message.partition()]:
+                open_partitions.discard(message.partition())
+        return sorted(found)
+    finally:
+        consumer.close()

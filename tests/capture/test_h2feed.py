@@ -1,0 +1,278 @@
+"""The HTTP/2 subset: frame by frame against a model, and against a real gRPC server (grpcio's C core, as TiKV has it)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from tidemill.capture.tikv.channels import Channels
+from tidemill.capture.tikv.feed import Feed, Method, Transport, open_feed
+from tidemill.capture.tikv.h2feed import OUT, frame
+from tidemill.capture.tikv.inbox import Inbox
+from tidemill.capture.tikv.scanner import Packed
+from tidemill.kernels.receive import layout as L
+from tidemill.kernels.receive.deframe import deframe
+from tidemill.kernels.receive.layout import address
+
+Control = tuple[int, int, int, bytes]
+
+
+def fresh_state() -> np.ndarray[Any, Any]:
+    state = np.zeros(L.D_WORDS, np.int64)
+    state[L.D_MSG], state[L.D_STREAM] = -1, 1
+    return state
+
+
+def deframe_all(wire: bytes, random_: random.Random) -> tuple[list[bytes], list[Control], bytes, np.ndarray[Any, Any]]:
+    """Present the bytes in random pieces, as a socket would, with little room for messages."""
+    state, cap = fresh_state(), 1 << 16
+    out, ends, frames = np.zeros(cap + 64, np.uint8), np.zeros(8, np.int64), np.zeros((64, 4), np.int64)
+    got: list[bytes] = []
+    controls: list[Control] = []
+    left, at = b"", 0
+    while at < len(wire) or left:
+        n = random_.choice((1, 3, 9, 100, 5000))
+        buffer = left + wire[at : at + n]
+        dry = not wire[at : at + n]
+        at += n
+        array = np.frombuffer(buffer + bytes(64), np.uint8)
+        again = True
+        while again:
+            k = deframe(address(state), address(array), len(buffer), address(out), cap, address(ends), 8, address(frames))
+            for kind, flags, stream, where in frames[: state[L.D_CTL]].tolist():
+                controls.append((kind, flags, stream, bytes(buffer[where >> 32 : (where >> 32) + (where & 0xFFFFFFFF)])))
+            full = state[L.D_CTL] == 64
+            state[L.D_CTL] = 0
+            assert state[L.D_ERROR] == 0
+            begin = 0
+            for end in ends[: state[L.D_MSGS]].tolist():
+                got.append(bytes(out[begin:end]))
+                begin = end
+            n_out = int(state[L.D_OUT])
+            out[: n_out - begin] = out[begin:n_out].copy()
+            state[L.D_OUT] = n_out - begin
+            again = bool(state[L.D_MSGS] == 8 or state[L.D_NEED] or full)
+            state[L.D_MSGS] = 0
+            buffer = buffer[k:]
+            array = np.frombuffer(buffer + bytes(64), np.uint8)
+        left = buffer
+        if dry and k == 0:
+            break
+    return got, controls, left, state
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_deframe_any_split(seed: int) -> None:
+    random_ = random.Random(seed)
+    messages = [random_.randbytes(random_.choice((0, 1, 5, 200, 20000))) for _ in range(60)]
+    body = b"".join(struct.pack(">BI", 0, len(m)) + m for m in messages)
+    wire, want, at = b"", [], 0
+    while at < len(body):
+        n = random_.choice((0, 1, 4, 7, 300, 16384))
+        if random_.random() < 0.3:
+            pad = random_.randrange(5)
+            wire += frame(0, 8, 1, bytes([pad]) + body[at : at + n] + bytes(pad))
+        else:
+            wire += frame(0, 0, 1, body[at : at + n])
+        at += n
+        if random_.random() < 0.3:
+            kind = random_.choice((1, 3, 4, 6, 8, 9, 77))
+            control = (kind, random_.choice((0, 1, 4)), random_.choice((0, 1)), bytes(random_.randrange(40)))
+            wire += frame(*control)
+            want.append(control)
+    wire += frame(0, 1, 1)
+    got, controls, left, state = deframe_all(wire, random_)
+    assert got == messages
+    assert controls == want
+    assert not left
+    assert state[L.D_END] == 1
+
+
+@pytest.mark.parametrize(
+    ("wire", "error"),
+    [
+        (frame(0, 0, 3, b"x"), L.DE_STREAM),
+        (frame(0, 0, 1, b"\x01\0\0\0\1x"), L.DE_COMPRESSED),
+        (frame(0, 8, 1, b"\x07abc"), L.DE_PADDING),
+    ],
+)
+def test_deframe_refuses(wire: bytes, error: int) -> None:
+    state = fresh_state()
+    buffer, out, ends, frames = (np.zeros(4096, np.uint8) for _ in range(4))
+    buffer[: len(wire)] = np.frombuffer(wire, np.uint8)
+    deframe(address(state), address(buffer), len(wire), address(out), 100, address(ends), 8, address(frames))
+    assert state[L.D_ERROR] == error
+
+
+def test_deframe_random_bytes_stay_in_bounds() -> None:
+    random_ = random.Random(1)
+    for _ in range(3000):
+        frames_ = (
+            frame(random_.choice((0, 0, 0, 1, 4)), random_.choice((0, 8)), 1, random_.randbytes(random_.randrange(30))) for _ in range(5)
+        )
+        wire = b"".join(frames_)
+        state = fresh_state()
+        buffer, out, ends, frames = np.zeros(400, np.uint8), np.full(164, 7, np.uint8), np.zeros(8, np.int64), np.zeros((64, 4), np.int64)
+        buffer[: len(wire)] = np.frombuffer(wire, np.uint8)
+        k = deframe(address(state), address(buffer), len(wire), address(out), 100, address(ends), 8, address(frames))
+        assert 0 <= k <= len(wire)
+        assert 0 <= state[L.D_OUT] <= 100
+        assert (out[100:] == 7).all()
+
+
+class Store:
+    """A gRPC server with one EventFeed method that sends what it is told."""
+
+    def __init__(
+        self, send: Sequence[bytes], status: tuple[grpc.StatusCode, str] | None = None, requests: int = 1, method: str = "EventFeedV2"
+    ) -> None:
+        self.send, self.status, self.requests, self.method = send, status, requests, method
+        self.got: list[bytes] = []
+        self.sent = 0
+        self.metadata: dict[str, Any] = {}
+        self.progress = asyncio.Condition()
+
+    async def feed(self, requests: Any, context: Any) -> None:
+        self.metadata = dict(context.invocation_metadata())
+        self.got.append(await context.read())
+        if self.status and self.status[0] == grpc.StatusCode.UNIMPLEMENTED:
+            await context.abort(*self.status)
+        for message in self.send:
+            await context.write(message)
+            self.sent += 1
+        while len(self.got) < self.requests:
+            self.got.append(await context.read())
+        if self.status:
+            await context.abort(*self.status)
+        await asyncio.Event().wait()
+
+    async def __aenter__(self) -> Store:
+        self.server = grpc.aio.server()
+        handler = grpc.stream_stream_rpc_method_handler(self.feed)
+        self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("cdcpb.ChangeData", {self.method: handler})])
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.server.stop(0)
+
+
+def drain(inbox: Inbox) -> list[bytes]:
+    out = []
+    while inbox.bytes:
+        for _, piece in zip(*inbox.take(1 << 20, 0, 0), strict=True):
+            if isinstance(piece, Packed):
+                begin = 0
+                for end in piece.ends.tolist():
+                    out.append(piece.data[begin:end].tobytes())
+                    begin = end
+            else:
+                out.append(piece)
+    return out
+
+
+def with_feed(transport: Transport, store: Store, inbox: Inbox, use: Callable[[Feed], Awaitable[None]], method: Method = Method.V2) -> None:
+    async def main() -> None:
+        channels = Channels()
+        async with asyncio.timeout(60), store:
+            feed = await open_feed(transport, f"127.0.0.1:{store.port}", 4, inbox, method, channels)
+            await use(feed)
+        await channels.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_messages_of_all_sizes_requests_larger_than_the_window_and_trailers(transport: Transport) -> None:
+    random_ = random.Random(3)
+    messages = [random_.randbytes(random_.choice((0, 1, 10, 1000, 70000))) for _ in range(500)] + [random_.randbytes(9 << 20), b"end"]
+    assert len(messages[-2]) > OUT
+    requests = [b"r" * 300, b"s" * 3_000_000, b"t"]
+    store = Store(messages, (grpc.StatusCode.UNKNOWN, "connection cancelled, slöw"), requests=3)
+    inbox = Inbox(high=1 << 30)
+
+    async def use(feed: Feed) -> None:
+        for request in requests:
+            feed.send(request)
+        end = await feed.ended
+        assert end.status == 2
+        assert "connection cancelled, slöw" in end.text
+        assert store.got == requests
+        assert store.metadata["features"] == "stream-multiplexing"
+
+    with_feed(transport, store, inbox, use)
+    assert drain(inbox) == messages
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_an_old_store_says_unimplemented(transport: Transport) -> None:
+    async def use(feed: Feed) -> None:
+        feed.send(b"x")
+        assert (await feed.ended).status == 12
+
+    with_feed(transport, Store([], method="EventFeed"), Inbox(), use)
+    with_feed(transport, Store([], (grpc.StatusCode.UNIMPLEMENTED, "foo")), Inbox(), use)
+
+    async def old(feed: Feed) -> None:
+        feed.send(b"x")
+        feed.cancel()
+        assert (await feed.ended).status == 1
+
+    store = Store([], method="EventFeed")
+    with_feed(transport, store, Inbox(), old, Method.V1)
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_store_that_goes_away_ends_the_stream(transport: Transport) -> None:
+    store = Store([b"m"])
+
+    async def use(feed: Feed) -> None:
+        feed.send(b"x")
+        await asyncio.sleep(0)
+        while not store.sent:
+            await asyncio.sleep(0.01)
+        await store.server.stop(0)
+        assert (await feed.ended).status in (1, 14)
+
+    with_feed(transport, store, Inbox(), use)
+
+
+def test_nobody_there_is_an_error_of_the_connection() -> None:
+    async def main() -> None:
+        with pytest.raises(OSError, match=r"111|refused|Connect"):
+            await open_feed(Transport.H2, "127.0.0.1:1", 0, Inbox(), Method.V2, Channels())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_back_pressure_holds_the_store(transport: Transport) -> None:
+    """A full inbox stops the sender after a window; taking lets it go on; nothing is lost."""
+    messages = [struct.pack(">I", i) + bytes(64 << 10) for i in range(1200)]
+    store, inbox = Store(messages), Inbox(high=4 << 20)
+
+    async def use(feed: Feed) -> None:
+        feed.send(b"x")
+        held = -1
+        while held != store.sent or inbox.bytes < inbox.high:  # until it stands still
+            held = store.sent
+            await asyncio.sleep(0.2)
+        assert inbox.bytes <= (4 << 20) + (18 << 20)
+        assert store.sent < 700
+        got: list[bytes] = []
+        while len(got) < len(messages):
+            got += drain(inbox)
+            await asyncio.sleep(0.005)
+        assert got == messages
+        feed.cancel()
+        assert (await feed.ended).status == 1
+
+    with_feed(transport, store, inbox, use)

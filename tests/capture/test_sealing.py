@@ -1,0 +1,377 @@
+"""Order, duplicates, segments, spilling: what is in the log equals a plain sorted set of the rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.feeds import Emitted, Reference, Row, committed, message, resolved
+from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
+from tidemill.capture.tikv.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.runs import PrewriteSpill
+from tidemill.capture.tikv.scanner import Scanner
+from tidemill.capture.tikv.sealer import Sealer
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.writer import LogWriter
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
+from tidemill.tidb.keys import parse_record_key, record_key
+
+START = 10
+LogRow = tuple[int, int, int, int, bytes, bytes | None, bytes | None]
+
+
+def new_log(folder: Path, partitions: int = 1) -> LogWriter:
+    return LogWriter.create(LocalStorage(folder, sync=False), LogIdentity("1", START, partitions), snapshot={})
+
+
+def log_rows(folder: Path, partition: int = 0) -> tuple[list[LogRow], list[tuple[int, int]]]:
+    """All rows of a partition and its intervals; the reader checks that they chain."""
+    reader = LogReader(folder)
+    rows: list[LogRow] = []
+    intervals = reader.chain(partition, START, reader.head(partition))
+    for interval in intervals:
+        for path in interval.parts:
+            segment = reader.open_segment(path)
+            for i in range(segment.num_record_batches):
+                batch = segment.get_batch(i)
+                batch.validate(full=True)
+                got = [tuple(r.values()) for r in batch.to_pylist()]
+                assert all(interval.from_ts < r[3] <= interval.to_ts for r in got)
+                rows += got
+    return rows, [(i.from_ts, i.to_ts) for i in intervals]
+
+
+def as_log(rows: Sequence[Emitted]) -> list[LogRow]:
+    """As rows of a segment: sorted, without duplicates."""
+    out = set()
+    for commit_ts, start_ts, key, op, value, old in rows:
+        table = parse_record_key(key).table_id if key[:1] == b"t" else 0
+        out.add((table, op, start_ts, commit_ts, key, value or None, old or None))
+    return sorted(out, key=lambda r: (r[3], r[2], r[0], r[4]))
+
+
+def emitted(rows: Sequence[Row]) -> list[Emitted]:
+    return [(r.commit_ts, r.start_ts, r.key, r.op_type, r.value, r.old_value) for r in rows]
+
+
+def transactions(random_: random.Random, n: int) -> list[Row]:
+    """Committed rows: many tables, key shapes, transactions of 1 to 600 rows, shared commit_ts."""
+    out: list[Row] = []
+    ts = 1000
+    while len(out) < n:
+        ts += random_.randint(1, 3)
+        commit_ts = ts + random_.randint(1, 3)
+        prefix = bytes(random_.randrange(3)) + b"some long shared beginning of a key "
+        shape = random_.randrange(4)
+        keys = set()
+        for _ in range(random_.choice((1, 1, 2, 10, 40, 600))):
+            table = random_.choice((5, 6, 300, 7))
+            if shape == 0:
+                keys.add(record_key(table, random_.randint(-50, 10**9)))
+            elif shape == 1:
+                keys.add(record_key(table, prefix + random_.randbytes(random_.randrange(6))))
+            elif shape == 2:
+                keys.add(record_key(5, bytes(9 + random_.randrange(30))))
+            else:
+                keys.add(b"mDB:%d" % random_.randrange(1000))
+        for key in sorted(keys):
+            op = PUT if random_.random() < 0.8 else DELETE
+            value = random_.randbytes(random_.choice((1, 40, 300))) if op == PUT else b""
+            old = random_.randbytes(random_.choice((0, 31, 200)))
+            out.append(Row(type=COMMITTED, op_type=op, start_ts=ts - 1, commit_ts=commit_ts, key=key, value=value, old_value=old))
+    return out
+
+
+def feed(matcher: Matcher, scanner: Scanner, rows: Sequence[Row], region: int = 1) -> None:
+    for at in range(0, len(rows), 500):
+        controls = matcher.feed(scanner.scan([message(region, 7, rows[at : at + 500])]))
+        assert all(isinstance(c, Initialized) for c in controls)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
+    random_ = random.Random(seed)
+    rows = transactions(random_, 6000)
+    again = random_.sample(rows, 2000)
+    for row in random_.sample(again, 500):  # a copy that lost its old value: history was collected in between
+        poorer = Row.FromString(row.SerializeToString())
+        poorer.old_value = b""
+        again.append(poorer)
+    sent = rows + again
+    random_.shuffle(sent)
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    matcher.subscribe(0, 1, 7, START)
+    feed(matcher, scanner, sent)
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        log._sealer = Sealer(max_rows=700, max_bytes=50_000)
+        done = log.seal(matcher.take(0, FOREVER - 1), 10**7)
+        assert log_rows(tmp_path)[0] == as_log(emitted(rows))
+        assert done.rows == len(as_log(emitted(rows)))
+    done.give_up(matcher.chunks)
+    assert matcher.chunks.held() == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None:
+    """Several runs, rows still in memory, duplicates across them, seals in between, small segments."""
+    random_ = random.Random(seed)
+    rows = transactions(random_, 8000)
+    sent = rows + random_.sample(rows, 3000)
+    random_.shuffle(sent)
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    matcher.subscribe(0, 1, 7, START)
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path, segment_bytes=100_000, slice_rows=random_.choice((100, 1000, 5000)))
+        cut = sorted(r.commit_ts for r in rows)[len(rows) // 2]
+        for at in range(0, len(sent), 2000):
+            feed(matcher, scanner, sent[at : at + 2000])
+            if random_.random() < 0.7:
+                log.spill(matcher.take(0, FOREVER), matcher.chunks)
+                matcher.chunks.collect()
+        for to_ts in (cut - 5, cut, 10**7):
+            log.seal(matcher.take(0, to_ts), to_ts).give_up(matcher.chunks)
+        got, spans = log_rows(tmp_path)
+        assert got == as_log(emitted(rows))
+        assert spans[-1][1] == 10**7
+        assert len(spans) > 3
+        assert log.spilled_rows == 0
+    assert matcher.chunks.held() == 0
+    assert not list(tmp_path.glob(".run-*"))
+
+
+def test_the_same_interval_again_gives_the_same_file(tmp_path: Path) -> None:
+    random_ = random.Random(1)
+    rows = transactions(random_, 3000)
+    files = []
+    for n in range(3):
+        matcher = Matcher()
+        scanner = Scanner(matcher.chunks)
+        matcher.subscribe(0, 1, 7, START)
+        sent = rows + random_.sample(rows, 500 * n)
+        random_.shuffle(sent)
+        feed(matcher, scanner, sent)
+        with new_log(tmp_path / str(n)) as writer:
+            log = PartitionLog(writer.partition(0), tmp_path / str(n))
+            if n == 2:
+                log.spill(matcher.take(0, 1500), matcher.chunks)
+            (file,) = log.seal(matcher.take(0, 2000), 2000).files
+        files.append(Path(file).read_bytes())
+    assert files[0] == files[1] == files[2]
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_of_a_table_that_moved_to_another_partition_stay_out(spilled: bool, tmp_path: Path) -> None:
+    rows = [
+        Row(type=COMMITTED, op_type=PUT, start_ts=99, commit_ts=c, key=record_key(t, h), value=b"v")
+        for t in (5, 6)
+        for h, c in enumerate((100, 200, 300, 400))
+    ]
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    matcher.subscribe(0, 1, 7, START)
+    feed(matcher, scanner, rows)
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        log.moved_away(5, 150, FOREVER)
+        log.came_back(5, 350)
+        if spilled:
+            log.spill(matcher.take(0, FOREVER), matcher.chunks)
+        log.seal(matcher.take(0, 1000), 1000).give_up(matcher.chunks)
+    got = {(table, commit_ts) for table, _, _, commit_ts, *_ in log_rows(tmp_path)[0]}
+    assert got == {(5, 100), (5, 400), (6, 100), (6, 200), (6, 300), (6, 400)}
+    assert matcher.chunks.held() == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_spilled_prewrites(seed: int, tmp_path: Path) -> None:
+    """Transactions larger than the budget, commits and rollbacks after the spill, before and after INITIALIZED."""
+    random_ = random.Random(seed)
+    matcher = Matcher(partitions=2)
+    scanner = Scanner(matcher.chunks)
+    spill = PrewriteSpill(matcher, tmp_path, budget=200_000)
+    references = {region: Reference(START) for region in (1, 2, 3)}
+    for region in references:
+        matcher.subscribe(0, region, 7, START, partition=region % 2)
+    events = _large_transactions(random_)
+    for at in range(0, len(events), 400):
+        part = events[at : at + 400]
+        messages = [message(region, 7, [row for r, row in part if r == region]) for region in references]
+        assert all(isinstance(c, Initialized) for c in matcher.feed(scanner.scan(messages)))
+        spill.relieve()
+        assert matcher.prewrite_bytes() <= 200_000
+        if random_.random() < 0.3:
+            assert spill.join() == []
+    assert spill.join() == []
+    for region, row in events:
+        references[region].row(row)
+    assert spill.written > 1000
+    for p in (0, 1):
+        want = sorted(x for region, reference in references.items() if region % 2 == p for x in reference.rows)
+        assert sorted(committed(matcher.pending_rows(p))) == want
+        matcher.release(matcher.take(p, FOREVER))
+    assert matcher.count(X_COUNT) == sum(len(r.prewrites) for r in references.values())
+
+
+def _large_transactions(random_: random.Random) -> list[tuple[int, Row]]:
+    events: list[tuple[int, Row]] = []
+    ends: list[tuple[int, Row]] = []
+    initialized_at = random_.randrange(3)
+    for t in range(12):
+        start = 100 + t
+        rolled_back = random_.random() < 0.2
+        own = []
+        for i in range(random_.choice((5, 300, 3000))):
+            region, op = random_.choice((1, 2, 3)), PUT if random_.random() < 0.8 else DELETE
+            key = record_key(region, i * 7919 % 100003)
+            value = random_.randbytes(90) if op == PUT else b""
+            lock = Row(type=PREWRITE, op_type=op, start_ts=start, key=key, value=value, old_value=random_.randbytes(20))
+            events += [(region, lock)] * (2 if random_.random() < 0.05 else 1)
+            own.append((region, key, op))
+        random_.shuffle(own)
+        for region, key, op in own:
+            if rolled_back:
+                ends.append((region, Row(type=ROLLBACK, start_ts=start, key=key)))
+            else:
+                ends.append((region, Row(type=COMMIT, op_type=op, start_ts=start, commit_ts=5000 + t, key=key)))
+        if t == 4 * initialized_at:
+            events += [(r, Row(type=INITIALIZED)) for r in (1, 2, 3)]
+        if random_.random() < 0.3:
+            events += ends
+            ends = []
+    return events + ends
+
+
+def run_receiver(receiver: Receiver, messages: Sequence[tuple[int, bytes]]) -> None:
+    receiver.start()
+    for stream, data in messages:
+        receiver.inbox.put(stream, data)
+    receiver.stop()
+
+
+def test_receiver_seals_what_is_resolved_and_survives_a_broken_stream(tmp_path: Path) -> None:
+    random_ = random.Random(2)
+    rows = transactions(random_, 3000)
+    last = max(row.commit_ts for row in rows)
+    events: list[Event] = []
+    sealed: list[tuple[int, Sealed]] = []
+    with new_log(tmp_path, partitions=2) as writer:
+        logs = [PartitionLog(writer.partition(p), tmp_path) for p in (0, 1)]
+        options = Options(linger=0, seal_every=0.02, row_budget=100_000)
+        receiver = Receiver(logs, tmp_path, events.extend, lambda p, done: sealed.append((p, done)), options=options)
+        receiver.open_stream(0, True)
+        receiver.open_stream(1, True)
+        receiver.subscribe(100, 0, 1, 7, START, b"", b"", 0)
+        receiver.subscribe(200, 1, 2, 7, START, b"", b"", 1)
+        parts = [rows[at : at + 100] for at in range(0, len(rows), 100)]
+        messages = [(stream, message(stream + 1, 7, part)) for part in parts for stream in (0, 1)]
+        messages += [(1, b"\x0a\x7f"), (1, message(2, 7, [Row(type=INITIALIZED)])), (1, resolved(last, 7, 2))]
+        messages += [(0, message(1, 7, [Row(type=INITIALIZED)])), (0, resolved(last, 7, 1))]
+        run_receiver(receiver, messages)
+    assert receiver.failure is None
+    assert isinstance(events[0], StreamLost)
+    assert (events[0].stream, events[0].pieces, events[0].bad) == (1, ((200, START),), True)
+    assert events[1:] == [ScanDone(100)]
+    assert log_rows(tmp_path)[0] == as_log(emitted(rows))
+    assert receiver.stats.spilled_rows > 0
+    assert log_rows(tmp_path, 1) == ([], [])
+    assert {p for p, _ in sealed} == {0}
+
+
+def test_receiver_tells_of_pieces_and_forgets_late_messages(tmp_path: Path) -> None:
+    events: list[Event] = []
+    row = Row(type=COMMITTED, op_type=PUT, start_ts=11, commit_ts=12, key=b"k", value=b"v")
+    with new_log(tmp_path) as writer:
+        receiver = Receiver([PartitionLog(writer.partition(0), tmp_path)], tmp_path, events.extend)
+        receiver.open_stream(0, True)
+        for piece, region in ((1, 1), (2, 2), (3, 3)):
+            receiver.place(piece, START, 0)
+            receiver.subscribe(piece, 0, region, 7, START, b"", b"", 0)
+        scanned = Row(type=INITIALIZED)
+        broken = Row(type=COMMIT, op_type=PUT, start_ts=11, commit_ts=12, key=b"k")
+        receiver.step([0] * 3, [message(1, 7, [scanned, broken]), message(2, 7, [scanned, row]), message(3, 7, [row])])
+        assert events == [ScanDone(1), ProtocolBroken(1, START, "COMMIT without its PREWRITE"), ScanDone(2)]
+        receiver.end_stream(0, "gone")
+        assert events[3] == StreamLost(0, ((2, START), (3, START)), "gone")
+        receiver.subscribe(2, 0, 2, 7, START, b"", b"", 0)
+        assert events[4] == StreamLost(0, ((2, START),), "the stream is over")
+        receiver.step([0], [message(2, 7, [row])])
+        assert len(events) == 5
+        receiver.drop([1, 2, 3])
+        receiver.matcher.sweep()
+        assert receiver.matcher.frontiers().tolist() == [FOREVER]
+        assert len(receiver.matcher.pending_rows()) == 2, "what was delivered stays"
+
+
+def test_a_head_never_passes_an_unmatched_commit_a_missing_region_or_the_ceiling(tmp_path: Path) -> None:
+    key, other = record_key(5, 1), record_key(5, 2)
+    lock = Row(type=PREWRITE, op_type=PUT, start_ts=50, key=key, value=b"v")
+    events: list[Event] = []
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        receiver = Receiver([log], tmp_path, events.extend, options=Options(seal_every=0))
+        receiver.open_stream(0, True)
+
+        def step(*messages: bytes) -> int:
+            receiver.step([0] * len(messages), list(messages))
+            receiver._seal(force=True)
+            receiver._finish_seals(wait=True)
+            return log.head
+
+        receiver.subscribe(1, 0, 1, 7, START, b"", other, 0)
+        receiver.place(2, START, 0)
+        initialized = message(1, 7, [lock, Row(type=INITIALIZED)])
+        assert step(initialized, resolved(40, 7, 1)) == START, "piece 2 has no region yet"
+        receiver.subscribe(2, 0, 2, 7, START, other, b"", 0)
+        assert step(resolved(60, 7, 2)) == START, "its scan is not over"
+        assert step(message(2, 7, [Row(type=INITIALIZED)])) == START
+        assert step(resolved(60, 7, 2)) == 40
+        receiver.set_ceiling(45, [0])
+        assert step(resolved(50, 7, 1)) == 45
+        receiver.set_ceiling(FOREVER, [0])
+        assert step() == 50
+        unmatched = Row(type=COMMIT, op_type=PUT, start_ts=51, commit_ts=55, key=key)
+        assert step(message(1, 7, [unmatched]), resolved(70, 7, 1), resolved(70, 7, 2)) == 50, "the row of 55 is missing"
+        assert events[-1] == ProtocolBroken(1, 50, "COMMIT without its PREWRITE")
+        error = receiver.matcher.chunks.held()
+        assert error >= 0
+        receiver.subscribe(1, 0, 1, 8, 50, b"", other, 0)
+        missing = Row(type=COMMITTED, op_type=PUT, start_ts=51, commit_ts=55, key=key, value=b"w")
+        assert step(message(1, 8, [missing, Row(type=INITIALIZED)]), resolved(70, 8, 1)) == 70
+        receiver.stop()
+    assert [(r[3], r[5]) for r in log_rows(tmp_path)[0]] == [(55, b"w")]
+
+
+def test_a_failure_of_the_log_ends_the_receiver_visibly(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        receiver = Receiver([log], tmp_path, lambda events: None, on_failure=failures.append, options=Options(linger=0))
+        receiver.open_stream(0, True)
+        receiver.subscribe(1, 0, 1, 7, START, b"", b"", 0)
+        (tmp_path / "rows" / "0" / "owner.json").unlink()
+        row = Row(type=COMMITTED, op_type=PUT, start_ts=11, commit_ts=12, key=b"k", value=b"v")
+        run_receiver(receiver, [(0, message(1, 7, [row, Row(type=INITIALIZED)])), (0, resolved(20, 7, 1))])
+    assert [type(f).__name__ for f in failures] == ["LogFenced"]
+    assert receiver.failure is failures[0]
+
+
+def test_piece_failed_carries_the_error(tmp_path: Path) -> None:
+    from tests.support.feeds import failure
+
+    events: list[Event] = []
+    with new_log(tmp_path) as writer:
+        receiver = Receiver([PartitionLog(writer.partition(0), tmp_path)], tmp_path, events.extend)
+        receiver.subscribe(9, 0, 1, 7, START, b"", b"", 0)
+        receiver.step([0], [failure(1, 7, region_not_found={"region_id": 1})])
+    (event,) = events
+    assert isinstance(event, PieceFailed)
+    assert (event.piece, event.resolved) == (9, START)

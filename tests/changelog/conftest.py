@@ -12,8 +12,10 @@ from tests.support.logs import START
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.storage import LocalStorage, RemoteStorage, Storage
 from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.tidb.keys import SCHEMA_VERSION_KEY
 
 IDENTITY = LogIdentity("7051", START, 2)
+META = {SCHEMA_VERSION_KEY: b"12"}
 
 
 @pytest.fixture(params=["local", "file system", "objects"])
@@ -29,7 +31,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 @pytest.fixture
 def log(storage: Storage) -> LogWriter:
     """A new log of two partitions."""
-    return LogWriter.create(storage, IDENTITY, snapshot={b"mkey": b"value"})
+    return LogWriter.create(storage, IDENTITY, snapshot=META)
 
 
 Reopen = Callable[..., LogWriter]

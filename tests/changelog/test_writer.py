@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from tests.changelog.conftest import IDENTITY, Reopen
+from tests.changelog.conftest import IDENTITY, META, Reopen
 from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
 from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.reader import LogReader
@@ -49,7 +49,7 @@ def test_what_is_published_is_read_back(log: LogWriter) -> None:
     assert rows_of(reader, 0) == first + second
     assert rows_of(reader, 1) == []
     assert reader.snapshots() == [START]
-    assert reader.read_snapshot(START).to_pylist() == [{"key": b"mkey", "value": b"value"}]
+    assert reader.read_snapshot(START).to_pylist() == [{"key": k, "value": v} for k, v in META.items()]
 
 
 def test_a_segment_begins_where_the_last_one_ended_though_the_head_is_ahead(log: LogWriter) -> None:

@@ -65,18 +65,20 @@ def _groups(stretch: list[Weighed], target_rows: int, target_bytes: int) -> Iter
 
 
 def _tiers(rest: list[Weighed], target_rows: int) -> Iterator[list[Weighed]]:
-    bound = FAN_IN
-    while bound < target_rows * FAN_IN:
+    """Neighbours of about one size, if there are enough of them; smaller ones between them go along but do not count."""
+    low, high = 0, FAN_IN
+    while low < target_rows:
         run: list[Weighed] = []
         for one in [*rest, None]:
-            if one is not None and one.rows < bound:
+            if one is not None and one.rows < high:
                 run.append(one)
                 continue
-            if len(run) >= FAN_IN:
-                yield run
+            counted = [k for k, w in enumerate(run) if w.rows >= low]
+            if len(counted) >= FAN_IN:
+                yield run[counted[0] : counted[-1] + 1]
                 return
             run = []
-        bound *= FAN_IN
+        low, high = high, high * FAN_IN
 
 
 @dataclass(slots=True)
@@ -146,17 +148,13 @@ class Compactor:
         removed = 0
         for one in chain.inside:
             around = next((i for i in chain.between(one.from_ts, one.to_ts) if i.from_ts <= one.from_ts and one.to_ts <= i.to_ts), None)
-            if around is None or any(modified.get(_base(p), limit + 1) > limit for p in around.parts):
+            if around is None or any(modified.get(self.storage.name(p).rpartition("/")[2], limit + 1) > limit for p in around.parts):
                 continue
             for path in one.parts:
                 self.storage.delete(self.storage.name(path))
                 self._weights.pop(path, None)
                 removed += 1
         return removed
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def count_rows(reader: LogReader, path: str) -> int:

@@ -42,15 +42,14 @@ class Routing(Protocol):
 class Chunk:
     """Row records in order; valid until the next chunk is asked for.
 
-    keep: the rows are of a pass, only what becomes of this kind counts; 0 for all. may_split, hashed, slow: at least as many updates
-    that may have to be split, rows whose target takes a hash, rows whose target takes the reference.
+    keep: the rows are of a pass, only what becomes of this kind counts; 0 for all. may_split, hashed: at least as many updates that
+    may have to be split, and rows whose target takes a hash.
     """
 
     rows: npt.NDArray[np.void]
     keep: int
     may_split: int
     hashed: int
-    slow: int
 
 
 class Chunker:
@@ -143,4 +142,4 @@ class Chunker:
 
     def _chunk(self, n: int, keep: int) -> Chunk:
         state = self._state
-        return Chunk(self._rows[:n], keep, int(state[f.ST_MAY_SPLIT]), int(state[f.ST_HASHED]), int(state[f.ST_SLOW]))
+        return Chunk(self._rows[:n], keep, int(state[f.ST_MAY_SPLIT]), int(state[f.ST_HASHED]))

@@ -10,17 +10,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, row_hash, table_hash
+from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.changefeed.uri import MessageFormat
 from tidemill.errors import SchemaError
-from tidemill.kernels.encode.open import OpenRowEncoder
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, raw_record
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenOptions, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode.identity import unique_slots
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.pipeline.pack import Output, Pack, PackedTable
 from tidemill.protocols.messages import Messages
-from tidemill.protocols.open.batch import OpenOptions
 
 Rows = npt.NDArray[np.void]
 
@@ -33,6 +31,23 @@ class RowEncoder(Protocol):
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages: ...
 
 
+class _Kernels:
+    """The kernels over the programs of the tables in use; made anew when a table joins them."""
+
+    def __init__(self, output: Output, used: list[PackedTable], programs: list[TableProgram], modes: list[Mode]) -> None:
+        self.encoder = row_encoder(output, programs)
+        self.unique = UniqueChange(programs)
+        hashed = [
+            [column.name for column in hashed_columns(table.rule, table.version.info)] if mode is Mode.HASH else []
+            for table, mode in zip(used, modes, strict=True)
+        ]
+        self.key_hash = KeyHash(programs, hashed)
+
+    @property
+    def slow_rows(self) -> int:
+        return self.encoder.slow_rows + self.unique.slow_rows + self.key_hash.slow_rows
+
+
 class Compiled:
     """A pack in use. The number of a table here is the number of its rule and its program. See `chunks.Routing`."""
 
@@ -41,9 +56,10 @@ class Compiled:
         self.tables = TableMap()
         self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
         self._used: list[PackedTable] = []
+        self._modes: list[Mode] = []
         self._programs: list[TableProgram] = []
-        self._encoder: RowEncoder | None = None
-        self._slow_before = 0  # rows of encoders that were replaced
+        self._made: _Kernels | None = None
+        self._slow_before = 0  # of kernels that were replaced
 
     @property
     def rules_address(self) -> int:
@@ -52,7 +68,7 @@ class Compiled:
     @property
     def slow_rows(self) -> int:
         """Rows that went to a reference, since the pack was loaded."""
-        return self._slow_before + (self._encoder.slow_rows if self._encoder is not None else 0)
+        return self._slow_before + (self._made.slow_rows if self._made is not None else 0)
 
     def resolve(self, table_id: int) -> None:
         """Enter a physical id: its table's rule, or that its rows are not delivered. Raises SchemaError for one that nobody knows."""
@@ -69,70 +85,47 @@ class Compiled:
             )
 
     def _use(self, table: PackedTable) -> int:
+        """Give a table the next number."""
         number = len(self._used)
         if number == len(self._rules):
             self._rules = np.concatenate([self._rules, np.zeros_like(self._rules)])
-        self._rules[number] = self._rule(table)
+        program = TableProgram.of(table.version, self.pack.output.zone)
+        mode, target = self._route(table)
+        base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
+        self._rules[number, :5] = mode, base, parts, target, bool(unique_slots(program))
         self._used.append(table)
-        self._programs.append(TableProgram.of(table.version, self.pack.output.zone))
-        self._encoder_outdated()
+        self._modes.append(mode)
+        self._programs.append(program)
+        self._slow_before, self._made = self.slow_rows, None
         return number
 
-    def _rule(self, table: PackedTable) -> tuple[int, ...]:
-        """The words of a table's routing rule."""
+    def _route(self, table: PackedTable) -> tuple[Mode, int]:
+        """How the targets of a table's rows are found, and the target if it is always the same, else -1."""
         version, rule = table.version, table.rule
         base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
-        name = table_hash(version.schema, version.table)
-        target = -1
-        if parts == 1 or rule.mode is DispatchMode.TABLE:
-            mode, target = Mode.FIXED, base + name % parts
-        elif rule.mode is DispatchMode.TS:
-            mode = Mode.TS
-        elif hashed_columns(rule, version.info):
-            mode = Mode.HASH
-        else:
-            mode, target = Mode.FIXED, base + name % parts
-        info = version.info
-        may_split = bool(info.unique_columns or info.handle_key_columns)
-        return mode, base, parts, name, target, int(may_split), 0, 0
+        if parts > 1 and rule.mode is DispatchMode.TS:
+            return Mode.TS, -1
+        if parts > 1 and hashed_columns(rule, version.info):
+            return Mode.HASH, -1
+        return Mode.FIXED, base + table_hash(version.schema, version.table) % parts
 
-    def _encoder_outdated(self) -> None:
-        self._slow_before = self.slow_rows
-        self._encoder = None
+    @property
+    def _kernels(self) -> _Kernels:
+        if self._made is None:
+            self._made = _Kernels(self.pack.output, self._used, self._programs, self._modes)
+        return self._made
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
         """Messages of arranged rows; valid until the next call."""
-        if self._encoder is None:
-            self._encoder = row_encoder(self.pack.output, self._programs)
-        return self._encoder.encode(rows, groups)
+        return self._kernels.encoder.encode(rows, groups)
 
-    def changed(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """A byte for each row: 1 for an update of a handle or unique column."""
-        return np.array([self._is_changed(raw_record(rows, i)) for i in range(len(rows))], np.uint8)
-
-    def _is_changed(self, record: RawRecord) -> bool:
-        if record.value is None or record.old_value is None:
-            return False
-        program = self._programs[record.table]
-        info = program.info
-        after = program.open.reader.read(record.key, record.value)
-        before = program.open.reader.read(record.key, record.old_value)
-        wanted = info.unique_columns.union(info.handle_key_columns)
-        return any(a != b for c, a, b in zip(info.output_columns, after, before, strict=True) if c.id in wanted)
+    def changed(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """A byte for each row: set for an update of a handle or unique column."""
+        return self._kernels.unique.changed(rows)
 
     def hashes(self, rows: Rows) -> npt.NDArray[np.uint32]:
-        """For each row the CRC32s of the columns that its rule names, mixed."""
-        return np.array([self._hash(raw_record(rows, i)) for i in range(len(rows))], np.uint32)
-
-    def _hash(self, record: RawRecord) -> int:
-        table, program = self._used[record.table], self._programs[record.table]
-        image = record.value if record.value is not None else record.old_value
-        assert image is not None
-        cells = program.open.reader.read(record.key, image)
-        return row_hash(table.rule, table.version, cells) ^ table_hash(table.version.schema, table.version.table)
-
-    def slow_targets(self, rows: Rows) -> None:
-        """Targets of rows whose rule only the reference knows."""
+        """The hash of each row, by schema, table and the columns that its rule names."""
+        return self._kernels.key_hash.hash(rows)
 
 
 def row_encoder(output: Output, programs: list[TableProgram]) -> RowEncoder:
@@ -141,4 +134,4 @@ def row_encoder(output: Output, programs: list[TableProgram]) -> RowEncoder:
         case MessageFormat.OPEN:
             return OpenRowEncoder(programs, OpenOptions(output.max_batch_size, output.max_message_bytes))
         case None:
-            raise NotImplementedError
+            return MountEncoder(programs)

@@ -16,7 +16,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.errors import TidemillError
 from tidemill.pipeline.batch import BatchDriver, JobLost, Report, Stopped
@@ -25,7 +25,7 @@ from tidemill.pipeline.runners import cause_of
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.5
+POLL_S = 0.25
 """How often the end of the query is looked for: Spark tells nobody by itself."""
 
 
@@ -85,12 +85,12 @@ class Changefeed:
     def _watch(self, query: StreamingQuery) -> None:
         """Return when the feed is over. Raises QueryFailed."""
         try:
-            while not query.awaitTermination(POLL_S):
-                if self._over.is_set() or self._driver.stop.is_set():
-                    return
-        except (Py4JError, PySparkException) as error:
-            if self._error is None and not self._over.is_set():
-                raise _query_error(str(error)) from error
+            while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
+                if not query.isActive:
+                    failure = query.exception()
+                    raise _query_error(str(failure) if failure is not None else "without an error")
+        except Py4JError as error:
+            raise _query_error(str(error)) from error
 
     def _end(self, query: StreamingQuery) -> None:
         """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
@@ -166,6 +166,6 @@ def _query_error(text: str) -> TidemillError:
             if kind.__name__ == found[1] and kind.__init__ is TidemillError.__init__:
                 return kind(found[2])
             kinds += kind.__subclasses__()
-    if "Py4JNetworkError" in text or "Answer from Java side is empty" in text:
+    if any(sign in text for sign in ("Answer from Java side is empty", "Error while sending or receiving", "network")):
         return JobLost("Spark's Java process is gone")
     return QueryFailed(f"the streaming query ended: {cause_of(text)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
@@ -16,7 +16,7 @@ from tidemill.pipeline.work import TaskResult, WorkItem
 log = logging.getLogger(__name__)
 
 
-def run_partition(items: Iterator[WorkItem]) -> Iterator[TaskResult]:
+def run_partition(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
     """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise."""
     assert TaskContext.get() is not None, "runs in Spark's workers"
     for item in items:

@@ -94,7 +94,8 @@ def start_session(
     conf.setAll([*SETTINGS.items(), *(extra or {}).items()])
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "ab") as noise:
-        gateway: Any = launch_gateway(conf, popen_kwargs={"stdout": noise, "stderr": noise})
+        launch: Any = launch_gateway
+        gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise})
     context = SparkContext(gateway=gateway, conf=conf)
     context.setLogLevel("WARN")
     return SparkSession(context)

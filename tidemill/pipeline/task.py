@@ -83,7 +83,9 @@ def _context(item: WorkItem) -> BatchContext:
 
 def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:
     """A byte for each target: is it this share's?"""
-    return (np.arange(max(targets, 1)) % shares == share).astype(np.uint8)
+    owned = np.zeros(max(targets, 1), np.uint8)
+    owned[share::shares] = 1
+    return owned
 
 
 def compiled_for(path: str) -> Compiled:
@@ -117,14 +119,13 @@ class Shaper:
         if chunk.hashed:
             hashes = self._compiled.hashes(rows)
             hashed_targets(len(rows), rows.ctypes.data, self._compiled.rules_address, hashes.ctypes.data)
-        if chunk.slow:
-            self._compiled.slow_targets(rows)
         groups = arrange(len(rows), rows.ctypes.data, *self._places)
         return self._out[: self._starts[groups]], self._starts[: groups + 1]
 
     def _split_updates(self, chunk: Chunk) -> Rows:
-        changed = self._compiled.changed(chunk.rows).ctypes if chunk.may_split else None
-        n = split(len(chunk.rows), chunk.rows.ctypes.data, changed.data if changed else 0, chunk.keep, self._split.ctypes.data)
+        changed = self._compiled.changed(chunk.rows) if chunk.may_split else None
+        flags = changed.ctypes.data if changed is not None else 0
+        n = split(len(chunk.rows), chunk.rows.ctypes.data, flags, chunk.keep, self._split.ctypes.data)
         return self._split[:n]
 
 

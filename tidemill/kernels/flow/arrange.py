@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidemill.kernels import intrinsics, layout
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow import layout as flow_layout
-from tidemill.kernels.flow.layout import RULE_BASE, RULE_CRC, RULE_MODE, RULE_PARTS, RULE_SIZE, Mode
+from tidemill.kernels.flow.layout import RULE_BASE, RULE_MODE, RULE_PARTS, RULE_SIZE, Mode
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32, ld32s, ld64, st8, st32, st64
 from tidemill.kernels.layout import (
     KIND_DELETE,
@@ -70,13 +70,12 @@ def split(n, rows, changed, keep, out):
 
 @entry(4)
 def hashed_targets(n, rows, rules, hashes):
-    """Targets of the rows whose rule hashes column values: base + (CRC of the names XOR the row's uint32 in `hashes`) mod partitions."""
+    """Targets of the rows whose rule hashes column values: the row's uint32 in `hashes` modulo the topic's partitions."""
     for i in range(n):
         row = rows + _ROW * i
         rule = rules + RULE_SIZE * ld32(row + R_TABLE)
         if ld64(rule + 8 * RULE_MODE) == _HASH:
-            mixed = ld64(rule + 8 * RULE_CRC) ^ ld32(hashes + 4 * i)
-            st32(row + R_TARGET, ld64(rule + 8 * RULE_BASE) + mixed % ld64(rule + 8 * RULE_PARTS))
+            st32(row + R_TARGET, ld64(rule + 8 * RULE_BASE) + ld32(hashes + 4 * i) % ld64(rule + 8 * RULE_PARTS))
     return 0
 
 

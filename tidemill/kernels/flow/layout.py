@@ -23,27 +23,25 @@ S_…_VALID: address of the validity bitmap, 0 if no value is null; S_…_BIT: t
 """
 
 # A routing rule: one for each table in use.
-(RULE_MODE, RULE_BASE, RULE_PARTS, RULE_CRC, RULE_TARGET, RULE_MAY_SPLIT, RULE_SPARE0, RULE_SPARE1) = range(8)
+(RULE_MODE, RULE_BASE, RULE_PARTS, RULE_TARGET, RULE_MAY_SPLIT) = range(5)
 RULE_WORDS = 8
 RULE_SIZE = WORD * RULE_WORDS
-"""RULE_BASE: target of the topic's partition 0. RULE_CRC: CRC32 of schema and table name. RULE_TARGET: the target
-if it is always the same, else -1."""
+"""RULE_BASE: target of the topic's partition 0. RULE_TARGET: the target if it is always the same, else -1."""
 
 
 class Mode(enum.IntEnum):
-    """How a row's target is found: known with the table, by commit_ts, by a hash of column values, or by the reference."""
+    """How a row's target is found: known with the table, by commit_ts, or by a hash of column values."""
 
     FIXED = 0
     TS = 1
     HASH = 2
-    SLOW = 3
 
 
 NOT_FOUND, DROP = -2, -1
 """What the table map says of an id: nothing is known, or its rows are not delivered."""
 
 # Why a merge stopped, and what it counted.
-(ST_REASON, ST_SOURCE, ST_ID, ST_BYTES, ST_SEEN, ST_DROPPED, ST_MAY_SPLIT, ST_HASHED, ST_SLOW, ST_KINDS) = range(10)
+(ST_REASON, ST_SOURCE, ST_ID, ST_BYTES, ST_SEEN, ST_DROPPED, ST_MAY_SPLIT, ST_HASHED, ST_KINDS) = range(9)
 ST_WORDS = 16
 """ST_KINDS: of a merge limited to a transaction, bit 1 << kind for each kind that its rows may become."""
 

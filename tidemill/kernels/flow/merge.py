@@ -50,7 +50,6 @@ from tidemill.kernels.flow.layout import (
     ST_MAY_SPLIT,
     ST_REASON,
     ST_SEEN,
-    ST_SLOW,
     ST_SOURCE,
     Mode,
     Stop,
@@ -82,7 +81,7 @@ ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT
 _GOLDEN = np.uint64(GOLDEN)
 _SHIFT = np.uint64(40)
 _FOREVER = 0x7FFFFFFFFFFFFFFF
-_TS, _HASH, _SLOW = int(Mode.TS), int(Mode.HASH), int(Mode.SLOW)
+_TS, _HASH = int(Mode.TS), int(Mode.HASH)
 _DONE, _FULL, _DRY, _UNKNOWN = int(Stop.DONE), int(Stop.FULL), int(Stop.DRY), int(Stop.UNKNOWN)
 
 
@@ -253,8 +252,6 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
                 continue
             if mode == _HASH:
                 st64(state + 8 * ST_HASHED, ld64(state + 8 * ST_HASHED) + 1)
-            elif mode == _SLOW:
-                st64(state + 8 * ST_SLOW, ld64(state + 8 * ST_SLOW) + 1)
             if may_split != 0:
                 st64(state + 8 * ST_MAY_SPLIT, ld64(state + 8 * ST_MAY_SPLIT) + 1)
             key_offset = ld64(s + 8 * S_KEY_OFFSETS) + 4 * i

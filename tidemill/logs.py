@@ -17,7 +17,8 @@ class _Formatter(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone()
-        return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d} {moment:%:z}"
+        offset = f"{moment:%z}"
+        return f"{moment:%Y/%m/%d %H:%M:%S}.{moment.microsecond // 1000:03d} {offset[:3]}:{offset[3:]}"
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))

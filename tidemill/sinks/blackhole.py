@@ -22,8 +22,7 @@ class BlackholeTaskSink:
         self._taken += len(messages)
 
     def flush(self) -> int:
-        taken, self._taken = self._taken, 0
-        return taken
+        return self._taken
 
     def abandon(self) -> None:
         self._taken = 0

@@ -1,0 +1,174 @@
+"""messages://: joining parts of a batch, repeated and failed tries, torn lines."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.messages import context, messages_of
+from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks import parts
+from tidemill.sinks.base import DriverSink, TaskSink, open_driver_sink
+from tidemill.sinks.messages import MessagesTaskSink
+
+TARGETS = [("t", 0), ("t", 1)]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"messages://{tmp_path}/out/m.jsonl?protocol=open-protocol&topic=t&partition-num=2"
+
+
+def task(uri: str) -> TaskSink:
+    return MessagesTaskSink(parse_sink_uri(uri))
+
+
+def lines(uri: str) -> list[tuple[str, int, bytes, bytes | None]]:
+    def plain(line: dict[str, Any]) -> tuple[str, int, bytes, bytes | None]:
+        value = None if line["value"] is None else base64.b64decode(line["value"])
+        return line["topic"], line["partition"], base64.b64decode(line["key"]), value
+
+    text = Path(parse_sink_uri(uri).path).read_text()
+    return [plain(json.loads(line)) for line in text.splitlines()]
+
+
+def run_batch(uri: str, driver: DriverSink, number: int, rows: list[list[tuple[int, bytes, bytes]]], *, epoch: int = 1) -> None:
+    """One batch whose items deliver these rows, one chunk a row."""
+    ctx = context(batch=number, epoch=epoch)
+    driver.begin_batch(ctx)
+    for item, items in enumerate(rows):
+        sink = task(uri)
+        sink.begin(context(batch=number, epoch=epoch, item=item))
+        for row in items:
+            sink.deliver(messages_of([row]), TARGETS)
+        assert sink.flush() == len(items)
+    driver.resolved(TARGETS, b"resolved", b"%d" % number)
+    driver.finish_batch(ctx)
+
+
+def test_a_batch_is_rows_by_partition_then_ddl_then_resolved(uri: str) -> None:
+    driver = open_driver_sink(uri)
+    assert driver.ensure_topics({"t"}) == {"t": 2}
+    driver.begin_batch(context())
+    for item in (1, 0):
+        sink = task(uri)
+        sink.begin(context(item=item))
+        sink.deliver(messages_of([(1, b"a", b"%d" % item), (0, b"b", None)]), TARGETS)
+        sink.deliver(messages_of([(1, b"c", b"%d" % item)]), TARGETS)
+        assert sink.flush() == 3
+    driver.ddl("t", b"ddl", None, range(2))
+    driver.resolved(TARGETS, b"resolved", b"1")
+    driver.finish_batch(context())
+    assert lines(uri) == [
+        *(("t", 0, b"b", None), ("t", 0, b"b", None)),
+        *(("t", 1, b"a", b"0"), ("t", 1, b"c", b"0"), ("t", 1, b"a", b"1"), ("t", 1, b"c", b"1")),
+        *(("t", 0, b"ddl", None), ("t", 1, b"ddl", None)),
+        *(("t", 0, b"resolved", b"1"), ("t", 1, b"resolved", b"1")),
+    ]
+    driver.close()
+    path = Path(parse_sink_uri(uri).path)
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "no parts are left"
+
+
+def test_a_run_appends_and_a_replay_starts_anew(uri: str) -> None:
+    for fresh, expected in ((True, [1]), (False, [1, 2]), (True, [3])):
+        driver = open_driver_sink(uri, fresh=fresh)
+        run_batch(uri, driver, expected[-1], [[(0, b"k", b"v")]])
+        driver.close()
+        assert [int(value or b"") for _, p, key, value in lines(uri) if key == b"resolved" and p == 0] == expected
+
+
+def test_a_torn_last_line_is_cut(uri: str) -> None:
+    driver = open_driver_sink(uri)
+    run_batch(uri, driver, 1, [[(0, b"k", b"v")]])
+    driver.close()
+    path = Path(parse_sink_uri(uri).path)
+    whole = path.read_bytes()
+    for torn in (b'{"topic":"t"', b'{"topic":"' + b"x" * 200_000, b""):
+        path.write_bytes(whole + torn)
+        driver = open_driver_sink(uri)
+        driver.begin_batch(context(batch=2))
+        driver.close()
+        assert path.read_bytes() == whole
+    path.write_bytes(b"no newline at all")
+    driver = open_driver_sink(uri)
+    driver.begin_batch(context(batch=2))
+    assert path.read_bytes() == b""
+    driver.close()
+
+
+def test_only_the_try_that_succeeded_is_joined_whatever_late_tasks_do(uri: str) -> None:
+    driver = open_driver_sink(uri)
+    late, unfinished = task(uri), task(uri)
+    driver.begin_batch(context(epoch=1))
+    late.begin(context(epoch=1, item=0))
+    late.deliver(messages_of([(0, b"old", b"1")]), TARGETS)
+    unfinished.begin(context(epoch=1, item=1))
+    unfinished.deliver(messages_of([(0, b"old", b"2")]), TARGETS)
+    driver.discard(context(epoch=1))
+    driver.begin_batch(context(epoch=2))
+    winner = task(uri)
+    winner.begin(context(epoch=2, item=0))
+    winner.deliver(messages_of([(0, b"new", b"1")]), TARGETS)
+    assert winner.flush() == 1
+    with pytest.raises(SinkError):
+        late.deliver(messages_of([(0, b"old", b"3")]), TARGETS)
+    with pytest.raises(SinkError):
+        late.flush()
+    later = task(uri)
+    later.begin(context(epoch=1, item=2))
+    with pytest.raises(SinkError):
+        later.deliver(messages_of([(1, b"old", b"4")]), TARGETS)
+    unfinished.abandon()
+    driver.finish_batch(context(epoch=2))
+    assert [key for _, _, key, _ in lines(uri)] == [b"new"]
+    driver.close()
+
+
+def test_what_a_task_did_not_flush_does_not_count(uri: str) -> None:
+    driver = open_driver_sink(uri)
+    driver.begin_batch(context())
+    sink = task(uri)
+    sink.begin(context())
+    sink.deliver(messages_of([(0, b"a", b"1")]), TARGETS)
+    assert sink.flush() == 1
+    sink.deliver(messages_of([(0, b"b", b"1")]), TARGETS)
+    driver.finish_batch(context())
+    assert [key for _, _, key, _ in lines(uri)] == [b"a"]
+    driver.close()
+
+
+def test_a_full_disk_leaves_no_part_of_a_batch(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = open_driver_sink(uri)
+    run_batch(uri, driver, 1, [[(0, b"k", b"v")]])
+    before = lines(uri)
+    real = parts.join
+
+    def full(paths: list[Path], into: Any) -> None:
+        real(paths, into)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidemill.sinks.messages.join", full)
+        with pytest.raises(SinkUnavailable, match="No space left") as caught:
+            run_batch(uri, driver, 2, [[(0, b"k", b"v2")]])
+    assert caught.value.retryable
+    driver.discard(context(batch=2))
+    assert lines(uri) == before
+    run_batch(uri, driver, 2, [[(0, b"k", b"v2")]], epoch=2)
+    assert [key for _, p, key, _ in lines(uri) if p == 0] == [b"k", b"resolved", b"k", b"resolved"]
+    driver.close()
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    driver = open_driver_sink(f"messages://{tmp_path}/file/m.jsonl?protocol=open-protocol")
+    with pytest.raises(SinkError, match="opening the messages file") as caught:
+        driver.begin_batch(context())
+    assert not caught.value.retryable

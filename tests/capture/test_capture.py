@@ -1,0 +1,260 @@
+"""Whole captures of the playground: every change once, in order, in its table's partition; through DDLs, region changes, crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gzip
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Coroutine
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.captures import caught_up, compare, config, log_changes, running, until
+from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.verify import verify
+from tidemill.errors import ClusterMismatch, LogError, LogLocked, StartTsBeforeGc
+from tidemill.playground.cluster import CommitMode
+from tidemill.playground.server import Playground
+from tidemill.tidb.keys import record_key
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+Mutation = tuple[bytes, bytes | None]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(120):
+            await work
+
+    asyncio.run(limited())
+
+
+@functools.cache
+def session() -> tuple[list[Mutation], list[list[Mutation]]]:
+    """A recorded TiDB session: its store at the beginning, and its transactions: 899 writes with DDLs of 31 kinds between."""
+    with gzip.open(GOLDEN / "tidb" / "stream.json.gz") as file:
+        data = json.load(file)
+    snapshot: list[Mutation] = [(bytes.fromhex(p["k"]), bytes.fromhex(p["v"])) for p in data["snapshot"]]
+    ordered = sorted(data["writes"], key=lambda w: (w["commit_ts"], w["start_ts"]))
+    transactions: list[list[Mutation]] = [
+        [(bytes.fromhex(w["k"]), bytes.fromhex(w["v"]) if w["op"] == "Put" else None) for w in writes]
+        for _, writes in groupby(ordered, key=lambda w: (w["commit_ts"], w["start_ts"]))
+    ]
+    return snapshot, transactions
+
+
+def churn(playground: Playground, random_: random.Random) -> None:
+    """Something happens to the regions."""
+    cluster = playground.cluster
+    regions = list(cluster.regions)
+    kind = random_.choice(("split", "merge", "leader"))
+    if kind == "split":
+        cluster.split([record_key(random_.randint(45, 200), random_.randint(0, 100))])
+    elif kind == "merge" and len(regions) > 1:
+        i = random_.randrange(len(regions) - 1)
+        cluster.merge(regions[i].id, regions[i + 1].id)
+    elif kind == "leader":
+        cluster.transfer_leader(random_.choice(regions).id, random_.choice(sorted(cluster.stores)))
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_session_with_every_ddl(tmp_path: Path, transport: Transport) -> None:
+    """Tables appear, are truncated, exchanged, reorganized and dropped while they are written, and regions change."""
+
+    async def main() -> None:
+        snapshot, transactions = session()
+        random_ = random.Random(1)
+        async with Playground(1, stores=3, resolved_interval=0.1) as playground:
+            playground.cluster.transact(snapshot)
+            async with running(config(playground, tmp_path / "log", transport=transport)) as capture:
+                for i, mutations in enumerate(transactions):
+                    mode = random_.choice((CommitMode.TWO_PHASE, CommitMode.ONE_PHASE))
+                    ts = playground.cluster.transact(mutations, mode)
+                    if i % 7 == 0:
+                        await asyncio.sleep(0.01)
+                    if i % 5 == 0:
+                        churn(playground, random_)
+                await caught_up(capture, ts)
+            n, history = compare(playground.cluster, tmp_path / "log")
+            assert n > 180
+            assert len(history.ddl_events(history.start_ts, history.resolved_ts)) > 40
+        report = verify(tmp_path / "log")
+        assert report.is_whole, report
+
+    run(main())
+
+
+def test_no_change_is_lost_when_a_capture_is_stopped_and_started_again(tmp_path: Path) -> None:
+    """In the middle of the session, several times, with another transport; what came meanwhile is caught up."""
+
+    async def main() -> None:
+        snapshot, transactions = session()
+        async with Playground(2, stores=2, resolved_interval=0.1) as playground:
+            playground.cluster.transact(snapshot)
+            parts = [transactions[at : at + 60] for at in range(0, len(transactions), 60)]
+            for i, part in enumerate(parts):
+                async with running(config(playground, tmp_path / "log", transport=list(Transport)[i % 2])) as capture:
+                    for mutations in part[:30]:
+                        ts = playground.cluster.transact(mutations)
+                        await asyncio.sleep(0.002)
+                    if i == len(parts) - 1:
+                        await caught_up(capture, ts)
+                for mutations in part[30:]:
+                    ts = playground.cluster.transact(mutations)
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, ts)
+            assert compare(playground.cluster, tmp_path / "log")[0] > 180
+        assert verify(tmp_path / "log").is_whole
+
+    run(main())
+
+
+def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
+    """The process is killed again and again; in the end the log verifies and holds every row once."""
+
+    async def main() -> None:
+        random_ = random.Random(9)
+        snapshot, transactions = session()
+        async with Playground(3, stores=2, resolved_interval=0.05) as playground:
+            playground.cluster.transact(snapshot)
+            log = tmp_path / "log"
+            command = [sys.executable, "-m", "tidemill.cli.main", "capture", "--pd", playground.pd_address, "--log", str(log)]
+            command += ["--log-file", str(tmp_path / "capture.log")]
+            todo, kills, ts = list(transactions), 0, 0
+            while todo or kills < 4:
+                process = await asyncio.create_subprocess_exec(*command)
+                try:
+                    await until(lambda: (log / "log.json").exists())
+                    head = LogReader(log).resolved_ts()
+                    for _ in range(60):
+                        if todo:
+                            ts = playground.cluster.transact(todo.pop(0))
+                        await asyncio.sleep(0.01)
+                    await until(lambda: LogReader(log).resolved_ts() > head)  # noqa: B023
+                    await asyncio.sleep(random_.random() * 0.5)
+                finally:
+                    process.kill()
+                    await process.wait()
+                kills += 1
+            process = await asyncio.create_subprocess_exec(*command)
+            await until(lambda: LogReader(log).resolved_ts() >= ts)
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+            assert compare(playground.cluster, log)[0] > 180
+            status = json.loads((tmp_path / "log.capture" / "status.json").read_text())
+            assert (status["state"], status["error"]) == ("stopped", None)
+        assert verify(log).is_whole
+
+    run(main())
+
+
+def test_a_new_table_filled_at_once_loses_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(4, resolved_interval=0.1) as playground:
+            playground.execute("create database d")
+            async with running(config(playground, tmp_path / "log", partitions=3)) as capture:
+                for i in range(20):
+                    playground.execute(f"create table d.t{i} (id int primary key, v varchar(20))")
+                    playground.execute(f"insert into d.t{i} values (1, 'a'), (2, 'b')")
+                    playground.execute(f"update d.t{i} set v = 'c' where id = 1")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert len(capture.spans) >= 20
+            assert compare(playground.cluster, tmp_path / "log")[0] == 60
+        assert {len(rows) > 0 for rows in log_changes(tmp_path / "log").values()} == {True}, "tables are spread"
+
+    run(main())
+
+
+def test_large_transactions_within_a_small_memory(tmp_path: Path) -> None:
+    """Prewrites and waiting rows above their budgets go to disk."""
+
+    async def main() -> None:
+        async with Playground(5, resolved_interval=0.2) as playground:
+            playground.execute("create database d; create table d.t (id int primary key, v varchar(200))")
+            (table_id,) = LogTables(playground).physical("d", "t")
+            mutations: list[Mutation] = [(record_key(table_id, h), b"\x80\0\1\0\0\0\2\x08\0" + bytes([h % 251]) * 8) for h in range(20000)]
+            settings = config(playground, tmp_path / "log", row_budget=300_000, prewrite_budget=300_000)
+            async with running(settings) as capture:
+                pending = playground.cluster.prewrite(mutations)
+                await until(lambda: capture.receiver.prewrites.written > 0)
+                playground.cluster.commit(pending)
+                ts = playground.cluster.transact(mutations, CommitMode.ONE_PHASE)
+                await caught_up(capture, ts)
+                assert capture.receiver.stats.spilled_rows > 0
+            assert compare(playground.cluster, tmp_path / "log")[0] == 40000
+
+    run(main())
+
+
+class LogTables:
+    """Ids of the playground's tables as a capture finds them."""
+
+    def __init__(self, playground: Playground) -> None:
+        self.playground = playground
+
+    def physical(self, schema: str, table: str) -> tuple[int, ...]:
+        from tidemill.tidb.schema.history import SchemaHistory
+
+        mvcc, now = self.playground.cluster.mvcc, self.playground.cluster.oracle.next()
+        pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]
+        return SchemaHistory.bootstrap(now, pairs).snapshot(now).by_name[schema, table].physical_ids
+
+
+def test_the_gc_safe_point_is_held_before_the_first_row_and_follows_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(6, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                service = capture.safe_point.service_id
+                first = capture.safe_point.safe_point
+                assert first == capture.writer.identity.start_ts - 1
+                await caught_up(capture, playground.cluster.oracle.next())
+                await capture.safe_point.protect(capture.writer.resolved_ts)
+                assert first < capture.safe_point.safe_point < capture.writer.resolved_ts
+                held, least = await capture.pd.update_service_safe_point("other", 0, 0)
+                assert (held, least) in ((service, capture.safe_point.safe_point), ("gc_worker", least))
+
+    run(main())
+
+
+def test_a_start_that_gc_has_passed_is_refused_before_anything_is_captured(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(7) as playground:
+            playground.execute("create database d")
+            start = playground.cluster.oracle.next()
+            await asyncio.sleep(0.05)
+            playground.cluster.collect_garbage(1)
+            with pytest.raises(StartTsBeforeGc, match=rf"{start} \(20.*UTC\).*below \d+ \(20.*UTC\)"):
+                async with running(config(playground, tmp_path / "log", start_ts=str(start))):
+                    pass
+            assert not (tmp_path / "log" / "log.json").exists()
+
+    run(main())
+
+
+def test_what_a_log_is_not_for_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(8) as playground, Playground(9) as stranger:
+            for one in (playground, stranger):
+                one.execute("create database d")
+            async with running(config(playground, tmp_path / "log", partitions=2)):
+                with pytest.raises(LogLocked, match=str(os.getpid())):
+                    async with running(config(playground, tmp_path / "log", data_dir=tmp_path / "second")):
+                        pass
+            with pytest.raises(ClusterMismatch, match=r"7300000000000000008.*7300000000000000009"):
+                async with running(config(stranger, tmp_path / "log")):
+                    pass
+            with pytest.raises(LogError, match="partitions 2, not 3"):
+                async with running(config(playground, tmp_path / "log", partitions=3)):
+                    pass
+
+    run(main())

@@ -1,0 +1,125 @@
+"""Captures of the playground for tests: run one, wait for it, and compare its log with what the playground's store holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidemill.capture.capture import Capture
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.tikv.tables import partition_of
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import MalformedKey
+from tidemill.playground.cluster import Cluster
+from tidemill.playground.server import Playground
+from tidemill.tidb.keys import parse_record_key
+from tidemill.tidb.schema.history import SchemaHistory
+
+PATIENCE = 60.0
+
+
+class Change(NamedTuple):
+    """One committed change, as truth and log are compared."""
+
+    table_id: int  # physical
+    key: bytes
+    start_ts: int
+    commit_ts: int
+    value: bytes | None
+    old_value: bytes | None
+
+
+def config(playground: Playground, log: Path, **more: Any) -> CaptureConfig:
+    """A capture of the playground into `log`."""
+    return CaptureConfig(pd=(playground.pd_address,), log=str(log), **more)
+
+
+@asynccontextmanager
+async def running(settings: CaptureConfig) -> AsyncIterator[Capture]:
+    """A capture until the block ends; its failure is raised there."""
+    capture = Capture(settings)
+    task = asyncio.ensure_future(capture.run())
+    try:
+        await until(lambda: capture.status.state == "running" or task.done())
+        if task.done():
+            await task
+        yield capture
+        if task.done():
+            await task
+    finally:
+        if not task.done():
+            capture.stop()
+        await task
+
+
+async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Look again and again."""
+    async with asyncio.timeout(patience):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def caught_up(capture: Capture, ts: int) -> None:
+    """The log is complete up to `ts`."""
+    await until(lambda: capture.writer.resolved_ts >= ts or capture.status.state in ("failed", "stopped"))
+
+
+def log_changes(log: Path) -> dict[int, list[Change]]:
+    """The rows of every partition, in the order of the log."""
+    reader = LogReader(log)
+    found: dict[int, list[Change]] = {}
+    for partition in range(reader.partitions):
+        rows = found[partition] = []
+        for interval in reader.chain(partition, reader.start_ts, reader.head(partition)):
+            for path in interval.parts:
+                segment = reader.open_segment(path)
+                for i in range(segment.num_record_batches):
+                    for row in segment.get_batch(i).to_pylist():
+                        rows.append(Change(row["table_id"], row["key"], row["start_ts"], row["commit_ts"], row["value"], row["old_value"]))
+    return found
+
+
+def stored_changes(cluster: Cluster, from_ts: int, to_ts: int) -> list[Change]:
+    """Every version of a row key that the store holds in (from_ts, to_ts]."""
+    found = []
+    for key, versions in cluster.mvcc.items(b"t", b"u"):
+        try:
+            table_id = parse_record_key(key).table_id
+        except MalformedKey:
+            continue
+        before: bytes | None = None
+        for commit_ts, start_ts, value in sorted(versions):
+            if from_ts < commit_ts <= to_ts:
+                found.append(Change(table_id, key, start_ts, commit_ts, value, before))
+            before = value
+    return found
+
+
+def compare(cluster: Cluster, log: Path) -> tuple[int, SchemaHistory]:
+    """Every change that a table in force saw is in the log once, in its table's partition; whatever else is there belongs to ids
+    that were not in force. Returns the number of changes, and the log's schema history."""
+    reader = LogReader(log)
+    history = load_history(reader)
+    start, end = reader.start_ts, reader.resolved_ts()
+    logged = log_changes(log)
+    for rows in logged.values():
+        assert len(rows) == len(set(rows)), "a change is there twice"
+        assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))
+    where = {(c.key, c.commit_ts): (p, c) for p, rows in logged.items() for c in rows}
+    n = 0
+    for change in stored_changes(cluster, start, end):
+        version = history.snapshot(change.commit_ts - 1).by_physical.get(change.table_id)
+        if version is None or (change.value is None and change.old_value is None):
+            continue
+        partition, row = where.pop((change.key, change.commit_ts))
+        assert row == change
+        assert partition == partition_of(version.table_id, reader.partitions)
+        n += 1
+    for _, row in where.values():
+        if row.commit_ts <= end:
+            assert row.table_id not in history.snapshot(row.commit_ts - 1).by_physical, row
+    return n, history

@@ -1,0 +1,94 @@
+"""`tidemill log`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import START, build_log, golden, golden_log, put
+from tidemill.changelog import feeds
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.writer import LogWriter
+from tidemill.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, output, errors."""
+    status = 0
+    try:
+        main(["log", *arguments])
+    except SystemExit as e:
+        status = int(e.code or 0)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_a_whole_log_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, segments=3)
+    status, out, _ = run(capsys, "verify", str(tmp_path))
+    assert status == 0
+    assert out.endswith("whole\n")
+    assert f"{len(golden().rows) + len(golden().schema)} rows" in out
+    assert run(capsys, "verify", str(tmp_path), "--quick")[0] == 0
+
+
+def test_every_problem_is_listed_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, segments=3)
+    _, second, _ = sorted((tmp_path / "rows" / "0").glob("0*.arrow"))
+    second.unlink()
+    (tmp_path / "schema" / "stranger").write_text("hello")
+    status, out, _ = run(capsys, "verify", str(tmp_path))
+    assert status == 1
+    assert out.count("PROBLEM") == 2
+    assert "2 problems" in out
+
+
+def test_no_log_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "verify", str(tmp_path / "nowhere"))
+    assert status == 1
+    assert "Error TM:ErrLog: " in err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_show_tells_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, partitions=2, segments=3)
+    feeds.register(tmp_path, "nightly", golden().start_ts + 5)
+    status, out, _ = run(capsys, "show", str(tmp_path))
+    assert status == 0
+    assert "cluster golden" in out
+    assert "nightly" in out
+    status, out, _ = run(capsys, "show", str(tmp_path), "--json")
+    facts = json.loads(out)
+    assert facts["rows"] == len(golden().rows) + len(golden().schema)
+    assert facts["resolved_ts"] == golden().last_ts + 1
+    assert facts["feeds"] == {"nightly": golden().start_ts + 5}
+    assert [f["folder"] for f in facts["folders"]] == ["schema", "rows/0", "rows/1"]
+    assert facts["tables"] == ["test.t1"]
+
+
+def test_a_stopped_log_is_compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [put(7, h, START + 1 + h) for h in range(40)]
+    build_log(tmp_path, rows, ends=[START + k for k in range(1, 41)])
+    status, out, _ = run(capsys, "compact", str(tmp_path), "--grace", "0s")
+    assert status == 0
+    assert "40 segments joined" in out or "80 segments joined" in out
+    assert len(LogReader(tmp_path).chain(0, START, START + 40)) == 1
+
+
+def test_a_log_that_is_written_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_log(tmp_path)
+    with LogWriter.open(tmp_path):
+        status, _, err = run(capsys, "compact", str(tmp_path))
+    assert status == 1
+    assert "TM:ErrLogLocked" in err
+
+
+def test_an_old_log_is_trimmed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, segments=10)
+    status, out, _ = run(capsys, "trim", str(tmp_path), "--log-retention", "1s", "--grace", "0s")
+    assert status == 0
+    assert LogReader(tmp_path).start_ts > golden().start_ts
+    assert "files removed" in out
+    assert run(capsys, "verify", str(tmp_path))[0] == 0

@@ -37,22 +37,26 @@ class Cursor:
         self.collate = collate
         self.common_tables: set[str] = set()  # names that WITH defined, in lower case
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
+    # Tokens
 
     @property
     def token(self) -> Token:
+        """The next token."""
         return self.tokens[self.index]
 
     def peek(self, offset: int = 1) -> Token:
+        """A token further on; the last one, END, for all past it."""
         return self.tokens[min(self.index + offset, len(self.tokens) - 1)]
 
     def next(self) -> Token:
+        """Take the next token; END stays."""
         token = self.token
         if token.kind is not Kind.END:
             self.index += 1
         return token
 
     def fail(self, expected: str) -> DdlSyntaxError:
+        """An error that says what was expected here."""
         found = repr(self.token.text) if self.token.kind is not Kind.END else "the end"
         return DdlSyntaxError(f"expected {expected}, found {found}", self.token.position)
 
@@ -61,31 +65,38 @@ class Cursor:
         return all(self.peek(offset).upper == word for offset, word in enumerate(words))
 
     def at_end(self) -> bool:
+        """Nothing follows."""
         return self.token.kind is Kind.END
 
     def at_any(self, words: Iterable[str]) -> bool:
+        """Is the next token one of these keywords?"""
         return self.token.upper in words and self.token.upper != ""
 
     def accept(self, *words: str) -> bool:
+        """Take these keywords, all or none."""
         if not self.at(*words):
             return False
         self.index += len(words)
         return True
 
     def accept_any(self, words: Iterable[str]) -> str:
+        """Take one of these keywords; "" when none follows."""
         return self.next().upper if self.at_any(words) else ""
 
     def expect(self, *words: str) -> None:
+        """Take these keywords."""
         if not self.accept(*words):
             raise self.fail(" ".join(words))
 
     def expect_any(self, words: Iterable[str]) -> str:
+        """Take one of these keywords."""
         word = self.accept_any(words)
         if not word:
             raise self.fail("one of " + ", ".join(sorted(words)))
         return word
 
     def expect_kind(self, *kinds: Kind) -> Token:
+        """Take a token of one of these kinds."""
         if self.token.kind not in kinds:
             raise self.fail(" or ".join(kind.value for kind in kinds))
         return self.next()
@@ -107,14 +118,16 @@ class Cursor:
         return separator.join(parts)
 
     def in_parentheses(self, parse: Callable[[], str], separator: str = ", ") -> str:
+        """A list in parentheses, printed with them."""
         self.expect("(")
         text = self.list_of(parse, separator)
         self.expect(")")
         return f"({text})"
 
-    # -- names ---------------------------------------------------------------------------------------------------------
+    # Names
 
     def at_identifier(self) -> bool:
+        """Is the next token a name, or a keyword that may be one?"""
         return self.token.kind is Kind.NAME or (self.token.kind is Kind.WORD and not self.token.reserved)
 
     def identifier(self) -> str:
@@ -124,9 +137,11 @@ class Cursor:
         return self.next().text
 
     def name(self) -> str:
+        """A name, in backquotes."""
         return quote_name(self.identifier())
 
     def table_name(self) -> str:
+        """A table with or without its schema."""
         if self.at("*", "."):
             raise self.fail("a table name")
         first = self.identifier()
@@ -137,6 +152,7 @@ class Cursor:
         return f"{quote_name(first)}.{self.name()}"
 
     def column_name(self) -> str:
+        """A column with or without table and schema."""
         parts = [self.identifier()]
         while len(parts) < 3 and self.accept("."):
             parts.append(self.identifier())
@@ -149,6 +165,7 @@ class Cursor:
         return self.next().text if self.token.kind is Kind.STRING else self.identifier()
 
     def charset_name(self) -> str:
+        """A character set that TiDB knows, in lower case."""
         if self.accept("BINARY"):
             return "binary"
         name = self.string_name().lower()
@@ -159,6 +176,7 @@ class Cursor:
         return name
 
     def collation_name(self) -> str:
+        """A collation, in lower case."""
         if self.accept("BINARY"):
             return "binary"
         name = self.string_name().lower()
@@ -167,9 +185,11 @@ class Cursor:
         return _COLLATION_ALIASES.get(name, name)
 
     def accept_charset_keyword(self) -> bool:
+        """CHARACTER SET in its spellings."""
         return self.accept("CHARACTER", "SET") or self.accept("CHARSET") or self.accept("CHAR", "SET")
 
     def user_name(self) -> str:
+        """An account: user@host or CURRENT_USER."""
         if self.accept("CURRENT_USER"):
             if self.accept("("):
                 self.expect(")")
@@ -180,9 +200,10 @@ class Cursor:
         host = self.next().text.lower()
         return f"{user}@{quote_name(host)}" if host else user
 
-    # -- literals ------------------------------------------------------------------------------------------------------
+    # Literals
 
     def raw_string(self) -> str:
+        """The value of a string."""
         return self.expect_kind(Kind.STRING).text
 
     def text(self) -> str:
@@ -194,6 +215,7 @@ class Cursor:
         return quote_value(self.raw_string())
 
     def unsigned(self) -> int:
+        """A number of 64 bits."""
         token = self.expect_kind(Kind.INT)
         value = int(token.text)
         if value >= 2**64:
@@ -208,6 +230,7 @@ class Cursor:
         return value
 
     def signed(self) -> int:
+        """A whole number with a sign."""
         sign = self.accept_any(("+", "-"))
         value = self.unsigned()
         if value > 2**63 - (sign != "-"):
@@ -215,9 +238,11 @@ class Cursor:
         return -value if sign == "-" else value
 
     def at_number(self) -> bool:
+        """Is the next token a number?"""
         return self.token.kind in _NUMBERS
 
     def number(self) -> str:
+        """A number as TiDB prints it."""
         token = self.expect_kind(*_NUMBERS)
         try:
             return _NUMBERS[token.kind](token.text)
@@ -225,6 +250,7 @@ class Cursor:
             raise DdlSyntaxError(str(error), token.position) from None
 
     def accept_literal(self) -> str:
+        """NULL, TRUE, FALSE, a number, a string with its character set, hexadecimal or bits."""
         token = self.token
         if word := self.accept_any(("NULL", "TRUE", "FALSE")):
             return word
@@ -253,15 +279,18 @@ class Cursor:
         return f"_{charset.upper()}{quote_value(text)}" if charset else quote_value(text)
 
     def literal(self) -> str:
+        """A literal."""
         text = self.accept_literal()
         if not text:
             raise self.fail("a literal")
         return text
 
     def accept_time_unit(self) -> str:
+        """DAY, SQL_TSI_DAY and the like."""
         return TIME_UNITS[self.next().upper] if self.at_any(TIME_UNITS) else ""
 
     def time_unit(self) -> str:
+        """A unit of time."""
         unit = self.accept_time_unit()
         if not unit:
             raise self.fail("a time unit")

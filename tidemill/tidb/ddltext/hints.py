@@ -7,25 +7,22 @@ prints; anything else is refused.
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.cursor import Cursor
+from tidemill.tidb.ddltext.keywords import words
 from tidemill.tidb.ddltext.lexer import Kind, SqlMode
 from tidemill.tidb.ddltext.literals import quote_name, quote_text
 
-_TABLES = frozenset(
-    """
+_TABLES = words("""
     MERGE_JOIN NO_MERGE_JOIN BROADCAST_JOIN SHUFFLE_JOIN INL_JOIN NO_INDEX_JOIN INL_HASH_JOIN NO_INDEX_HASH_JOIN
     INL_MERGE_JOIN NO_INDEX_MERGE_JOIN HASH_JOIN NO_HASH_JOIN HASH_JOIN_BUILD HASH_JOIN_PROBE LEADING TIDB_HJ TIDB_INLJ
     TIDB_SMJ
-    """.split()
-)
-_INDEXES = frozenset("USE_INDEX IGNORE_INDEX USE_INDEX_MERGE FORCE_INDEX ORDER_INDEX NO_ORDER_INDEX".split())
-_NULLARY = frozenset(
-    """
+    """)
+_INDEXES = words("USE_INDEX IGNORE_INDEX USE_INDEX_MERGE FORCE_INDEX ORDER_INDEX NO_ORDER_INDEX")
+_NULLARY = words("""
     HASH_AGG MPP_1PHASE_AGG MPP_2PHASE_AGG STREAM_AGG AGG_TO_COP LIMIT_TO_COP NO_INDEX_MERGE READ_CONSISTENT_REPLICA
     IGNORE_PLAN_CACHE STRAIGHT_JOIN NO_DECORRELATE MERGE
-    """.split()
-)
+    """)
 # TiDB forgets the tables of these when it prints them.
-_FORGETFUL = frozenset("INDEX_JOIN INDEX_HASH_JOIN INDEX_MERGE_JOIN SWAP_JOIN_INPUTS NO_SWAP_JOIN_INPUTS".split())
+_FORGETFUL = words("INDEX_JOIN INDEX_HASH_JOIN INDEX_MERGE_JOIN SWAP_JOIN_INPUTS NO_SWAP_JOIN_INPUTS")
 _TOGGLES = frozenset(("USE_TOJA", "USE_CASCADES"))
 
 
@@ -35,6 +32,8 @@ def print_hints(comment: str, mode: SqlMode) -> str:
 
 
 class Hints(Cursor):
+    """The hints of one comment."""
+
     def hints(self) -> str:
         parts = [self.hint()]
         while not self.at_end():

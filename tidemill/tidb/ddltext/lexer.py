@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
-from tidemill.tidb.ddltext.keywords import BUILTIN_FUNCTIONS, FEATURES, INTRODUCERS, RESERVED, UNRESERVED
+from tidemill.tidb.ddltext.keywords import BUILTIN_FUNCTIONS, FEATURES, INTRODUCERS, RESERVED, UNRESERVED, words
 
 
 class SqlMode(enum.IntFlag, boundary=enum.KEEP):
@@ -23,6 +23,8 @@ class SqlMode(enum.IntFlag, boundary=enum.KEEP):
 
 
 class Kind(enum.Enum):
+    """What a token is."""
+
     NAME = "name"  # an identifier: quoted, or a word without meaning
     WORD = "word"  # a keyword as written; `upper` is its canonical form
     STRING = "string"
@@ -41,6 +43,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A token. Keywords and operators are compared by `upper`."""
+
     kind: Kind
     text: str  # names and strings: the value, unescaped; else as written
     position: int
@@ -60,7 +64,7 @@ _BIT = re.compile(r"[bB]'([01]*)'")
 _FEATURE_LIST = re.compile(r"\[([A-Za-z0-9_$\u0080-\U0010ffff]+(?:,[A-Za-z0-9_$\u0080-\U0010ffff]+)*)\]")
 _ESCAPES = {"n": "\n", "0": "\0", "b": "\b", "Z": "\x1a", "r": "\r", "t": "\t", "%": "\\%", "_": "\\_"}
 _DIGITS = tuple("0123456789")
-_HINTED = frozenset("SELECT INSERT REPLACE UPDATE DELETE CREATE PARTITION".split())
+_HINTED = words("SELECT INSERT REPLACE UPDATE DELETE CREATE PARTITION")
 
 
 def tokenize(sql: str, mode: SqlMode) -> list[Token]:
@@ -69,6 +73,8 @@ def tokenize(sql: str, mode: SqlMode) -> list[Token]:
 
 
 class _Lexer:
+    """The scanner's state while it goes through a text."""
+
     def __init__(self, sql: str, mode: SqlMode) -> None:
         self.sql = sql
         self.mode = mode
@@ -78,19 +84,21 @@ class _Lexer:
         self.after_name_dot = False  # the last identifier was followed by a dot: digits start a name now
 
     def run(self) -> list[Token]:
+        """All tokens."""
         while self.skip_blanks_and_comments():
             self.scan_token()
         self.emit(Kind.END, "", len(self.sql))
         return self.tokens
 
     def emit(self, kind: Kind, text: str, position: int, upper: str = "", reserved: bool = False) -> None:
+        """Add a token that ends here."""
         paren = self.sql.startswith("(", self.at)
         self.tokens.append(Token(kind, text, position, upper, reserved, paren))
 
     def fail(self, what: str) -> DdlSyntaxError:
         return DdlSyntaxError(what, self.at)
 
-    # -- blanks and comments -------------------------------------------------------------------------------------------
+    # Blanks and comments
 
     def skip_blanks_and_comments(self) -> bool:
         """Moves to the next token; False at the end of the text."""
@@ -128,9 +136,10 @@ class _Lexer:
         self.at = end + 2
         return True
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
+    # Tokens
 
     def scan_token(self) -> None:
+        """One token."""
         sql, start = self.sql, self.at
         char = sql[start]
         if sql.startswith("/*+", start):
@@ -172,10 +181,12 @@ class _Lexer:
             raise self.fail(f"unexpected character {char!r}")
 
     def emit_name(self, text: str, start: int) -> None:
+        """Add a name; after it, a dot makes digits a name."""
         self.after_name_dot = self.sql.startswith(".", self.at)
         self.emit(Kind.NAME, text, start)
 
     def scan_word(self, word: str, start: int) -> None:
+        """A word: an introducer, a part of a qualified name, a keyword or a name."""
         if word.startswith("_") and word[1:].lower() in INTRODUCERS:
             charset = word[1:].lower()
             self.emit(Kind.INTRODUCER, "utf8" if charset == "utf8mb3" else charset, start)
@@ -197,6 +208,7 @@ class _Lexer:
             self.emit_name(word, start)
 
     def scan_pattern(self, pattern: re.Pattern[str], kind: Kind) -> None:
+        """x'…' and b'…'."""
         match = pattern.match(self.sql, self.at)
         if match is None or (kind is Kind.HEX and len(match[1]) % 2):
             raise self.fail(f"malformed {kind.value}")
@@ -240,6 +252,7 @@ class _Lexer:
             self.emit(Kind.INT, sql[start:end], start)
 
     def scan_float(self) -> None:
+        """A number with a point or an exponent, or a name such as 9est."""
         sql, start = self.sql, self.at
         match = _NUMBER.match(sql, start)
         assert match is not None
@@ -258,6 +271,7 @@ class _Lexer:
             self.emit(Kind.DECIMAL, text, start)
 
     def scan_variable(self) -> None:
+        """@name, @@name and their quoted forms."""
         start = self.at
         self.at += 1
         system = self.sql.startswith("@", self.at)
@@ -283,16 +297,19 @@ class _Lexer:
         else:
             raise self.fail("malformed system variable")
 
-    # -- quoted text ---------------------------------------------------------------------------------------------------
+    # Quoted text
 
     def read_string(self, quote: str) -> str:
+        """The value of a string that begins here."""
         backslash = SqlMode.NO_BACKSLASH_ESCAPES not in self.mode
         return self.read_quoted(quote, self.read_escape if backslash else None)
 
     def read_quoted_name(self) -> str:
+        """The name in backquotes that begins here."""
         return self.read_quoted("`", None)
 
     def read_quoted(self, quote: str, escape: Callable[[], str] | None) -> str:
+        """What stands between quotes; a doubled quote is one."""
         sql, start = self.sql, self.at
         parts: list[str] = []
         self.at += 1
@@ -311,6 +328,7 @@ class _Lexer:
         raise DdlSyntaxError("unclosed quote", start)
 
     def read_escape(self) -> str:
+        """What a backslash and the next character stand for."""
         char = self.sql[self.at : self.at + 1]
         self.at += 1
         return _ESCAPES.get(char, char)

@@ -1,52 +1,68 @@
-"""Queries that TiCDC makes from a DDL job instead of taking the user's text.
+"""Queries that are made from a DDL job instead of taking the user's text; they are printed like any other.
 
-Names are put between backquotes as they are: a backquote inside a name is not doubled, and such a query does not parse.
-The results go through canonical_ddl like any other query.
+Names are quoted properly here. TiCDC puts them between backquotes as they are, and stops where that cannot be read.
 """
 
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
-from tidemill.tidb.ddltext.lexer import SqlMode, tokenize
+from tidemill.tidb.ddltext.lexer import Kind, SqlMode, Token, tokenize
+from tidemill.tidb.ddltext.literals import quote_name
 
-_EXCHANGE = "EXCHANGE PARTITION"
-_WITH_TABLE = "WITH TABLE"
+Name = tuple[str, str]
+"""Schema and table."""
 
 
-def drop_table(schema: str, table: str) -> str:
+def _qualified(name: Name) -> str:
+    return f"{quote_name(name[0])}.{quote_name(name[1])}"
+
+
+def drop_table(table: Name) -> str:
     """One job of DROP TABLE a, b. IF EXISTS, TEMPORARY and RESTRICT of the statement are lost."""
-    return f"DROP TABLE `{schema}`.`{table}`"
+    return f"DROP TABLE {_qualified(table)}"
 
 
-def drop_view(schema: str, view: str) -> str:
-    return f"DROP VIEW `{schema}`.`{view}`"
+def drop_view(view: Name) -> str:
+    """One job of DROP VIEW a, b."""
+    return f"DROP VIEW {_qualified(view)}"
 
 
-def rename_table(old_schema: str, old_table: str, new_schema: str, new_table: str) -> str:
+def rename_table(old: Name, new: Name) -> str:
     """One pair of RENAME TABLE a TO b, c TO d (job type 47). A single rename (type 14) keeps the user's text."""
-    return f"RENAME TABLE `{old_schema}`.`{old_table}` TO `{new_schema}`.`{new_table}`"
+    return f"RENAME TABLE {_qualified(old)} TO {_qualified(new)}"
 
 
-def exchange_partition(query: str, partitioned_schema: str, partitioned_table: str, other_schema: str, other_table: str) -> str:
-    """The partition's name is cut out of the user's text, quotes included; the tables come from the job."""
-    upper = query.upper()
-    start, end = upper.find(_EXCHANGE), upper.find(_WITH_TABLE)
-    if start < 0 or end < start:
-        raise DdlSyntaxError("expected EXCHANGE PARTITION … WITH TABLE", 0)
-    partition = query[start + len(_EXCHANGE) : end].strip()
-    text = (
-        f"ALTER TABLE `{partitioned_schema}`.`{partitioned_table}` EXCHANGE PARTITION `{partition}`"
-        f" WITH TABLE `{other_schema}`.`{other_table}`"
-    )
-    return text + " WITHOUT VALIDATION" if upper.endswith("WITHOUT VALIDATION") else text
+def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int = 0) -> str:
+    """The partition's name is the user's, with its case; the tables come from the job.
+
+    Raises DdlSyntaxError when the text has no EXCHANGE PARTITION.
+    """
+    tokens = tokenize(query, SqlMode(sql_mode))
+    words = [token.upper for token in tokens]
+    for index in range(len(words) - 2):
+        if words[index : index + 2] == ["EXCHANGE", "PARTITION"]:
+            text = f"ALTER TABLE {_qualified(partitioned)} EXCHANGE PARTITION {quote_name(_name(tokens[index + 2]))}"
+            text += f" WITH TABLE {_qualified(plain)}"
+            return text + " WITHOUT VALIDATION" if _ends_without_validation(words) else text
+    raise DdlSyntaxError("expected EXCHANGE PARTITION name", len(query))
+
+
+def _name(token: Token) -> str:
+    if token.kind not in (Kind.NAME, Kind.WORD):
+        raise DdlSyntaxError("expected the name of a partition", token.position)
+    return token.text
+
+
+def _ends_without_validation(words: list[str]) -> bool:
+    return [word for word in words if word and word != ";"][-2:] == ["WITHOUT", "VALIDATION"]
 
 
 def split_statements(query: str) -> list[str]:
-    """The statements of a job that creates several tables (type 60): one event for each, in this order."""
+    """The statements of a job that creates several tables (type 60), in default mode: one event for each, in this order."""
     statements: list[str] = []
     start = 0
     for token in tokenize(query, SqlMode(0)):
-        if token.upper == ";" or token.position == len(query):
+        if token.upper == ";" or token.kind is Kind.END:
             if piece := query[start : token.position].strip():
                 statements.append(piece)
             start = token.position + 1

@@ -6,135 +6,28 @@ UNION to the UNION, drops doubled parentheses, and puts parentheses around neste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from tidemill.tidb.ddltext.expressions import Expression, Expressions, Shape
 from tidemill.tidb.ddltext.hints import print_hints
+from tidemill.tidb.ddltext.keywords import words
 from tidemill.tidb.ddltext.lexer import Kind
 from tidemill.tidb.ddltext.literals import quote_name
+from tidemill.tidb.ddltext.query_tree import Join, Operand, Query, Select, Source, Union, cross_join, operand_of
 
 _SET_OPERATORS = frozenset(("UNION", "EXCEPT", "INTERSECT"))
+
 _QUERY_STARTS = frozenset(("SELECT", "TABLE", "VALUES", "WITH", "("))
-_JOIN_STARTS = frozenset("JOIN INNER CROSS LEFT RIGHT NATURAL STRAIGHT_JOIN".split())
+
+_JOIN_STARTS = words("JOIN INNER CROSS LEFT RIGHT NATURAL STRAIGHT_JOIN")
+
 _FLAGS = ("SQL_SMALL_RESULT", "SQL_BIG_RESULT", "SQL_BUFFER_RESULT", "SQL_NO_CACHE", "SQL_CALC_FOUND_ROWS")
+
 _PRIORITIES = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED")
 
 
-@dataclass(slots=True)
-class Select:
-    """One SELECT, TABLE or VALUES. `body` is everything up to ORDER BY, `tail` what follows LIMIT."""
-
-    body: str
-    order: str = ""
-    limit: str = ""
-    tail: str = ""
-    with_clause: str = ""
-    with_outside: bool = False  # the WITH stands before the parentheses
-    braces: bool = False
-
-    def print(self) -> str:
-        inner = self.body + self.order + self.limit + self.tail
-        if not self.with_outside:
-            inner = self.with_clause + inner
-        if self.braces:
-            inner = f"({inner})"
-        return self.with_clause + inner if self.with_outside else inner
-
-
-@dataclass(slots=True)
-class Operand:
-    """A query in parentheses inside a UNION."""
-
-    parts: list[Select | Operand]
-    operators: list[str]
-    with_clause: str = ""
-    order: str = ""
-    limit: str = ""
-
-    def print(self) -> str:
-        return f"({self.with_clause}{print_operands(self.parts, self.operators)}{self.order}{self.limit})"
-
-
-@dataclass(slots=True)
-class Union:
-    parts: list[Select | Operand]
-    operators: list[str]
-    order: str = ""
-    limit: str = ""
-    with_clause: str = ""
-    braces: bool = False
-
-    def print(self) -> str:
-        inner = print_operands(self.parts, self.operators) + self.order + self.limit
-        return self.with_clause + (f"({inner})" if self.braces else inner)
-
-
-Query = Select | Union
-
-
-def print_operands(parts: list[Select | Operand], operators: list[str]) -> str:
-    """Operators stand between parts: one less than there are parts."""
-    text = parts[0].print()
-    for operator, part in zip(operators, parts[1:], strict=True):
-        text += f" {operator} {part.print()}"
-    return text
-
-
-def operand_of(query: Query) -> Operand:
-    if isinstance(query, Select):
-        return Operand([query], [])
-    return Operand(query.parts, query.operators, query.with_clause, query.order, query.limit)
-
-
-@dataclass(slots=True)
-class Source:
-    """A table or a derived table in FROM."""
-
-    text: str
-    is_query: bool = False
-
-    def print(self) -> str:
-        return self.text
-
-
-@dataclass(slots=True)
-class Join:
-    left: Source | Join
-    right: Source | Join | None = None
-    kind: str = " JOIN "
-    condition: str = ""
-    parentheses: bool = field(default=False)  # written in parentheses
-
-    def print(self) -> str:
-        # A comma only survives after a derived table that comes first; every other join on the left gets parentheses.
-        comma = isinstance(self.left, Join) and self.left.right is None and isinstance(self.left.left, Source) and self.left.left.is_query
-        text = self.left.print()
-        if isinstance(self.left, Join) and not comma:
-            text = f"({text})"
-        if self.right is None:
-            return text
-        right = self.right.print()
-        if isinstance(self.right, Join):
-            right = f"({right})"
-        kind = ", " if comma and self.kind == " JOIN " else self.kind
-        if comma and self.kind.endswith(" JOIN ") and self.kind != " JOIN ":
-            kind = self.kind.removesuffix(" JOIN ") + ", "
-        return f"{text}{kind}{right}{self.condition}"
-
-
-def cross_join(left: Source | Join, right: Source | Join) -> Join:
-    """a JOIN (b LEFT JOIN c), written without the parentheses, binds to the left: (a JOIN b) LEFT JOIN c."""
-    if not isinstance(right, Join) or right.right is None or right.parentheses:
-        return Join(left, right)
-    leftmost = right
-    while isinstance(leftmost.left, Join) and leftmost.left.right is not None:
-        leftmost = leftmost.left
-    leftmost.left = Join(left, leftmost.left)
-    return right
-
-
 class Queries(Expressions):
-    # -- whole queries -------------------------------------------------------------------------------------------------
+    """SELECT, TABLE, VALUES, what joins them, and what stands in FROM."""
+
+    # Whole queries
 
     def at_query(self) -> bool:
         return self.at_any(_QUERY_STARTS)
@@ -244,7 +137,7 @@ class Queries(Expressions):
             raise self.fail("a subquery")
         return f"{name}{columns} AS {query}"
 
-    # -- one SELECT ----------------------------------------------------------------------------------------------------
+    # One SELECT
 
     def parse_select(self) -> Select:
         if self.accept("TABLE"):
@@ -391,7 +284,7 @@ class Queries(Expressions):
             return f"{text} SKIP LOCKED"
         return f"{text} WAIT {self.unsigned()}" if self.accept("WAIT") else text
 
-    # -- windows -------------------------------------------------------------------------------------------------------
+    # Windows
 
     def window_definition(self) -> str:
         name = self.name()
@@ -430,7 +323,7 @@ class Queries(Expressions):
             amount = self.number()
         return f"{amount} {self.expect_any(directions)}"
 
-    # -- FROM ----------------------------------------------------------------------------------------------------------
+    # FROM
 
     def table_references(self) -> str:
         return self.parse_table_references().print()

@@ -42,23 +42,23 @@ def _not_made(job: DdlJob, fault: str) -> Statement:
 
 def dropped_table(job: DdlJob, schema: str, table: str) -> Statement:
     """DROP TABLE: one job for each table of the user's statement."""
-    return _made(job, drop_table(schema, table))
+    return _made(job, drop_table((schema, table)))
 
 
 def dropped_view(job: DdlJob, schema: str, view: str) -> Statement:
     """DROP VIEW."""
-    return _made(job, drop_view(schema, view))
+    return _made(job, drop_view((schema, view)))
 
 
 def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
     """One pair of RENAME TABLE a TO b, c TO d."""
-    return _made(job, rename_table(*old, *new))
+    return _made(job, rename_table(old, new))
 
 
 def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[str, str]) -> Statement:
     """EXCHANGE PARTITION, with both tables named in full."""
     try:
-        return _made(job, exchange_partition(job.query, *partitioned, *plain))
+        return _made(job, exchange_partition(job.query, partitioned, plain, job.sql_mode))
     except DdlSyntaxError as error:
         return _not_made(job, str(error))
 

@@ -108,7 +108,10 @@ def json_size(buf: bytes, pos: int = 0) -> int:
 
 
 def json_text(document: bytes) -> str:
-    """A stored document as TiDB prints it: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes."""
+    """A stored document as TiDB prints it: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes.
+
+    Doubles have Go's shortest form, as TiDB and TiCDC up to 8.5 print them (1.0 is `1`); newer ones write `1.0`. Compare by value.
+    """
     size = json_size(document)
     if size != len(document):
         raise MalformedBytes(f"a JSON document of {size} bytes is followed by {len(document) - size} more")

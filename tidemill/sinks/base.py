@@ -13,6 +13,7 @@ does changes nothing (sinks that keep parts) or was fenced by the pipeline (Kafk
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,6 +80,13 @@ class DriverSink(Protocol):
 
     def close(self) -> None:
         """Give back connections and files."""
+
+
+def preload() -> None:
+    """Load what the task halves need, so that worker processes that are forked from this one have it. Opens nothing."""
+    for module in ("files", "messages", "blackhole", "kafka.task"):
+        importlib.import_module(f"tidemill.sinks.{module}")
+    importlib.import_module("tidemill.sinks.kafka.native").library()
 
 
 @functools.lru_cache(maxsize=8)

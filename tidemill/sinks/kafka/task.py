@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,23 @@ _SLICE_MS = 200  # how often a wait looks for failures
 _GRACE_SECONDS = 10.0  # after the client itself should have given up
 
 
+@dataclass(frozen=True, slots=True)
+class _Routes:
+    """Targets as arrays; `topic_of` holds indexes into `topics`."""
+
+    targets: Sequence[Target]
+    topics: list[str]
+    topic_of: npt.NDArray[np.int64]
+    partition_of: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, targets: Sequence[Target]) -> _Routes:
+        numbers: dict[str, int] = {}
+        topic_of = [numbers.setdefault(topic, len(numbers)) for topic, _ in targets]
+        partition_of = [partition for _, partition in targets]
+        return cls(targets, list(numbers), np.array(topic_of, np.int64), np.array(partition_of, np.int64))
+
+
 class KafkaTaskSink:
     """See `TaskSink`."""
 
@@ -35,6 +53,7 @@ class KafkaTaskSink:
         self._where = ",".join(uri.broker.hosts)
         self._producer: NativeProducer | None = None
         self._messages = np.zeros(0, np.uint8)
+        self._routes = _Routes.of(())
         self._base = 0  # what the producer had acknowledged when the item began
         self._taken = self._flushed = 0
         self._queued_bytes = 0
@@ -51,16 +70,16 @@ class KafkaTaskSink:
         if not count:
             return
         table = np.ascontiguousarray(messages.table)
-        names = list(dict.fromkeys(topic for topic, _ in targets))
-        topic_of = np.array([names.index(topic) for topic, _ in targets] if len(names) > 1 else [0] * len(targets), np.int64)
-        order, topics = batch.by_group(topic_of[table["target"]])
-        partition_of = np.array([partition for _, partition in targets], np.int64)
+        if targets is not self._routes.targets:
+            self._routes = _Routes.of(targets)
+        routes = self._routes
+        order, topics = batch.by_group(routes.topic_of[table["target"]])
         if len(self._messages) < kernels.KAFKA_MESSAGE * count:
             self._messages = np.zeros(kernels.KAFKA_MESSAGE * 2 * count, np.uint8)
-        kernels.kafka_messages(count, table.ctypes.data, order.ctypes.data, partition_of.ctypes.data, self._messages.ctypes.data)
+        kernels.kafka_messages(count, table.ctypes.data, order.ctypes.data, routes.partition_of.ctypes.data, self._messages.ctypes.data)
         sizes = (np.maximum(table["key_len"], 0) + np.maximum(table["value_len"], 0))[order]
         for topic, start, end in batch.runs(topics):
-            self._queue(names[topic], start, end, sizes)
+            self._queue(routes.topics[topic], start, end, sizes)
 
     def flush(self) -> int:
         """Wait for all acknowledgements. The client gives up after DELIVERY_TIMEOUT_MS by itself."""

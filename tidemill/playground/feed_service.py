@@ -37,10 +37,12 @@ class FeedService:
             },
         )
 
-    async def break_streams(self) -> None:
-        """End all streams as a killed store does."""
-        for task in list(self._calls):
+    def break_streams(self) -> int:
+        """End all streams as a killed store does; returns their number."""
+        calls = list(self._calls)
+        for task in calls:
             task.cancel()
+        return len(calls)
 
     async def _event_feed(self, requests: AsyncIterator[cdcpb.ChangeDataRequest], context: grpc.aio.ServicerContext) -> None:
         await self._serve(requests, context, False)

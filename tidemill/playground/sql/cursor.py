@@ -40,7 +40,14 @@ class Cursor:
     def __init__(self, sql: str) -> None:
         self.sql = sql
         self._tokens = _tokenize(sql)
+        self._words = [self._word(token) for token in self._tokens]
         self._at = 0
+
+    def _word(self, token: Token) -> str:
+        """What the grammar compares a token with; empty for quoted names, strings and numbers."""
+        if token.kind is Kind.NAME:
+            return "" if self.sql[token.position] == "`" else token.text.upper()
+        return token.upper if token.kind in (Kind.WORD, Kind.OPERATOR) else ""
 
     @property
     def token(self) -> Token:
@@ -64,24 +71,23 @@ class Cursor:
 
     def at(self, *words: str) -> bool:
         """Whether these keywords or operators follow."""
-        return all(self._is(self.peek(i), word) for i, word in enumerate(words))
-
-    def _is(self, token: Token, word: str) -> bool:
-        if token.kind is Kind.NAME:
-            return self.sql[token.position] != "`" and token.text.upper() == word
-        return token.kind in (Kind.WORD, Kind.OPERATOR) and token.upper == word
+        at = self._at
+        return self._words[at] == words[0] and self._words[at : at + len(words)] == list(words)
 
     def accept(self, *words: str) -> bool:
         """Take these keywords or operators if they follow."""
         if not self.at(*words):
             return False
-        for _ in words:
-            self.advance()
+        self._at = min(self._at + len(words), len(self._tokens) - 1)
         return True
 
     def accept_any(self, *words: str) -> str:
         """Take one of these words; empty if none follows."""
-        return next((word for word in words if self.accept(word)), "")
+        word = self._words[self._at]
+        if word and word in words:
+            self._at = min(self._at + 1, len(self._tokens) - 1)
+            return word
+        return ""
 
     def expect(self, *words: str) -> None:
         """Take these words."""

@@ -53,6 +53,20 @@ class Dml:
         row = self._new_row(table, {}, row)
         return self._write_new(table, row, self._row_id(table), replace=replace)
 
+    def exists(self, key: bytes) -> bool:
+        """Whether a row is there. Raises SqlError when another transaction holds it."""
+        return self._tx.get(key) is not None
+
+    def delete_key(self, table: Table, key: bytes) -> None:
+        """Delete the row of a record key. Raises SqlError."""
+        self._delete_row(table, key, self._read(table, key))
+
+    def update_key(self, table: Table, key: bytes, changes: Row) -> bytes:
+        """Change columns (plain values by id) of the row of a record key; returns its record key afterwards. Raises SqlError."""
+        before = self._read(table, key)
+        after = {**before, **changes}
+        return self._replace(table, key, before, after)
+
     def _named(self, table: Table, names: Sequence[str]) -> list[ColumnInfo]:
         if not names:
             return [c for c in table.codec.public if not c.is_generated]
@@ -189,10 +203,15 @@ class Dml:
             for column in codec.public:
                 if column.flag & ColumnFlag.ON_UPDATE_NOW and column.name.lower() not in assigned:
                     after[column.id] = to_plain(column, self._now)
+        return self._replace(table, key, before, after) is not key
+
+    def _replace(self, table: Table, key: bytes, before: Row, after: Row) -> bytes:
+        """Put a changed row in place of what it was; returns its record key, the very same object if nothing changed."""
+        codec = table.codec
         self._check_nulls(table, after)
         codec.complete(after)
         if all(after.get(c.id) == before.get(c.id) for c in codec.public):
-            return False
+            return key
         handle = keys.parse_record_key(key).handle
         targets = codec.keys(after, codec.handle(after, handle if isinstance(handle, int) else 0))
         taken = self._taken_by(table, after, targets[0], key)
@@ -200,7 +219,7 @@ class Dml:
             raise Duplicate(table, taken)
         self._delete_row(table, key, before)
         self._put(table, after, targets)
-        return True
+        return targets[0]
 
     def delete(self, table: Table, statement: ast.Delete) -> int:
         """Returns the number of rows deleted. Raises SqlError."""

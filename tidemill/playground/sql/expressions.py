@@ -36,10 +36,22 @@ _NOW = ("NOW", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP")
 
 def parse_expression(cursor: Cursor) -> Expr:
     """One expression. Raises SqlError."""
+    simple = _lone_literal(cursor)
+    if simple is not None:
+        return simple
     left = _conjunction(cursor)
     while cursor.accept_any("OR", "||"):
         left = Binary("or", left, _conjunction(cursor))
     return left
+
+
+def _lone_literal(cursor: Cursor) -> Literal | None:
+    """The quick way for what most values are: a number or string before a comma or parenthesis."""
+    kind = cursor.token.kind
+    if kind not in (Kind.INT, Kind.STRING, Kind.DECIMAL) or cursor.peek().text not in (",", ")") or cursor.peek().kind is not Kind.OPERATOR:
+        return None
+    text = cursor.advance().text
+    return Literal(int(text) if kind is Kind.INT else text if kind is Kind.STRING else Decimal(text))
 
 
 def _conjunction(cursor: Cursor) -> Expr:

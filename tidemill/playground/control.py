@@ -1,0 +1,215 @@
+"""Control of a running playground: one gRPC method on PD's port, a JSON object in, a JSON object out.
+
+Only a playground serves it. Answers are {"ok": true, …} or {"ok": false, "error": code, "message": …}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from tidemill.errors import SqlError, TidemillError, UpstreamUnavailable
+from tidemill.playground.cluster import Pending
+from tidemill.playground.loader import load
+from tidemill.playground.mvcc import KeyLocked, WriteConflict
+from tidemill.playground.regions import Region
+from tidemill.playground.sql.catalog import Table
+from tidemill.tidb import keys
+
+if TYPE_CHECKING:
+    from tidemill.playground.server import Playground
+
+SERVICE = "tidemill.playground.Control"
+METHOD = f"/{SERVICE}/Call"
+TIMEOUT = 600.0
+
+Json = dict[str, Any]
+
+
+class ControlService:
+    """Runs commands on the playground's event loop."""
+
+    def __init__(self, playground: Playground) -> None:
+        self._playground = playground
+        self._pending: dict[int, Pending] = {}
+        self._commands: dict[str, Callable[[Json], Json]] = {
+            "sql": self._sql,
+            "split": self._split,
+            "merge": self._merge,
+            "transfer-leader": self._transfer_leader,
+            "regions": self._regions,
+            "lock": self._lock,
+            "unlock": self._unlock,
+            "gc": self._gc,
+            "load": self._load,
+            "pause": self._pause,
+            "resume": self._resume,
+            "stats": self._stats,
+            "break-streams": self._break_streams,
+            "stop": self._stop,
+        }
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The gRPC handler."""
+        return grpc.method_handlers_generic_handler(SERVICE, {"Call": grpc.unary_unary_rpc_method_handler(self._call)})
+
+    async def _call(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        return json.dumps(self.run(json.loads(request)), default=_json_default, ensure_ascii=False).encode()
+
+    def run(self, request: Json) -> Json:
+        """One command: {"command": name, …its arguments}."""
+        command = self._commands.get(str(request.get("command")))
+        try:
+            if command is None:
+                raise SqlError(f"there is no command {request.get('command')!r}", hint="Commands: " + ", ".join(self._commands))
+            return {"ok": True, **command(request)}
+        except TidemillError as error:
+            return {"ok": False, "error": error.code, "message": str(error)}
+        except (KeyLocked, WriteConflict, ValueError, KeyError, TypeError) as error:
+            return {"ok": False, "error": SqlError.code, "message": f"{type(error).__name__}: {error}"}
+
+    # SQL and rows
+
+    def _sql(self, request: Json) -> Json:
+        result = self._playground.execute(request["text"])
+        return {"affected": result.affected, "columns": result.columns, "rows": result.rows, "commit_ts": result.commit_ts}
+
+    def _load(self, request: Json) -> Json:
+        table = self._table(request["table"])
+        ts = load(self._playground.cluster, table, int(request["rows"]), seed=self._playground.seed, regions=int(request.get("regions", 1)))
+        return {"commit_ts": ts}
+
+    def _table(self, text: str) -> Table:
+        schema, _, name = text.rpartition(".")
+        catalog = self._playground.database.catalog
+        for table in catalog.tables.values():
+            if (catalog.schema_name(table.schema_id).lower(), table.name.lower()) == (schema.lower() or "test", name.lower()):
+                return table
+        raise SqlError(f"there is no table {text}")
+
+    # regions
+
+    def _split(self, request: Json) -> Json:
+        """At handles of a table, or in the middle of a region's integer handles."""
+        table = self._table(request["table"])
+        cuts = [keys.record_key(p, int(h)) for p in table.model.physical_ids for h in request["handles"]]
+        return {"regions": [_region_json(r) for r in self._playground.cluster.split(cuts)]}
+
+    def _merge(self, request: Json) -> Json:
+        """A region into its right neighbour, or the first two regions of a table."""
+        cluster = self._playground.cluster
+        if "table" in request:
+            table = self._table(request["table"])
+            start, end = keys.record_range(table.model.physical_ids[0])
+            touched = [r for r in cluster.regions if r.start < end and (not r.end or r.end > start)]
+            if len(touched) < 2:
+                raise SqlError(f"table {request['table']} lies in one region")
+            return {"region": _region_json(cluster.merge(touched[0].id, touched[1].id))}
+        return {"region": _region_json(cluster.merge(int(request["source"]), int(request["target"])))}
+
+    def _transfer_leader(self, request: Json) -> Json:
+        cluster = self._playground.cluster
+        region = cluster.regions.get(int(request["region"]))
+        if region is None:
+            raise SqlError(f"there is no region {request['region']}")
+        others = [p.store_id for p in region.peers if p.store_id != region.leader.store_id]
+        store = int(request.get("store") or (others[0] if others else region.leader.store_id))
+        return {"region": _region_json(cluster.transfer_leader(region.id, store))}
+
+    def _regions(self, request: Json) -> Json:
+        return {"regions": [_region_json(r) for r in self._playground.cluster.regions]}
+
+    # locks and garbage
+
+    def _lock(self, request: Json) -> Json:
+        """Prewrite a row as it is (PUT of the same value) and leave it locked."""
+        table = self._table(request["table"])
+        cluster = self._playground.cluster
+        for physical in table.model.physical_ids:
+            key = keys.record_key(physical, int(request["handle"]))
+            newest = cluster.mvcc.tablet(key).newest(key)
+            if newest is not None and newest[2] is not None:
+                pending = cluster.prewrite([(key, newest[2])], ttl_ms=int(request.get("ttl_ms", 3_600_000)))
+                self._pending[pending.start_ts] = pending
+                return {"start_ts": pending.start_ts}
+        raise SqlError(f"table {request['table']} has no row {request['handle']}")
+
+    def _unlock(self, request: Json) -> Json:
+        """Commit or roll back what `lock` prewrote; without start_ts all of it."""
+        chosen = [int(request["start_ts"])] if request.get("start_ts") else list(self._pending)
+        ended = []
+        for start_ts in chosen:
+            pending = self._pending.pop(start_ts, None)
+            if pending is None:
+                raise SqlError(f"there is no lock with start_ts {start_ts}")
+            if request.get("rollback"):
+                self._playground.cluster.rollback(pending)
+            else:
+                self._playground.cluster.commit(pending)
+            ended.append(start_ts)
+        return {"ended": ended}
+
+    def _gc(self, request: Json) -> Json:
+        safe_point, dropped = self._playground.cluster.collect_garbage(int(request.get("life_time_ms", 600_000)))
+        return {"safe_point": safe_point, "versions_dropped": dropped}
+
+    # the playground itself
+
+    def _pause(self, request: Json) -> Json:
+        self._playground.paused = True
+        return {}
+
+    def _resume(self, request: Json) -> Json:
+        self._playground.paused = False
+        return {}
+
+    def _break_streams(self, request: Json) -> Json:
+        store = int(request.get("store", 1))
+        if store not in self._playground.feeds:
+            raise SqlError(f"there is no store {store}")
+        return {"broken": self._playground.feeds[store].break_streams()}
+
+    def _stop(self, request: Json) -> Json:
+        self._playground.stopping.set()
+        return {}
+
+    def _stats(self, request: Json) -> Json:
+        return self._playground.stats()
+
+
+def _region_json(region: Region) -> Json:
+    return {
+        "id": region.id, "start": region.start.hex(), "end": region.end.hex(), "version": region.version, "conf_ver": region.conf_ver,
+        "leader_store": region.leader.store_id, "stores": [p.store_id for p in region.peers],
+    }  # fmt: skip
+
+
+def _json_default(value: object) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def call(address: str, command: str, *, timeout: float = TIMEOUT, **arguments: Any) -> Json:
+    """Run a command on the playground at `address` (host:port of its PD); its answer.
+
+    Raises UpstreamUnavailable when nobody answers or what answers is no playground, SqlError when the command is refused.
+    """
+    with grpc.insecure_channel(address.removeprefix("http://")) as channel:
+        method = channel.unary_unary(METHOD)
+        try:
+            answer = json.loads(method(json.dumps({"command": command, **arguments}).encode(), timeout=timeout))
+        except grpc.RpcError as error:
+            raise UpstreamUnavailable(f"no playground answers at {address}: {error.code().name} {error.details()}") from error
+    if not answer.pop("ok"):
+        raise SqlError(answer["message"])
+    found: Json = answer
+    return found

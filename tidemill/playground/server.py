@@ -57,6 +57,8 @@ class Playground:
         self.seed = seed
         self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock)
         self.database = Database(self.cluster)
+        self.began_ts = self.cluster.oracle.next()
+        """A capture that starts here sees everything that workloads and SQL ever wrote."""
         self.resolved_interval = resolved_interval
         self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}")
         self.feeds: dict[int, FeedService] = {}
@@ -188,6 +190,7 @@ class Playground:
         return {
             "pd": self.pd_address,
             "cluster_id": str(cluster.cluster_id),
+            "began_ts": self.began_ts,
             "ts": cluster.oracle.last,
             "stores": {s.id: s.address for s in cluster.stores.values()},
             "regions": len(cluster.regions),

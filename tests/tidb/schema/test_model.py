@@ -14,7 +14,7 @@ from tidemill.tidb.schema.model import ColumnInfo, DBInfo, TableInfo
 
 @pytest.fixture(scope="module")
 def infos() -> dict[str, TableInfo]:
-    return {name: TableInfo.from_json(data) for name, data in s.read_json("tikv/tableinfos.json.gz").items()}
+    return {name: TableInfo.from_json(data) for name, data in s.read_json("tidb/tableinfos.json.gz").items()}
 
 
 def columns(info: TableInfo, ids: tuple[int, ...]) -> list[str]:

@@ -46,9 +46,8 @@ class TableActor:
     def _write_one(self, dml: Dml, table: Table) -> int:
         chance = self._random.random()
         if not self._keys or chance < 0.5:
-            row = {
-                c.id: samples.sample(c, self._random) for c in table.codec.public if not c.is_generated and not _allocated(table, c.flag)
-            }
+            codec = table.codec
+            row = {c.id: samples.sample(c, self._random) for c in codec.given if c not in codec.automatic}
             _fit_partition(table, row, self._random)
             self._keys.append(dml.insert_plain(table, row))
             return 1
@@ -61,7 +60,7 @@ class TableActor:
             dml.delete_key(table, key)
             self._forget(position)
             return 1
-        columns = [c for c in table.codec.public if not c.is_generated]
+        columns = table.codec.given
         moving = chance > 0.95
         chosen = [c for c in columns if (moving or not c.flag & ColumnFlag.PRIMARY_KEY) and self._random.random() < 0.4]
         changes = {c.id: samples.sample(c, self._random) for c in chosen if moving or not _partitions_by(table, c.name)}
@@ -86,10 +85,6 @@ class TableActor:
     def some_key(self) -> bytes | None:
         """A key of the table."""
         return self._random.choice(self._keys) if self._keys else None
-
-
-def _allocated(table: Table, flag: int) -> bool:
-    return bool(flag & ColumnFlag.AUTO_INCREMENT or (table.info["auto_random_bits"] and flag & ColumnFlag.PRIMARY_KEY))
 
 
 def _partitions_by(table: Table, name: str) -> bool:

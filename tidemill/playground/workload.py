@@ -12,14 +12,14 @@ from random import Random
 
 from tidemill.errors import SqlError
 from tidemill.playground.actors import TableActor
-from tidemill.playground.cluster import CommitMode, Pending
+from tidemill.playground.cluster import CommitMode, Mutation, Pending
 from tidemill.playground.ddl_menu import DDLS
 from tidemill.playground.loader import RowMaker
 from tidemill.playground.schemas import BANK_TABLES, MIXED_TABLES
 from tidemill.playground.sql.ast import TableName
 from tidemill.playground.sql.dml import Dml
 from tidemill.playground.sql.session import Database
-from tidemill.playground.sql.transaction import Transaction
+from tidemill.playground.sql.transaction import ONE_PHASE_KEYS, Transaction
 from tidemill.tidb import keys
 
 
@@ -240,10 +240,14 @@ class Append(Workload):
     SQL = """create table events (id bigint primary key auto_increment, device varchar(16) not null, kind int not null, reading double,
         at datetime(3))"""
 
+    BATCH = 10_000
+
     def __init__(self, database: Database, seed: int, options: Options) -> None:
         super().__init__(database, seed, options)
         self._seed, self._next = seed, 1
         self._maker: RowMaker | None = None
+        self._made: list[Mutation] = []
+        self._taken = 0
 
     def prepare(self) -> None:
         """Create the table."""
@@ -253,12 +257,19 @@ class Append(Workload):
 
     def act(self) -> None:
         """One transaction."""
-        assert self._maker is not None
-        rows = self._maker.make(self._next, self.options.rows)
-        self._next += self.options.rows
-        self.database.cluster.transact(rows.mutations(), CommitMode.ONE_PHASE if self.options.rows <= 256 else CommitMode.TWO_PHASE)
+        count = self.options.rows
+        if self._taken + count > len(self._made):
+            self._make(max(count, self.BATCH // count * count))
+        mutations = self._made[self._taken : self._taken + count]
+        self._taken += count
+        self.database.cluster.transact(mutations, CommitMode.ONE_PHASE if count <= ONE_PHASE_KEYS else CommitMode.TWO_PHASE)
         self.progress.transactions += 1
-        self.progress.rows += self.options.rows
+        self.progress.rows += count
+
+    def _make(self, count: int) -> None:
+        assert self._maker is not None
+        self._made, self._taken = self._maker.make(self._next, count).mutations(), 0
+        self._next += count
 
 
 class Idle(Workload):

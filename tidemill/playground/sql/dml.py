@@ -69,7 +69,7 @@ class Dml:
 
     def _named(self, table: Table, names: Sequence[str]) -> list[ColumnInfo]:
         if not names:
-            return [c for c in table.codec.public if not c.is_generated]
+            return table.codec.given
         return [self._column(table, name) for name in names]
 
     @staticmethod
@@ -81,22 +81,22 @@ class Dml:
 
     def _new_row(self, table: Table, given: Mapping[int, ast.Expr], plains: Row | None = None) -> Row:
         row: Row = dict(plains or {})
-        for column in table.codec.public:
-            if column.is_generated or column.id in row:
+        for column in table.codec.given:
+            if column.id in row:
                 continue
             expr = given.get(column.id)
             if expr is None or isinstance(expr, ast.DefaultValue):
                 row[column.id] = self._default(table, column)
             else:
                 value = to_plain(column, evaluate(expr, Scope(table.codec.readable(row), self._now)))
-                row[column.id] = self._automatic(table, column) if value is None and _is_automatic(table, column) else value
+                row[column.id] = self._automatic(table, column) if value is None and column in table.codec.automatic else value
         self._check_nulls(table, row)
         self._note_automatic(table, row)
         table.codec.complete(row)
         return row
 
     def _default(self, table: Table, column: ColumnInfo) -> Plain | None:
-        if _is_automatic(table, column):
+        if column in table.codec.automatic:
             return self._automatic(table, column)
         if column.default == "CURRENT_TIMESTAMP":
             return to_plain(column, self._now)
@@ -128,15 +128,15 @@ class Dml:
     @staticmethod
     def _note_automatic(table: Table, row: Row) -> None:
         """An explicit value of an AUTO_INCREMENT column moves the counter."""
-        for column in table.codec.public:
+        for column in table.codec.automatic:
             value = row.get(column.id)
-            if column.flag & ColumnFlag.AUTO_INCREMENT and isinstance(value, int) and 0 < value < 1 << 62:
+            if not table.info["auto_random_bits"] and isinstance(value, int) and 0 < value < 1 << 62:
                 table.row_ids.rebase(value)
 
     @staticmethod
     def _check_nulls(table: Table, row: Row) -> None:
-        for column in table.codec.public:
-            if column.not_null and not column.is_generated and row.get(column.id) is None:
+        for column in table.codec.required:
+            if row.get(column.id) is None:
                 raise SqlError(f"column {column.name} of table {table.name} cannot be null")
 
     def _insert_row(self, table: Table, row: Row, statement: ast.Insert) -> int:
@@ -199,9 +199,9 @@ class Dml:
             value = self._default(table, column) if isinstance(expr, ast.DefaultValue) else to_plain(column, evaluate(expr, scope))
             after[column.id] = value
         assigned = {name.lower() for name, _ in assignments}
-        if any(after[c.id] != before[c.id] for c in codec.public if not c.is_virtual):
-            for column in codec.public:
-                if column.flag & ColumnFlag.ON_UPDATE_NOW and column.name.lower() not in assigned:
+        if any(after[c.id] != before[c.id] for c in codec.given):
+            for column in codec.touched_on_update:
+                if column.name.lower() not in assigned:
                     after[column.id] = to_plain(column, self._now)
         return self._replace(table, key, before, after) is not key
 
@@ -335,7 +335,3 @@ class Dml:
 
 
 _CHECKED = (SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG, SchemaState.PUBLIC)
-
-
-def _is_automatic(table: Table, column: ColumnInfo) -> bool:
-    return bool(column.flag & ColumnFlag.AUTO_INCREMENT or (table.info["auto_random_bits"] and column.flag & ColumnFlag.PRIMARY_KEY))

@@ -21,7 +21,7 @@ from tidemill.tidb.rows.cells import Plain, as_unsigned, plain_from_datum, plain
 from tidemill.tidb.rows.defaults import missing_plain
 from tidemill.tidb.rows.raw import RawRow, decode_row
 from tidemill.tidb.rows.write import key_datum, needs_value, pack_row, sort_key, stored_bytes
-from tidemill.tidb.schema.codes import HandleKind, SchemaState
+from tidemill.tidb.schema.codes import ColumnFlag, HandleKind, SchemaState
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 
 Row = dict[int, Plain | None]
@@ -44,6 +44,11 @@ class RowCodec:
         self.table = table
         self.public = [c for c in table.columns if c.state == SchemaState.PUBLIC and not c.hidden]
         self.by_name = {c.name.lower(): c for c in self.public}
+        self.required = [c for c in self.public if c.not_null and not c.is_generated]
+        self.given = [c for c in self.public if not c.is_generated]
+        self.automatic = [c for c in self.public if _is_automatic(c, info)]
+        """Columns whose values the table allocates: AUTO_INCREMENT, AUTO_RANDOM."""
+        self.touched_on_update = [c for c in self.public if c.flag & ColumnFlag.ON_UPDATE_NOW]
         self.router = Router(table, info)
         self._stored = [c for c in table.columns if c.state in _WRITABLE and not c.is_virtual]
         self._in_key = _restored_from_key(table)
@@ -170,6 +175,10 @@ class RowCodec:
     def readable(self, row: Row) -> dict[str, Any]:
         """A row as expressions see it: values by lower-case name."""
         return {c.name.lower(): readable(c, row.get(c.id)) for c in self.public if c.id in row}
+
+
+def _is_automatic(column: ColumnInfo, info: dict[str, Any]) -> bool:
+    return bool(column.flag & ColumnFlag.AUTO_INCREMENT or (info["auto_random_bits"] and column.flag & ColumnFlag.PRIMARY_KEY))
 
 
 def _parsed(column: ColumnInfo) -> Expr:

@@ -168,7 +168,9 @@ class Store:
 def drain(inbox: Inbox) -> list[bytes]:
     out = []
     while inbox.bytes:
-        for _, piece in zip(*inbox.take(1 << 20, 0, 0), strict=True):
+        _, pieces = inbox.take(1 << 20, 0, 0)
+        assert isinstance(pieces, list)
+        for piece in pieces:
             if isinstance(piece, Packed):
                 begin = 0
                 for end in piece.ends.tolist():

@@ -5,9 +5,21 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import sleep
 
 from tidemill.capture.tikv.scanner import MAX_BATCH, Packed
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """Behind the last message of a stream."""
+
+    reason: str
+
+    def __len__(self) -> int:
+        return 0
+
 
 Message = bytes | Packed
 
@@ -18,12 +30,12 @@ class Inbox:
     def __init__(self, high: int = 64 << 20) -> None:
         self.high, self.low = high, high // 2
         self.bytes = 0
-        self._queue: deque[tuple[int, Message]] = deque()
+        self._queue: deque[tuple[int, Message | EndOfStream]] = deque()
         self._some = threading.Event()
         self._on_room: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
-    def put(self, stream: int, message: Message) -> bool:
+    def put(self, stream: int, message: Message | EndOfStream) -> bool:
         """From the event loop. False: full, stop reading this stream until `when_room` calls back."""
         self._queue.append((stream, message))
         with self._lock:
@@ -44,8 +56,9 @@ class Inbox:
                 return
         call()
 
-    def take(self, max_bytes: int, wait: float, linger: float) -> tuple[list[int], list[Message]]:
-        """What is there: (streams, messages) after at most `wait` s, and a short linger that lets small messages gather."""
+    def take(self, max_bytes: int, wait: float, linger: float) -> tuple[list[int], list[Message] | EndOfStream]:
+        """What is there, in order: (streams, messages), or the end of one stream; after at most `wait` s, and a short linger that lets
+        small messages gather."""
         if not self._queue:
             self._some.clear()
             if not self._queue and not self._some.wait(wait):
@@ -57,9 +70,11 @@ class Inbox:
         size = 0
         while self._queue and size < max_bytes:
             stream, message = self._queue.popleft()
-            if messages and size + len(message) > MAX_BATCH:
+            if messages and (size + len(message) > MAX_BATCH or isinstance(message, EndOfStream)):
                 self._queue.appendleft((stream, message))
                 break
+            if isinstance(message, EndOfStream):
+                return [stream], message
             streams.append(stream)
             messages.append(message)
             size += len(message)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemill.capture.tikv import regions as R
 from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed
+from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.errors import MalformedBytes, TidemillError, UpstreamError, UpstreamUnavailable
@@ -226,7 +227,7 @@ class Puller:
         if old:
             _log.warning("a store does not know EventFeedV2 (%s); EventFeed it is", end.text)
         self.machine.stream_ended(slot, self._loop.time(), unimplemented=old)
-        self.receiver.call(partial(self.receiver.end_stream, slot, str(end)))
+        self.receiver.inbox.put(slot, EndOfStream(str(end)))
         self.act()
 
 

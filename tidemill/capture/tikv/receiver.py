@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tidemill.capture.tikv.chunks import Array
-from tidemill.capture.tikv.inbox import Inbox, Message
+from tidemill.capture.tikv.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.runs import PrewriteSpill
@@ -203,11 +203,13 @@ class Receiver:
             self._stop.set()
             self._on_failure(e)
 
-    def step(self, streams: list[int], messages: list[Message]) -> None:
+    def step(self, streams: list[int], messages: list[Message] | EndOfStream) -> None:
         """One round: calls, a batch, budgets, seals."""
         while self._calls:
             self._calls.popleft()()
-        if messages:
+        if isinstance(messages, EndOfStream):
+            self.end_stream(streams[0], messages.reason)
+        elif messages:
             self._ingest(streams, messages)
         if time.monotonic() >= self._next_seal:
             self._seal()

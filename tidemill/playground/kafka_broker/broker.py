@@ -42,19 +42,26 @@ _START_SECONDS = 90.0
 
 
 class KafkaBroker:
-    """One broker with its own data folder. `start` after `stop` comes back on the same ports with the same data."""
+    """One broker with its own data folder. `start` after `stop` comes back on the same ports with the same data.
+
+    `settings`: lines of server.properties that are added or win; may be changed until `start`.
+    """
 
     def __init__(self, data: Path | None = None, *, heap: str = "512m", settings: dict[str, str] | None = None) -> None:
         self._own = data is None
         self._data = Path(tempfile.mkdtemp(prefix="tidemill-kafka-")) if data is None else data
         self._heap = heap
-        self._settings = settings or {}
-        self._port, self._controller = _free_ports(2)
+        self.settings = dict(settings or {})
+        self._port, self._controller = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def controller_address(self) -> str:
+        return f"127.0.0.1:{self._controller}"
 
     @property
     def log(self) -> Path:
@@ -67,7 +74,7 @@ class KafkaBroker:
         properties = self._data / "server.properties"
         self._data.mkdir(parents=True, exist_ok=True)
         text = _PROPERTIES.format(port=self._port, controller=self._controller, data=self._data / "log")
-        properties.write_text(text + "".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        properties.write_text(text + "".join(f"{name}={value}\n" for name, value in self.settings.items()))
         if not (self._data / "log" / "meta.properties").exists():
             self._format(class_path, properties)
         java = [_java(), "-Xms64m", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -138,7 +145,7 @@ def _java() -> str:
     return java
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:

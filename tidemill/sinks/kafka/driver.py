@@ -39,6 +39,7 @@ class KafkaDriverSink:
         self._producer: Producer | None = None
         self._failure: SinkError | None = None
         self._client_error = ""
+        self._denied = False
         self._unflushed_ddl = False
 
     # Topics
@@ -166,7 +167,7 @@ class KafkaDriverSink:
             self._failure = faults.sink_error(error.code(), f"{doing}: {error.name()}: {error.str()}{self._context()}")
 
     def _reported(self, error: KafkaError) -> None:
-        self._client_error = error.str()
+        self._noticed(error)
         if self._failure is None and (error.fatal() or error.code() == faults.AUTHENTICATION):
             self._failure = faults.from_kafka(error, self._where)
 
@@ -186,7 +187,10 @@ class KafkaDriverSink:
         return self._admin
 
     def _noticed(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._client_error:
+            return  # says less than what it follows from
         self._client_error = error.str()
+        self._denied = error.code() == faults.AUTHENTICATION
 
     def _opened(self) -> Producer:
         if self._producer is None:
@@ -211,4 +215,5 @@ class KafkaDriverSink:
         cause: KafkaError = error.args[0]
         if self._admin is not None:
             self._admin.poll(0)  # serves the error callback
-        return faults.sink_error(cause.code(), f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}")
+        code = faults.AUTHENTICATION if self._denied else cause.code()
+        return faults.sink_error(code, f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemill.errors import LogCorrupt, LogError
+from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.tso import MAX_TS
 
 FORMAT = 1
@@ -153,9 +153,9 @@ def parse_object(data: bytes | str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as e:
-        raise LogCorrupt(f"{name} is no JSON: {e}") from None
+        raise LogCorrupt(f"{redact(name)} is no JSON: {e}") from None
     if not isinstance(value, dict):
-        raise LogCorrupt(f"{name} is no JSON object")
+        raise LogCorrupt(f"{redact(name)} is no JSON object")
     return value
 
 
@@ -170,9 +170,9 @@ def parse_ts_file(data: bytes, key: str, name: str) -> int:
     try:
         return _whole(fields[key])
     except KeyError:
-        raise LogCorrupt(f"{name} has no field {key!r}") from None
+        raise LogCorrupt(f"{redact(name)} has no field {key!r}") from None
     except (TypeError, ValueError) as e:
-        raise LogCorrupt(f"{name}: {e}") from None
+        raise LogCorrupt(f"{redact(name)}: {e}") from None
 
 
 def _whole(value: object) -> int:
@@ -197,7 +197,7 @@ class Owner:
         try:
             return cls(_whole(fields["epoch"]), str(fields["writer"]))
         except (KeyError, ValueError) as e:
-            raise LogCorrupt(f"{name} is no owner: {e}") from None
+            raise LogCorrupt(f"{redact(name)} is no owner: {e}") from None
 
 
 # ---- names of files ------------------------------------------------------------------------------------------------

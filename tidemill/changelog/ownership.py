@@ -95,8 +95,10 @@ class Ownership:
 
     def check(self, folder: str) -> None:
         """Raises LogFenced naming the writer that has taken the folder."""
-        current = self._read(folder)
         mine = self._owners[folder]
+        if self._storage.read(f"{folder}/{layout.OWNER}") == mine.to_json():
+            return
+        current = self._read(folder)
         if current == mine:
             return
         taken = f"epoch {current.epoch} of {current.writer}" if current else "nobody: owner.json is gone"

@@ -186,7 +186,7 @@ class LogReader:
         for name in self.storage.names(folder):
             segment = old.get(name)
             if segment is None:
-                segment = layout.parse_segment(name, redact(self.storage.path(folder)))
+                segment = layout.parse_segment(name, folder)
                 if segment is None or segment.to_ts <= self._identity.start_ts:
                     continue  # below the start lies what retention has not removed yet
                 fresh.append(segment)
@@ -275,7 +275,7 @@ def read_head(storage: Storage, folder: str) -> int | None:
     data = storage.read(name)
     if data is None or not data.strip(b"\0 \n"):
         return None
-    return layout.parse_ts_file(data, "resolved_ts", redact(storage.path(name)))
+    return layout.parse_ts_file(data, "resolved_ts", storage.path(name))
 
 
 def read_feeds(storage: Storage) -> dict[str, int]:

@@ -235,27 +235,37 @@ class LocalStorage(Storage):
 
     def read(self, name: str) -> bytes | None:
         try:
-            return Path(self.path(name)).read_bytes()
+            with open(self.path(name), "rb", buffering=0) as f:
+                return f.read()
         except FileNotFoundError:
             return None
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        path = Path(self.path(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(_temporary())
+        path, folder = self.path(name), name.rpartition("/")[0]
+        temporary = self.path(f"{folder}/{_temporary()}" if folder else _temporary())
         try:
-            with full_disk_is_disk_low(str(path)):
-                with open(temporary, "wb") as f:
-                    f.write(data)
-                    f.flush()
-                    if durable and self._sync:
-                        os.fsync(f.fileno())
-                temporary.replace(path)
+            with full_disk_is_disk_low(path):
+                self._write(temporary, data, sync=durable and self._sync)
+                os.replace(temporary, path)  # noqa: PTH105 – heads are written often, pathlib doubles the price
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
             raise
         if durable:
-            self.settle(name.rpartition("/")[0])
+            self.settle(folder)
+
+    def _write(self, path: str, data: bytes, *, sync: bool) -> None:
+        try:
+            with open(path, "wb", buffering=0) as f:
+                if f.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+                if sync:
+                    os.fsync(f.fileno())
+        except FileNotFoundError:
+            folder = str(Path(path).parent)
+            if Path(folder).is_dir():
+                raise
+            make_folder(folder, sync=self._sync)
+            self._write(path, data, sync=sync)
 
     def draft(self, folder: str) -> Draft:
         return _LocalDraft(self.path(folder), sync=self._sync)

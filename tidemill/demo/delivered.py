@@ -58,10 +58,11 @@ def from_kafka(brokers: str, topic: str) -> Iterator[Delivered]:
             at = low
             while at < high:
                 message = consumer.poll(_ANSWER_S)
-                if message is None or message.error() is not None:
-                    reason = message.error().str() if message is not None else "nothing came"
+                error = message.error() if message is not None else None
+                if message is None or error is not None:
+                    reason = error.str() if error is not None else "nothing came"
                     raise SinkUnavailable(f"reading topic {topic}, partition {partition} at offset {at}: {reason}")
-                at = message.offset() + 1
+                at = (message.offset() or 0) + 1
                 yield Delivered(topic, partition, message.key(), message.value())
     finally:
         consumer.close()

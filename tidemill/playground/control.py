@@ -162,7 +162,10 @@ class ControlService:
     # the playground itself
 
     def _pause(self, request: Json) -> Json:
+        """Let the workload rest, with nothing left under way: no lock of its own holds back the resolved ts."""
         self._playground.paused = True
+        if self._playground.workload is not None:
+            self._playground.workload.settle()
         return {}
 
     def _resume(self, request: Json) -> Json:

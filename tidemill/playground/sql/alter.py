@@ -53,6 +53,8 @@ def _inherited(table: Table) -> tuple[str, str]:
 
 def _alter_once(context: DdlContext, table: Table, action: ast.AlterAction) -> Steps:
     change = plan(action, table.info, _inherited(table), context.now)
+    if not change.final:
+        return
     job = context.job(change.action, table.schema_id, table.id, table.name, change.args, first_state=change.first_state)
     yield
     for state, mutate in change.revertible:
@@ -61,6 +63,11 @@ def _alter_once(context: DdlContext, table: Table, action: ast.AlterAction) -> S
     if change.unique_index and not is_unique(context, table, change.unique_index):
         yield from _roll_back(job, table, change)
         raise SqlError(f"duplicate entry for the new unique index of {table.name}")
+    if change.index_backfill:
+        job.note(0)
+        yield
+        _step(job, table, SchemaState.WRITE_REORG, [])  # the index is as it was; only how far its backfill is changes
+        yield
     if change.backfill:
         yield from _backfill(context, job, table)
     for position, (state, mutate) in enumerate(change.final):

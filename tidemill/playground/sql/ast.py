@@ -196,6 +196,8 @@ class CreateTableLike:
 class CreateView:
     table: TableName
     select: str
+    columns: tuple[str, ...]  # labels of the SELECT
+    source: TableName
 
 
 @dataclass(frozen=True, slots=True)

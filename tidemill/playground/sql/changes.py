@@ -38,7 +38,7 @@ _TEXT_FAMILY = (MySQLType.VARCHAR, MySQLType.VAR_STRING)
 
 @dataclass(slots=True)
 class SubChange:
-    """One action as steps. `backfill` says that rows must be rewritten before the final steps."""
+    """One action as steps. `backfill` says that rows must be rewritten before the final steps, `index_backfill` that entries are made."""
 
     action: Action
     args: Json
@@ -47,6 +47,7 @@ class SubChange:
     first_state: SchemaState = SchemaState.NONE
     done_args: Json | None = None
     backfill: bool = False
+    index_backfill: bool = False
     unique_index: int = 0  # id of an index whose entries must be unique before it may become public
 
 
@@ -73,6 +74,8 @@ def plan(action: ast.AlterAction, info: Json, inherited: tuple[str, str], now: s
             return _simple(Action.MODIFY_TABLE_COMMENT, {"comment": comment}, lambda t: t.update(comment=comment))
         case ast.TableCharset(charset, collate):
             found = charset_of(charset, collate, inherited)
+            if found == inherited:
+                return SubChange(Action.MODIFY_TABLE_CHARSET, {}, [])
             args = {"to_charset": found[0], "to_collate": found[1], "needs_overwrite_cols": False}
             return _simple(Action.MODIFY_TABLE_CHARSET, args, lambda t: t.update(charset=found[0], collate=found[1]))
         case ast.AutoIncrement(value):
@@ -303,7 +306,7 @@ def _add_index(key: ast.KeyDef, info: Json) -> SubChange:
     steps += [(state, _index_state(name, state)) for state in WRITABLE_STATES[1:]]
     action = Action.ADD_PRIMARY_KEY if key.kind is ast.KeyKind.PRIMARY else Action.ADD_INDEX
     unique = 0 if key.kind is ast.KeyKind.INDEX else index_id
-    return SubChange(action, args, [(SchemaState.PUBLIC, publish)], steps, done_args=done, unique_index=unique)
+    return SubChange(action, args, [(SchemaState.PUBLIC, publish)], steps, done_args=done, index_backfill=True, unique_index=unique)
 
 
 def _named(key: ast.KeyDef, column: Json) -> bool:

@@ -146,9 +146,13 @@ def create_table_like(context: DdlContext, statement: ast.CreateTableLike) -> St
 
 
 def create_view(context: DdlContext, statement: ast.CreateView) -> Steps:
-    """CREATE VIEW: only its text is kept."""
+    """CREATE VIEW: its text and the names of its columns are kept."""
+    columns = statement.columns
+    if "*" in columns:
+        source = context.catalog.table(statement.source, context.schema)
+        columns = tuple(c.name for name in columns for c in source.codec.public if name == "*") or columns
     return _create(context, statement.table, False, Action.CREATE_VIEW, lambda schema_id, table_id: view_json(
-        table_id, statement.table.name, statement.select, context.catalog.charset(schema_id)
+        table_id, statement.table.name, statement.select, columns, context.catalog.charset(schema_id)
     ))  # fmt: skip
 
 

@@ -109,9 +109,9 @@ class Job:
             "FinishedTS": finished_ts,
             "MultipleTableInfos": None,
         }
-        if len(self._results) == 1 and spec.action not in (Action.RENAME_TABLES, Action.CREATE_TABLES):
-            binlog["TableInfo"] = self._results[0]
-        elif self._results:
+        if self._results:
+            binlog["TableInfo"] = self._results[-1]
+        if spec.action is Action.RENAME_TABLES and self._results:
             binlog["MultipleTableInfos"] = self._results
         job: Json = {
             "id": self.id, "type": int(spec.action), "schema_id": spec.schema_id, "table_id": spec.table_id,

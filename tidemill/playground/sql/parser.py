@@ -34,10 +34,11 @@ def _create(cursor: Cursor) -> ast.Statement:
         cursor.expect("VIEW")
         table = table_name(cursor)
         cursor.expect("AS")
-        select = cursor.sql[cursor.token.position :]
-        while not cursor.at_end():
-            cursor.advance()
-        return ast.CreateView(table, select)
+        text = cursor.sql[cursor.token.position :]
+        cursor.expect("SELECT")
+        select = _select(cursor)
+        assert isinstance(select, ast.Select)
+        return ast.CreateView(table, text, tuple(label for label, _ in select.items), select.table)
     cursor.expect("TABLE")
     return create_table(cursor)
 

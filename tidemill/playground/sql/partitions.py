@@ -12,13 +12,14 @@ from tidemill.playground.sql import ast
 from tidemill.playground.sql.catalog import Table
 from tidemill.playground.sql.ddl import DdlContext, Steps, changed
 from tidemill.playground.sql.jobs import Change, Job
-from tidemill.playground.sql.tableinfo import definition_json, partition_json
+from tidemill.playground.sql.tableinfo import ci_name, definition_json, partition_json
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, SchemaState
 
 Json = dict[str, Any]
 
-_WHOLE_TABLE = "pfulltable"
+_WHOLE_TABLE = "pFullTable"
+_COLLAPSED = "CollapsedPartitions"
 _COPY_ROWS = 256
 
 
@@ -203,7 +204,7 @@ def partition_table(context: DdlContext, table: Table, action: ast.PartitionTabl
     target = partition_json(action.partition, table.info["cols"], catalog.allocate_id)
     new_table_id = catalog.allocate_id()
     now = table.info["partition"]
-    old = copy.deepcopy(now["definitions"]) if now else [_whole(table.id)]
+    old = copy.deepcopy(now["definitions"]) if now else [_whole(table.id, _WHOLE_TABLE)]
     names = [d["name"]["O"] for d in old]
     args = {"part_names": names, "part_info": {**target, "new_table_id": new_table_id}}
     job = context.job(Action.ALTER_PARTITIONING, table.schema_id, table.id, table.name, args)
@@ -225,24 +226,23 @@ def remove_partitioning(context: DdlContext, table: Table, action: ast.RemovePar
     partition = _partition(table)
     new_table_id = context.catalog.allocate_id()
     old = copy.deepcopy(partition["definitions"])
-    args = {
-        "part_names": [d["name"]["O"] for d in old],
-        "part_info": {"type": 0, "definitions": [_whole(new_table_id)], "new_table_id": new_table_id},
-    }
-    job = context.job(Action.REMOVE_PARTITIONING, table.schema_id, table.id, table.name, args)
+    new = [_whole(new_table_id, _COLLAPSED)]
+    info = {"type": 0, "expr": partition["expr"], "columns": [], "enable": True, "definitions": new, "new_table_id": new_table_id}
+    job = context.job(
+        Action.REMOVE_PARTITIONING, table.schema_id, table.id, table.name, {"part_names": [d["name"]["O"] for d in old], "part_info": info}
+    )  # fmt: skip
     yield
-    before = {"ddl_type": 0, "ddl_expr": "", "ddl_columns": None, "new_table_id": new_table_id}
+    before = {"ddl_type": 0, "ddl_expr": partition["expr"], "ddl_columns": None, "new_table_id": new_table_id}
     then = {
-        "type": 0, "expr": "", "columns": None, "ddl_type": partition["type"], "ddl_expr": partition["expr"],
-        "ddl_columns": partition["columns"],
+        "type": 0, "columns": None, "ddl_type": partition["type"], "ddl_expr": partition["expr"], "ddl_columns": partition["columns"],
     }  # fmt: skip
-    new = [_whole(new_table_id)]
     yield from _exchange_definitions(context, job, table, Action.REMOVE_PARTITIONING, old, new, new, before, then)
     yield from _replace_table(context, job, table, new_table_id, None)
 
 
-def _whole(table_id: int) -> Json:
-    return {"id": table_id, "name": {"O": _WHOLE_TABLE, "L": _WHOLE_TABLE}, "less_than": None, "in_values": None, "policy_ref_info": None}
+def _whole(table_id: int, name: str) -> Json:
+    """A partition that is a whole table."""
+    return {"id": table_id, "name": ci_name(name), "less_than": None, "in_values": None, "policy_ref_info": None}
 
 
 def _replace_table(context: DdlContext, job: Job, table: Table, new_table_id: int, partition: Json | None) -> Steps:

@@ -283,10 +283,26 @@ def _blank(table_id: int, name: str, charset: str, collate: str, columns: list[J
     }  # fmt: skip
 
 
-def view_json(table_id: int, name: str, select: str, charset: tuple[str, str]) -> Json:
-    """The description of a view: only its name and text."""
-    table = _blank(table_id, name, *charset, [])
-    table["cols"] = None
+def view_json(table_id: int, name: str, select: str, columns: Sequence[str], charset: tuple[str, str]) -> Json:
+    """The description of a view: its text and the names of its columns, which have no types."""
+    nothing = {
+        "Tp": 0,
+        "Flag": 0,
+        "Flen": 0,
+        "Decimal": 0,
+        "Charset": "",
+        "Collate": "",
+        "Elems": None,
+        "ElemsIsBinaryLit": None,
+        "Array": False,
+    }
+    described = [
+        {"id": i + 1, "name": ci_name(c), "offset": i, "origin_default": None, "origin_default_bit": None, "default": None,
+         "default_bit": None, "default_is_expr": False, "generated_expr_string": "", "generated_stored": False, "dependences": None,
+         "type": dict(nothing), "state": int(SchemaState.PUBLIC), "comment": "", "hidden": False, "change_state_info": None, "version": 0}
+        for i, c in enumerate(columns)
+    ]  # fmt: skip
+    table = _blank(table_id, name, *charset, described)
     definer = {"Username": "root", "Hostname": "%", "CurrentUser": False, "AuthUsername": "root", "AuthHostname": "%"}
     table["view"] = {
         "view_algorithm": 0, "view_definer": definer, "view_security": 0, "view_select": select, "view_checkoption": 1, "view_cols": None,

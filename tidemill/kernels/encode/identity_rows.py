@@ -113,6 +113,10 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
                 if not locate_row(table, a, value_len if image else old_len, scratch):
                     result = ASK
                     break
+                offsets = ld64(cache + 8 * L.C_OFFSETS)
+                data = ld64(cache + 8 * L.C_DATA)
+                large = ld64(cache + 8 * L.C_LARGE)
+                last = ld64(cache + 8 * L.C_LAST)
                 for c in range(columns):
                     column = extra + X_HEAD + X_BYTES * c
                     place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
@@ -122,7 +126,7 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
                     if place == L.PLACE_NULL or place == L.PLACE_ABSENT:
                         kind = place
                     else:
-                        a, size = find(cache, place, scratch)
+                        a, size = find(place, offsets, data, large, last, scratch)
                         if size < 0:
                             result = ASK
                             break
@@ -170,6 +174,10 @@ def hash_rows(i, n, rows, tables, T, S, out):
                 return i
             zone = ld64(table + 8 * L.T_ZONE)
             cache = ld64(table + 8 * L.T_CACHE)
+            offsets = ld64(cache + 8 * L.C_OFFSETS)
+            data = ld64(cache + 8 * L.C_DATA)
+            large = ld64(cache + 8 * L.C_LARGE)
+            last = ld64(cache + 8 * L.C_LAST)
             for c in range(columns):
                 column = extra + X_HEAD + X_BYTES * c
                 place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
@@ -182,7 +190,7 @@ def hash_rows(i, n, rows, tables, T, S, out):
                         return i
                     result ^= crc
                     continue
-                a, size = find(cache, place, S)
+                a, size = find(place, offsets, data, large, last, S)
                 if size < 0:
                     return i
                 op = ld64(column + 8 * X_OP)

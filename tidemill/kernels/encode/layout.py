@@ -43,10 +43,10 @@ COLUMN_BYTES = 64
     T_COLUMNS,  # address of the program
     T_COLUMN_COUNT,
     T_POOL,  # address of the constants
-    T_SLOT_OF,  # address: int16 slot of each column id, -1: none
-    T_MAX_ID,
+    T_SLOT_OF,  # address: uint16 slot of each column id, T_SLOTS: none
+    T_MAX_ID,  # last id that T_SLOT_OF knows, at least 255
     T_SLOTS,  # number of slots
-    T_TEMPLATE,  # address: int32 per slot, where the value is when the row has none (PLACE_…)
+    T_TEMPLATE,  # address: int32 per slot and one more, where the value is when the row has none (PLACE_…)
     T_KIND,  # address: one byte per slot, its ValueOp
     T_CACHE,  # address of the table's place map (below)
     T_KEY_HEAD,  # address of the constant part of the message key

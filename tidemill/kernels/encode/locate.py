@@ -18,7 +18,6 @@ from tidemill.kernels.intrinsics import (
     jit,
     ld8,
     ld16,
-    ld16s,
     ld32,
     ld32s,
     ld64,
@@ -42,7 +41,7 @@ FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT, FLAG_DECIM
 @jit
 def reset_places(table, cache):
     """Every slot as it is when the row has no value for it."""
-    put(cache + L.CACHE_PLACES, ld64(table + 8 * L.T_TEMPLATE), 4 * ld64(table + 8 * L.T_SLOTS))
+    put(cache + L.CACHE_PLACES, ld64(table + 8 * L.T_TEMPLATE), 4 * ld64(table + 8 * L.T_SLOTS) + 4)
 
 
 @jit
@@ -55,34 +54,52 @@ def is_among(column, a, count, large):
 
 
 @jit
-def map_columns(table, cache, a, not_null, null, large):
-    """Set the place of each column that the header at a names. False: the ids are not in order, or a column is there twice."""
+def strangers_fit(table, a, not_null, null, large):
+    """Whether no column that the table does not have is both NULL and not."""
     slot_of = ld64(table + 8 * L.T_SLOT_OF)
     max_id = ld64(table + 8 * L.T_MAX_ID)
+    slots = ld64(table + 8 * L.T_SLOTS)
+    for i in range(not_null, not_null + null):
+        column = ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)
+        if (column > max_id or ld16(slot_of + 2 * column) == slots) and is_among(column, a, not_null, large):
+            return False
+    return True
+
+
+@jit
+def map_columns(table, cache, a, not_null, null, large):
+    """Set the place of each column that the header at a names. False: the ids are not in order, or a column is there twice.
+
+    Rows with NULLs here and there have another header each time, so there is no branch for each column. Columns that the table does not
+    have go to the place behind the last slot.
+    """
+    slot_of = ld64(table + 8 * L.T_SLOT_OF)
+    max_id = ld64(table + 8 * L.T_MAX_ID)
+    slots = ld64(table + 8 * L.T_SLOTS)
     template = ld64(table + 8 * L.T_TEMPLATE)
     places = cache + L.CACHE_PLACES
+    wrong = 0  # negative once ids do not ascend
     before = -1
-    strangers = 0
-    for i in range(not_null + null):
+    for i in range(not_null):
         column = ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)
-        if i == not_null:
-            before = -1
-        if column <= before:
-            return False
+        wrong |= column - before - 1
         before = column
-        slot = -1
-        if column <= max_id:
-            slot = ld16s(slot_of + 2 * column)
-        if slot < 0:
-            strangers += 1
-            if i >= not_null and is_among(column, a, not_null, large):
-                return False
-            continue
-        if i >= not_null and ld32s(places + 4 * slot) != ld32s(template + 4 * slot):
-            return False
-        st32(places + 4 * slot, i if i < not_null else L.PLACE_NULL)
-    st64(cache + 8 * L.C_STRANGERS, strangers)
-    return True
+        slot = ld16(slot_of + 2 * column) if column <= max_id else slots
+        st32(places + 4 * slot, i)
+    before = -1
+    twice = 0
+    for i in range(not_null, not_null + null):
+        column = ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)
+        wrong |= column - before - 1
+        before = column
+        slot = ld16(slot_of + 2 * column) if column <= max_id else slots
+        place = places + 4 * slot
+        if slot != slots:
+            twice |= ld32(place) ^ ld32(template + 4 * slot)
+        st32(place, L.PLACE_NULL)
+    strangers = ld32s(places + 4 * slots) != L.PLACE_ABSENT
+    st64(cache + 8 * L.C_STRANGERS, 1 if strangers else 0)
+    return wrong >= 0 and twice == 0 and (not strangers or strangers_fit(table, a, not_null, null, large))
 
 
 @jit
@@ -131,7 +148,7 @@ def locate_format2(table, cache, a, n):
     st64(cache + 8 * L.C_DATA, data)
     st64(cache + 8 * L.C_LARGE, large)
     st64(cache + 8 * L.C_LAST, last)
-    remembered = cache + L.CACHE_PLACES + ((4 * ld64(table + 8 * L.T_SLOTS) + 63) & ~63)
+    remembered = cache + L.CACHE_PLACES + ((4 * ld64(table + 8 * L.T_SLOTS) + 67) & ~63)
     if ld64(cache + 8 * L.C_HEADER_LEN) != header or not same_bytes(remembered, a, header):
         st64(cache + 8 * L.C_HEADER_LEN, -1)
         reset_places(table, cache)
@@ -223,6 +240,7 @@ def locate_format1(table, cache, a, n, S):
     kinds = ld64(table + 8 * L.T_KIND)
     first = ld64(table + 8 * L.T_HANDLE_COUNT) + 1
     room = S + L.UNPACKED_AT + L.MAX_KEY
+    slots = ld64(table + 8 * L.T_SLOTS)
     strangers = 0
     while a < end:
         if ld8(a) != FLAG_VARINT:
@@ -234,8 +252,8 @@ def locate_format1(table, cache, a, n, S):
         flag = ld8(a)
         a += 1
         slot = -1
-        if 0 <= column <= max_id:
-            slot = ld16s(slot_of + 2 * column)
+        if 0 <= column <= max_id and ld16(slot_of + 2 * column) < slots:
+            slot = ld16(slot_of + 2 * column)
         if slot < 0:
             for i in range(strangers):
                 if ld64(S + 8 * i) == column:
@@ -418,14 +436,16 @@ def found_handle(S, handle):
 
 
 @jit
-def find(cache, place, S):
-    """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken."""
+def find(place, offsets, data, large, last, S):
+    """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken.
+
+    offsets to last: words C_OFFSETS to C_LAST of the table's place map, loaded once a row.
+    """
     if place < 0:
         pair = S + L.FOUND_AT + 16 * (L.PLACE_FOUND - place)
         return ld64(pair), ld64(pair + 8)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
     begin = 0
-    if ld64(cache + 8 * L.C_LARGE):
+    if large:
         end = ld32(offsets + 4 * place)
         if place:
             begin = ld32(offsets + 4 * place - 4)
@@ -433,6 +453,6 @@ def find(cache, place, S):
         end = ld16(offsets + 2 * place)
         if place:
             begin = ld16(offsets + 2 * place - 2)
-    if begin > end or end > ld64(cache + 8 * L.C_LAST):
+    if begin > end or end > last:
         return 0, -1
-    return ld64(cache + 8 * L.C_DATA) + begin, end - begin
+    return data + begin, end - begin

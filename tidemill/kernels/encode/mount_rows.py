@@ -20,11 +20,15 @@ def values_fit(table, S):
     """Whether every value of the row that was located is one."""
     cache = ld64(table + 8 * L.T_CACHE)
     kinds = ld64(table + 8 * L.T_KIND)
+    offsets = ld64(cache + 8 * L.C_OFFSETS)
+    data = ld64(cache + 8 * L.C_DATA)
+    large = ld64(cache + 8 * L.C_LARGE)
+    last = ld64(cache + 8 * L.C_LAST)
     for slot in range(ld64(table + 8 * L.T_SLOTS)):
         place = ld32s(cache + L.CACHE_PLACES + 4 * slot)
         if place == L.PLACE_NULL or place == L.PLACE_ABSENT:
             continue
-        a, n = find(cache, place, S)
+        a, n = find(place, offsets, data, large, last, S)
         if n < 0 or not value_fits(ld8(kinds + slot), a, n):
             return False
     return True

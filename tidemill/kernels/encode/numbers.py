@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.encode.tables import O_DIGITS2, O_POW10, POW10_MIN
+from tidemill.kernels.encode.tables import O_DIGITS2, O_POW10, O_POWER, POW10_MIN
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -291,14 +291,21 @@ def decimal_size(a, n):
 
 
 @jit
-def w_decimal(p, a, n):
+def w_decimal(T, p, a, n):
     """precision, fraction and MySQL's binary decimal; -1 if the bytes are no decimal. Needs 8 readable bytes before a + 2."""
-    if decimal_size(a, n) != n:
+    if n < 3:
         return -1
+    precision = ld8(a)
     fraction = ld8(a + 1)
-    whole = ld8(a) - fraction
+    whole = precision - fraction
+    if precision == 0 or precision > 81 or fraction > 30 or whole < 0:
+        return -1
     words = as_i(as_u(whole) // U9)
     lead = whole - 9 * words
+    full = as_i(as_u(fraction) // U9)
+    rest = fraction - 9 * full
+    if 2 + bytes_of_digits(lead) + 4 * (words + full) + bytes_of_digits(rest) != n:
+        return -1
     a += 2
     negative = (ld8(a) >> 7) ^ 1
     invert = as_u(-negative)  # all ones: every byte is inverted
@@ -314,6 +321,8 @@ def w_decimal(p, a, n):
         x = (be_n(a, size) ^ invert ^ (flip << (bits - U8))) & ((U1 << bits) - U1)
         flip = U0
         a += size
+        if x >= ldu64(T + O_POWER + 8 * lead):
+            return -1
     if words <= 1:
         if words == 1:
             w = (be_n(a, 4) ^ invert ^ (flip << U24)) & MASK32
@@ -347,7 +356,6 @@ def w_decimal(p, a, n):
     if fraction:
         st8(p, 46)
         p += 1
-        full = as_i(as_u(fraction) // U9)
         for _ in range(full):
             w = (be_n(a, 4) ^ invert ^ (flip << U24)) & MASK32
             flip = U0
@@ -356,28 +364,16 @@ def w_decimal(p, a, n):
                 return -1
             seen |= w
             p = w_pad(p, w, 9)
-        rest = fraction - 9 * full
         if rest:
             size = bytes_of_digits(rest)
             bits = as_u(8 * size)
             w = (be_n(a, size) ^ invert ^ (flip << (bits - U8))) & ((U1 << bits) - U1)
-            if w >= U1E9 or too_many_digits(w, rest):
+            if w >= ldu64(T + O_POWER + 8 * rest):
                 return -1
             seen |= w
             p = w_pad(p, w, rest)
-    if lead and too_many_digits(x, lead + 9 * words if words <= 1 else lead):
-        return -1
     if negative and seen == U0:  # no minus zero
         for i in range(p - start - 1):
             st8(start + i, ld8(start + i + 1))
         p -= 1
     return p
-
-
-@jit
-def too_many_digits(x, n):
-    """Whether x has more than n digits: a left-over whose bytes hold more than its digits allow."""
-    limit = U1
-    for _ in range(n):
-        limit *= U10
-    return x >= limit

@@ -92,6 +92,10 @@ def w_columns(T, p, table, S):
     pool = ld64(table + 8 * L.T_POOL)
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
+    offsets = ld64(cache + 8 * L.C_OFFSETS)
+    data = ld64(cache + 8 * L.C_DATA)
+    large = ld64(cache + 8 * L.C_LARGE)
+    last = ld64(cache + 8 * L.C_LAST)
     for i in range(ld64(table + 8 * L.T_COLUMN_COUNT)):
         column = program + L.COLUMN_BYTES * i
         place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * L.P_SLOT))
@@ -103,7 +107,7 @@ def w_columns(T, p, table, S):
                 return -1
             p = put(p, pool + ld32s(column + 4 * L.P_ABSENT), size)
         else:
-            a, n = find(cache, place, S)
+            a, n = find(place, offsets, data, large, last, S)
             if n < 0:
                 return -1
             p = put(p, pool + ld32s(column + 4 * L.P_PREFIX), ld32s(column + 4 * L.P_PREFIX_LEN))

@@ -179,15 +179,15 @@ class TableProgram:
     def _lay_out_slots(self, in_key: dict[int, int]) -> None:
         words = self.words
         max_id = max(self.slots, default=0)
-        slot_of = np.full(max_id + 1, -1, np.int16)
-        template = np.full(len(self.slots) + PAD // 4, PLACE_ABSENT, np.int32)
+        slot_of = np.full(max(max_id, 255) + 1, len(self.slots), np.uint16)
+        template = np.full(len(self.slots) + 1 + PAD // 4, PLACE_ABSENT, np.int32)
         for column, slot in self.slots.items():
             slot_of[column] = slot
             if column in in_key:
                 template[slot] = PLACE_FOUND - in_key[column]
         if self.info.pk_column is not None and self.info.pk_column.id in self.slots:
             template[self.slots[self.info.pk_column.id]] = PLACE_FOUND
-        words[T_SLOT_OF], words[T_MAX_ID], words[T_SLOTS] = self.keep(slot_of), max_id, len(self.slots)
+        words[T_SLOT_OF], words[T_MAX_ID], words[T_SLOTS] = self.keep(slot_of), len(slot_of) - 1, len(self.slots)
         words[T_TEMPLATE] = self.keep(template)
         words[T_KIND] = self.keep(np.array([*self.ops, *[0] * PAD], np.uint8))
         cache = np.zeros(CACHE_PLACES + 4 * len(self.slots) + HEADER_CACHED + 3 * PAD, np.uint8)

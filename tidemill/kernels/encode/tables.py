@@ -1,6 +1,6 @@
 """Constant tables that the encode kernels read. They form one block; its address is passed to every entry point.
 
-Layout (byte offsets): two-digit texts, powers of ten, hex digits, short JSON escapes, base64 pairs, the 128-bit powers of ten of
+Layout (byte offsets): two-digit texts, hex digits, powers of ten, short JSON escapes, base64 pairs, the 128-bit powers of ten of
 Schubfach, the bit map of runes that Go prints as they are, and a CRC32 table.
 """
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 from tidemill.protocols.open.gotext import printable_ranges
 
 O_DIGITS2 = 0
-O_HEX = 256
-O_SHORT = 320
+O_HEX = 208
+O_POWER = 224  # uint64: 10^0 to 10^19
+O_SHORT = 384
 O_BASE64 = 512
 O_POW10 = O_BASE64 + 8192
 POW10_MIN, POW10_MAX = -292, 324
@@ -51,6 +52,7 @@ def _crc_of_byte(byte: int) -> int:
 def _build() -> npt.NDArray[np.uint8]:
     block = bytearray(SIZE)
     block[O_DIGITS2 : O_DIGITS2 + 200] = b"".join(b"%02d" % i for i in range(100))
+    block[O_POWER : O_POWER + 160] = b"".join((10**i).to_bytes(8, "little") for i in range(20))
     block[O_HEX : O_HEX + 16] = b"0123456789abcdef"
     for char, letter in _SHORT.items():
         block[O_SHORT + char] = letter[0]

@@ -29,13 +29,13 @@ def no_day(u):
     ymd = u >> 41
     day = ymd & 31
     months = ymd >> 5
-    month = months % 13
-    if day == 0 or month == 0 or months < 13:
+    year = as_i(as_u(months) // U13)
+    month = months - year * 13
+    if day == 0 or month == 0 or year == 0:
         return True
     if day <= 28:
         return False
     if month == 2:
-        year = months // 13
         return day > 29 or year % 4 != 0 or (year % 100 == 0 and year % 400 != 0)
     return day == 31 and (month == 4 or month == 6 or month == 9 or month == 11)
 

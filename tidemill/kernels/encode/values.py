@@ -60,7 +60,7 @@ def w_vector(T, p, a, n, S):
 def w_plain(T, p, op, fsp, a, n, zone):
     """Values whose text needs no escapes: numbers and times."""
     if op == L.OP_DECIMAL:
-        return w_decimal(p, a, n)
+        return w_decimal(T, p, a, n)
     if bad_width(n):
         return -1
     if op == L.OP_INT or op == L.OP_YEAR:
@@ -103,7 +103,7 @@ def w_json_value(T, p, op, fsp, a, n, zone, S):
     if op == L.OP_QUOTED:
         return w_quoted(T, p, a, n, S)
     if op == L.OP_JSON:
-        return w_json(T, p, a, n, True, S)
+        return w_json(T, p, a, n, S)
     if op == L.OP_VECTOR:
         return w_vector(T, p, a, n, S)
     return w_plain(T, p, op, fsp, a, n, zone)

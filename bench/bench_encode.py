@@ -1,0 +1,130 @@
+"""What decoding and encoding a row costs: CPU nanoseconds, the least of several runs, on one core.
+
+    python -m bench.bench_encode [narrow mixed wide] [--corpus FOLDER] [--rows 100000] [--chunk 8192] [--runs 7]
+
+Ratios to memcpy (of the output's bytes) and to the plain reference are taken in the same run, so they hold on a busy machine too.
+TiCDC's figures (mount + encode, one core, another machine) are in docs; `--ticdc` prints the ratio to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.corpus import NAMES, Corpus, load
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode.rows import RawRecord
+from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.tidb.keys import record_key
+from tidemill.tidb.schema.model import TableInfo
+
+TICDC = {"narrow": 5917, "mixed": 14904, "wide": 54752}
+"""ns a row of TiCDC v9.0.0-beta.1, mount + encode open-protocol, on a core of the machine that the corpora were recorded on."""
+
+REFERENCE_ROWS = 2000
+
+
+def row_records(corpus: Corpus) -> tuple[np.ndarray[Any, Any], list[object]]:
+    """The corpus as ROW records, and what they point into."""
+    count = len(corpus)
+    keys = np.frombuffer(b"".join(record_key(corpus.table_info["id"], int(h)) for h in corpus.handle) + bytes(64), np.uint8)
+    rows = np.zeros(count, ROW)
+    rows["key"] = keys.ctypes.data + 19 * np.arange(count, dtype=np.uint64)
+    rows["key_len"] = 19
+    for address, length, array in (("value", "value_len", corpus.value), ("old_value", "old_len", corpus.old_value)):
+        rows[address], rows[length] = spans(array)
+    rows["commit_ts"] = (np.uint64(1_790_000_000_000) << np.uint64(18)) + corpus.transaction.astype(np.uint64) * np.uint64(1000)
+    rows["start_ts"] = rows["commit_ts"] - np.uint64(1)
+    both = (rows["value_len"] >= 0) & (rows["old_len"] >= 0)
+    rows["kind"] = np.where(both, KIND_UPDATE, np.where(rows["value_len"] >= 0, KIND_INSERT, KIND_DELETE))
+    return rows, [keys, corpus]
+
+
+def spans(array: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Addresses and lengths of a binary array; length -1 for null."""
+    _, offset_buffer, data = array.buffers()
+    kind = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    offsets = np.frombuffer(offset_buffer, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    lengths = np.diff(offsets)
+    lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return offsets[:-1].astype(np.uint64) + np.uint64(data.address), lengths
+
+
+def least(runs: int, work: Callable[[], object]) -> float:
+    """CPU seconds of the fastest run."""
+    best = float("inf")
+    for _ in range(runs):
+        start = time.process_time_ns()
+        work()
+        best = min(best, (time.process_time_ns() - start) / 1e9)
+    return best
+
+
+def chunked(rows: np.ndarray[Any, Any], size: int, work: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], object]) -> None:
+    """Call `work` with chunks of rows, each one group."""
+    for start in range(0, len(rows), size):
+        chunk = rows[start : start + size]
+        work(chunk, np.array([0, len(chunk)], np.int32))
+
+
+def measure(name: str, args: argparse.Namespace) -> None:
+    """Print one line for a corpus."""
+    corpus = load(name, args.corpus)
+    rows, _keep = row_records(corpus)
+    rows = np.ascontiguousarray(rows[: args.rows])
+    program = TableProgram("bench", name, TableInfo.from_json(corpus.table_info))
+    encoder, mount = OpenRowEncoder([program]), MountEncoder([program])
+    unique, hashes = UniqueChange([program]), KeyHash([program])
+    out_bytes = 0
+
+    def encode(chunk: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> None:
+        nonlocal out_bytes
+        out_bytes += encoder.encode(chunk, groups).bytes
+
+    chunked(rows, args.chunk, encode)
+    row_bytes = out_bytes / len(rows)
+    per_row = 1e9 / len(rows)
+    encode_ns = least(args.runs, lambda: chunked(rows, args.chunk, encode)) * per_row
+    mount_ns = least(args.runs, lambda: chunked(rows, args.chunk, mount.encode)) * per_row
+    split_ns = least(args.runs, lambda: chunked(rows, args.chunk, lambda chunk, _: unique.changed(chunk))) * per_row
+    hash_ns = least(args.runs, lambda: chunked(rows, args.chunk, lambda chunk, _: hashes.hash(chunk))) * per_row
+    source = np.ones(int(row_bytes * args.chunk), np.uint8)
+    target = np.empty_like(source)
+    copy_ns = least(50, lambda: np.copyto(target, source)) * 1e9 / args.chunk
+    few = [record_of(corpus, rows, i) for i in range(min(REFERENCE_ROWS, len(rows)))]
+    plain = program.open.row
+    plain_ns = least(2, lambda: [plain(r.key, r.value, r.old_value, r.commit_ts) for r in few]) * 1e9 / len(few)
+    print(
+        f"{name:7} {encode_ns:8.0f} ns/row  {row_bytes / encode_ns * 1000:6.0f} MB/s out  memcpy x{encode_ns / copy_ns:5.1f}  "
+        f"reference /{plain_ns / encode_ns:5.0f}  TiCDC /{TICDC[name] / encode_ns:5.1f}  mount {mount_ns:5.0f}  split {split_ns:4.0f}  "
+        f"hash {hash_ns:4.0f}  slow rows {encoder.slow_rows + mount.slow_rows}",
+        flush=True,
+    )
+
+
+def record_of(corpus: Corpus, rows: np.ndarray[Any, Any], i: int) -> RawRecord:
+    """A row as Python bytes."""
+    key = record_key(corpus.table_info["id"], int(corpus.handle[i]))
+    return RawRecord(key, corpus.value[i].as_py(), corpus.old_value[i].as_py(), 0, int(rows["commit_ts"][i]), 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(NAMES), metavar="CORPUS", help="narrow, mixed, wide (default: all)")
+    parser.add_argument("--corpus", type=Path, help="folder with recorded corpora (default: made-up ones)")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--chunk", type=int, default=8192, help="rows of one call")
+    parser.add_argument("--runs", type=int, default=7)
+    args = parser.parse_args()
+    for name in args.names:
+        measure(name, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""`tidemill demo`: the whole main job on the embedded upstream, and a comparison of what was delivered with the truth."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tidemill import tso
+from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
+
+REFRESH_S = 0.5
+SHOWN_DIFFERENCES = 20
+TOPIC = "tidemill-demo"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the demo was asked for."""
+
+    seconds: float
+    rate: float
+    seed: int
+    stores: int
+    partitions: int
+    kafka: bool
+    folder: Path
+
+
+@dataclass
+class Outcome:
+    """What happened, for the summary."""
+
+    seconds: float = 0.0
+    upstream: dict[str, Any] | None = None
+    feed: dict[str, Any] | None = None
+    lags_s: list[float] | None = None
+    rows: int = 0
+    repeats: int = 0
+    messages: int = 0
+    ddls: int = 0
+    tables: int = 0
+    problems: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not self.problems and not self.differences and self.rows > 0
+
+
+def command(
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long the upstream's workload runs.")] = 20.0,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Transactions a second.")] = 100.0,
+    seed: Annotated[int, typer.Option("--seed", help="Decides what the workload writes.")] = 1,
+    stores: Annotated[int, typer.Option("--stores", min=1, help="TiKV stores of the upstream.")] = 2,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the topic.")] = 3,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Deliver into a real Kafka broker, instead of files.")] = False,
+    folder: Annotated[Path | None, typer.Option("--dir", help="Keep log, state and output here. Default: a temporary folder.")] = None,
+) -> None:
+    """Run the whole main job on the embedded upstream and compare what was delivered with the truth.
+
+    Starts a playground with a small random workload (all types, transactions, DDL, region splits), captures it, delivers its changes
+    through Spark, applies them in order, and compares the result with the upstream's tables. Ends with 0 only if they are equal.
+    """
+    console = Console(highlight=False)
+    place = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
+    place.mkdir(parents=True, exist_ok=True)
+    if any(place.iterdir()):
+        raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
+    wishes = Wishes(seconds, rate, seed, stores, partitions, kafka, place)
+    console.print(f"Everything of this demo lies in {place}")
+    outcome = run(wishes, console)
+    summarize(outcome, console)
+    if not outcome.equal:
+        console.print(f"[red]Not equal.[/] Logs and data are in {place}; seed {seed}.")
+        raise typer.Exit(1)
+    console.print("[green]Equal:[/] what was delivered, applied in order, is what the upstream holds.")
+    if folder is None:
+        shutil.rmtree(place)
+
+
+def run(wishes: Wishes, console: Console) -> Outcome:
+    """The demo itself. Raises DemoFailed when a part of it ends."""
+    outcome = Outcome(lags_s=[])
+    folder = wishes.folder
+    with ExitStack() as stack:
+        broker = _broker(stack, console) if wishes.kafka else ""
+        sink = f"kafka://{broker}/{TOPIC}" if broker else f"file://{folder}/delivered"
+        console.print("Starting the upstream …")
+        upstream = stack.enter_context(
+            Upstream(folder, seed=wishes.seed, rate=wishes.rate, options=("--stores", str(wishes.stores), "--resolved-interval", "0.5"))
+        )
+        console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (some seconds) …")
+        uri = f"{sink}?protocol=open-protocol&partition-num={wishes.partitions}"
+        delivery = stack.enter_context(Delivery(folder, upstream, uri, start_ts=upstream.began_ts))
+        began = time.monotonic()
+        _watch(wishes, upstream, delivery, outcome, console)
+        end_ts = upstream.rest()
+        console.print("The workload rests; waiting until all of it is delivered …")
+        delivery.wait_until(end_ts)
+        outcome.seconds = time.monotonic() - began
+        truth = tables_of(upstream, end_ts)
+        outcome.upstream, outcome.feed = upstream.stats(), dict(delivery.feed_status())
+        if delivery.stop() != 0:
+            raise DemoFailed("tidemill run did not end with 0", hint=f"See {delivery.output}.")
+        _compare(wishes, broker, delivery, end_ts, truth, outcome)
+    return outcome
+
+
+def _broker(stack: ExitStack, console: Console) -> str:
+    from tidemill.playground.kafka_broker import KafkaBroker
+
+    console.print("Starting a Kafka broker …")
+    return str(stack.enter_context(KafkaBroker()).address)
+
+
+def _watch(wishes: Wishes, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
+    """Show progress while the workload runs. Its time begins with the first batch: Spark's start is not part of it."""
+    assert outcome.lags_s is not None
+    end: float | None = None
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while end is None or time.monotonic() < end:
+            delivery.check()
+            feed, stats = delivery.feed_status(), upstream.stats()
+            if end is None and feed.get("batches"):
+                end = time.monotonic() + wishes.seconds
+            if end is not None and delivery.checkpoint():
+                outcome.lags_s.append(max(0.0, (tso.physical_ms(stats["ts"]) - tso.physical_ms(delivery.checkpoint())) / 1000))
+            live.update(_progress(stats, delivery.capture_status(), feed))
+            time.sleep(REFRESH_S)
+
+
+def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    work = upstream["workload"] or {}
+    table.add_row("upstream", f"{upstream['rows_written']:,} rows in {upstream['transactions']:,} transactions, {work.get('ddls', 0)} DDLs")
+    table.add_row("", f"{upstream['tables']} tables, {upstream['regions']} regions, {upstream['locks']} locks")
+    table.add_row(
+        "change log", f"{capture.get('rows', 0):,} rows, {capture.get('segments', 0):,} segments, lag {capture.get('lag_s') or 0:.1f} s"
+    )
+    lag = f"lag {feed.get('checkpoint_lag_s') or 0:.1f} s" if feed.get("batches") else "Spark starts"
+    table.add_row("delivered", f"{feed.get('rows', 0):,} rows, {feed.get('ddls', 0)} DDLs in {feed.get('batches', 0):,} batches, {lag}")
+    return table
+
+
+def _compare(wishes: Wishes, broker: str, delivery: Delivery, end_ts: int, truth: Any, outcome: Outcome) -> None:
+    from tidemill.changelog.history import load_history
+    from tidemill.changelog.reader import LogReader
+    from tidemill.demo.audit import Audit
+    from tidemill.demo.delivered import from_files, from_kafka
+    from tidemill.demo.replica import Replica, compare
+
+    audit = Audit()
+    audit.take(from_kafka(broker, TOPIC) if broker else from_files(wishes.folder / "delivered"))
+    audit.finish()
+    history = load_history(LogReader(str(delivery.log)))
+    replica = Replica(UTC)
+    audit.rebuild(replica, history.ddl_events(history.start_ts, end_ts))
+    outcome.rows, outcome.repeats, outcome.messages = len(audit.rows), audit.repeats, audit.messages
+    outcome.ddls, outcome.tables = len(audit.ddls), len(truth)
+    outcome.problems = tuple(audit.problems)
+    outcome.differences = tuple(str(d) for d in compare(replica, truth))
+
+
+def summarize(outcome: Outcome, console: Console) -> None:
+    """Print the end of the story."""
+    upstream, feed, lags = outcome.upstream or {}, outcome.feed or {}, sorted(outcome.lags_s or [0.0])
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("upstream wrote", f"{upstream.get('rows_written', 0):,} rows in {upstream.get('transactions', 0):,} transactions")
+    table.add_row(
+        "delivered", f"{outcome.rows:,} row events, {outcome.ddls} DDLs, {outcome.messages:,} messages, {outcome.repeats} repeats"
+    )
+    table.add_row(
+        "batches",
+        f"{feed.get('batches', 0):,} in {outcome.seconds:.1f} s (Spark's start included), {outcome.rows / max(outcome.seconds, 0.1):,.0f} rows/s",
+    )
+    table.add_row("lag", f"median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s behind the upstream's clock")
+    table.add_row("compared", f"{outcome.tables} tables, {len(outcome.differences)} differences, {len(outcome.problems)} broken guarantees")
+    console.print(table)
+    for text in (*outcome.problems, *outcome.differences)[:SHOWN_DIFFERENCES]:
+        console.print(f"  [red]{text}[/]", markup=True)

@@ -184,10 +184,8 @@ def summarize(outcome: Outcome, console: Console) -> None:
     table.add_row(
         "delivered", f"{outcome.rows:,} row events, {outcome.ddls} DDLs, {outcome.messages:,} messages, {outcome.repeats} repeats"
     )
-    table.add_row(
-        "batches",
-        f"{feed.get('batches', 0):,} in {outcome.seconds:.1f} s (Spark's start included), {outcome.rows / max(outcome.seconds, 0.1):,.0f} rows/s",
-    )
+    rate = outcome.rows / max(outcome.seconds, 0.1)
+    table.add_row("batches", f"{feed.get('batches', 0):,} in {outcome.seconds:.1f} s (Spark's start included), {rate:,.0f} rows/s")
     table.add_row("lag", f"median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s behind the upstream's clock")
     table.add_row("compared", f"{outcome.tables} tables, {len(outcome.differences)} differences, {len(outcome.problems)} broken guarantees")
     console.print(table)

@@ -362,6 +362,26 @@ def test_strictly_a_text_that_cannot_be_printed_is_an_error() -> None:
     assert history.ddl_events(110, 120) == []
 
 
+def test_only_what_is_wanted_is_printed() -> None:
+    history = begun(comment("old"), s.table(T2, "u"), strict=True)
+    odd = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t some brand new syntax")
+    fine = named(2, Action.MODIFY_TABLE_COMMENT, DONE, "alter table u comment = 'x'", table_id=T2)
+    history.advance([s.put_job(110, 110, odd), s.put_job(112, 112, fine)], 120)
+    seen: list[tuple[str, str]] = []
+
+    def wants(event: DdlEvent) -> bool:
+        seen.append((event.table, event.query))
+        return event.table == "u"
+
+    assert [event.query for event in history.ddl_events(100, 120, wants)] == ["ALTER TABLE `u` COMMENT = 'x'"]
+    assert seen == [("t", "alter table t some brand new syntax"), ("u", "alter table u comment = 'x'")]
+
+
+def test_a_schema_version_that_is_no_number() -> None:
+    with pytest.raises(SchemaError, match="schema version"):
+        SchemaHistory.bootstrap(1, [(keys.SCHEMA_VERSION_KEY, b"x")])
+
+
 def test_names_with_backquotes() -> None:
     history = begun(s.table(T1, "a`b"))
     dropped = named(1, Action.DROP_TABLE, DONE, "drop table `a``b`", table_info=s.table(T1, "a`b"))

@@ -99,6 +99,7 @@ def test_bits_of_defaults_are_bytes() -> None:
         {"id": 1, "name": {"O": "t"}, "cols": [{}]},
         {"id": 1, "name": {"O": "t"}, "cols": 5},
         {"id": 1, "name": {"O": "t"}, "index_info": [{"id": 1}]},
+        {"id": 1, "name": {"O": "t"}, "index_info": [{"id": 1, "idx_name": {"O": "i"}, "idx_cols": [{"name": {"O": "c"}, "offset": 0}]}]},
         {"id": 1, "name": {"O": "t"}, "partition": {"enable": True, "definitions": [{}]}},
         {"id": 1, "name": {"O": "t"}, "cols": [{"id": 1, "name": {"O": "c"}, "type": {"Tp": 16}, "default_bit": "?"}]},
     ],

@@ -61,7 +61,7 @@ class Catalog:
                 else:
                     edits.tables[name.table_id] = name.schema_id, TableInfo.from_json(_object(value, name))
             case Subject.SCHEMA_VERSION:
-                self.schema_version = max(self.schema_version, int(value)) if value else self.schema_version
+                self.schema_version = max(self.schema_version, _number(value)) if value else self.schema_version
             case Subject.BDR_ROLE:
                 self.bdr_role = value.decode("utf-8", "replace") if value else ""
 
@@ -137,6 +137,12 @@ class Catalog:
 
 def _same(before: TableVersion, schema: str, info: TableInfo) -> bool:
     return public_view(before.schema, before.info) == public_view(schema, info)
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit():
+        raise SchemaError(f"the schema version is no number: {text[:40]!r}")
+    return int(text)
 
 
 def _object(value: bytes, name: MetaName) -> Json:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ import pyarrow as pa
 
 from tidemill.errors import DdlTextError, SchemaError
 from tidemill.events import DdlEvent, Op
-from tidemill.tidb.codec import decode_int
 from tidemill.tidb.datums import Datum
 from tidemill.tidb.ddltext import DdlSyntaxError
 from tidemill.tidb.rows.raw import decode_row
@@ -180,8 +180,6 @@ class SchemaHistory:
         finished_only = source is self._catalog.history_table
         if change.op == Op.PUT and change.value is not None:
             self._note(DdlJob.parse(_job_text(change, source)), jobs, finished_only)
-        elif not finished_only:
-            self._tracker.remove(decode_int(change.key, len(change.key) - 8)[0])
 
     def _note(self, job: DdlJob, jobs: list[DdlJob], finished_only: bool) -> None:
         """Jobs of the history were seen before, unless they never were in the job table, or were done before the bootstrap."""
@@ -212,9 +210,15 @@ class SchemaHistory:
         switches = {switch.ts for switch in self._timeline.switches(from_ts, to_ts)}
         return sorted(switches | {event.ts for event in self._placed(from_ts, to_ts)})
 
-    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
-        """The DDL events in (from_ts, to_ts], by ts, schema version and order within their job. Raises DdlTextError if strict."""
-        return [self._given_out(event) for event in sorted(self._placed(from_ts, to_ts), key=lambda e: e.order)]
+    def ddl_events(self, from_ts: int, to_ts: int, wants: Callable[[DdlEvent], bool] | None = None) -> list[DdlEvent]:
+        """The DDL events in (from_ts, to_ts], by ts, schema version and order within their job.
+
+        `wants` is asked with events that still have the text that will be printed. Only what it wants is printed and, if strict, can
+        raise DdlTextError.
+        """
+        placed = sorted(self._placed(from_ts, to_ts), key=lambda e: e.order)
+        drafts = ((event, _draft(event)) for event in placed)
+        return [self._given_out(event, draft) for event, draft in drafts if wants is None or wants(draft)]
 
     def next_table_changes(self, from_ts: int, to_ts: int) -> list[PhysicalChange]:
         """The switches in (from_ts, to_ts], as changes of what to subscribe."""
@@ -224,34 +228,17 @@ class SchemaHistory:
         start = bisect_right(self._events, from_ts, key=lambda e: e.ts)
         return self._events[start : bisect_right(self._events, to_ts, key=lambda e: e.ts)]
 
-    def _given_out(self, event: PlacedDdl) -> DdlEvent:
+    def _given_out(self, event: PlacedDdl, draft: DdlEvent) -> DdlEvent:
         if event.printed is None:
             event.printed = self._print(event)
         query, reprinted = event.printed
-        return DdlEvent(
-            ts=event.ts,
-            done_ts=event.done_ts,
-            job_id=event.job.id,
-            schema_version=event.schema_version,
-            seq=event.seq,
-            type=event.type,
-            schema=event.schema,
-            table=event.table,
-            pre_schema=event.pre_schema,
-            pre_table=event.pre_table,
-            table_id=event.table_id,
-            query=query,
-            raw_query=event.statement.raw,
-            reprinted=reprinted,
-            before=event.before,
-            after=event.after,
-        )
+        return replace(draft, query=query, reprinted=reprinted)
 
     def _print(self, event: PlacedDdl) -> tuple[str, bool]:
         try:
             return event.statement.printed(), True
         except DdlSyntaxError as error:
-            what = f"the DDL of {event.schema}.{event.table} (job {event.job.id}) cannot be printed as TiDB prints it: {error}"
+            what = f"the DDL of {event.schema}.{event.table} (job {event.job_id}) cannot be printed as TiDB prints it: {error}"
             if self.strict:
                 raise DdlTextError(f"{what}\n  {event.statement.source}") from error
             self.unprintable += 1
@@ -269,6 +256,28 @@ class SchemaHistory:
         self._tracker.forget(ts)
         self._events = [event for event in self._events if event.ts > ts]
         self.start_ts = ts
+
+
+def _draft(event: PlacedDdl) -> DdlEvent:
+    """The event with its text as it is before it is printed."""
+    return DdlEvent(
+        ts=event.ts,
+        done_ts=event.done_ts,
+        job_id=event.job_id,
+        schema_version=event.schema_version,
+        seq=event.seq,
+        type=event.type,
+        schema=event.schema,
+        table=event.table,
+        pre_schema=event.pre_schema,
+        pre_table=event.pre_table,
+        table_id=event.table_id,
+        query=event.statement.source,
+        raw_query=event.statement.raw,
+        reprinted=False,
+        before=event.before,
+        after=event.after,
+    )
 
 
 def _rows_of(table: pa.Table) -> Iterable[SchemaChange]:

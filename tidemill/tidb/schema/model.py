@@ -296,6 +296,10 @@ class TableInfo:
     def _from_json(cls, data: Json) -> TableInfo:
         get = data.get
         columns = sorted((ColumnInfo.from_json(c) for c in get("cols") or ()), key=lambda c: c.offset)
+        indices = tuple(IndexInfo.from_json(i) for i in get("index_info") or ())
+        for index in indices:
+            if any(not 0 <= part.offset < len(columns) for part in index.columns):
+                raise ValueError(f"index {index.name} has a column that the table has not")
         partition = get("partition")
         return cls(
             id=data["id"],
@@ -304,7 +308,7 @@ class TableInfo:
             collate=get("collate", ""),
             state=get("state", 0),
             columns=tuple(columns),
-            indices=tuple(IndexInfo.from_json(i) for i in get("index_info") or ()),
+            indices=indices,
             pk_is_handle=get("pk_is_handle", False),
             is_common_handle=get("is_common_handle", False),
             common_handle_version=get("common_handle_version", 0),

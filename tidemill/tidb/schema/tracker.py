@@ -67,6 +67,8 @@ _SCHEMA_ACTIONS = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA, Action.MO
 _CREATES = frozenset({Action.CREATE_TABLE, Action.CREATE_VIEW, Action.RECOVER_TABLE, Action.CREATE_TABLES})
 _DROPS = frozenset({Action.DROP_TABLE, Action.DROP_VIEW})
 
+_GIVEN_UP = frozenset({JobState.ROLLBACK_DONE, JobState.CANCELLED})
+
 _ALWAYS_VISIBLE = frozenset(
     {
         Action.ADD_COLUMN,
@@ -99,7 +101,7 @@ class PlacedDdl:
 
     ts: int
     done_ts: int
-    job: DdlJob
+    job_id: int
     schema_version: int
     seq: int
     type: int
@@ -146,10 +148,6 @@ class JobTracker:
         """Has the job's end been seen?"""
         return job_id in self._done
 
-    def remove(self, job_id: int) -> None:
-        """The job's row is gone."""
-        self._tracks.pop(job_id, None)
-
     def forget(self, ts: int) -> None:
         """Jobs that were done at or before ts are not asked for again."""
         self._done = {job_id: at for job_id, at in self._done.items() if at > ts}
@@ -173,6 +171,8 @@ class JobTracker:
         if job.is_done:
             for event in track.placed:
                 event.done_ts = ts
+        if job.is_done or job.state in _GIVEN_UP:
+            del self._tracks[job.id]
         return events
 
     @staticmethod
@@ -216,7 +216,7 @@ class JobTracker:
         return PlacedDdl(
             ts=ts,
             done_ts=0,
-            job=job,
+            job_id=job.id,
             schema_version=job.schema_version or self._catalog.schema_version,
             seq=seq,
             type=int(job.action) if kind is None else kind,
@@ -314,7 +314,7 @@ class _Around:
 
     def __init__(self, catalog: Catalog, changes: Iterable[Change]) -> None:
         self.tables = catalog.tables
-        self._changed = {(c.before or c.after).table_id: c for c in changes if c.before or c.after}  # type: ignore[union-attr]
+        self._changed = {change.table_id: change for change in changes}
 
     def before(self, table_id: int) -> TableVersion | None:
         """The version that was in force."""

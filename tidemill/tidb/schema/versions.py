@@ -50,6 +50,13 @@ class Change:
     before: TableVersion | None
     after: TableVersion | None
 
+    @property
+    def table_id(self) -> int:
+        """The logical id, the same on both sides."""
+        version = self.before or self.after
+        assert version is not None
+        return version.table_id
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:

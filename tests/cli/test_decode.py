@@ -145,6 +145,44 @@ def test_columns_that_the_table_does_not_have(capsys: pytest.CaptureFixture[str]
     assert ["50", "(not", "in", "the", "table)", "b'abc'"] in lines
 
 
+def golden_message(kind: str) -> tuple[str, str]:
+    """The first message of a kind that TiCDC made, and its arguments."""
+    with gzip.open(GOLDEN.parent / "ticdc" / "open.jsonl.gz", "rt") as lines:
+        return next((o["key"], o["value"]) for o in map(json.loads, lines) if o["kind"] == kind and o.get("key"))
+
+
+def test_messages_of_ticdc(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "message", *golden_message("row"))
+    assert lines[0][:4] == ["event", "1", '{"ts":', "470616264291647490,"]
+    assert lines[1] == ["new", "b", '{"t":', "8,", '"f":', "65,", '"v":', "-9223372036854775808}"]
+    lines = run(capsys, "message", *golden_message("ddl"))
+    assert lines[0][-2:] == ['"t":', "2}"]
+    assert lines[1][0] == "q"
+    (line,) = run(capsys, "message", *golden_message("checkpoint"))
+    assert line[-2:] == ['"t":', "3}"]
+
+
+VERSION, WORD = "0000000000000001", "0000000000000002"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("00", "", "the message key has 1 bytes"),
+        ("0000000000000002", "", "begins with version 2, expected 1"),
+        (VERSION + WORD + "7b", "", "an event of 2 bytes at byte 8, 1 are left"),
+        (VERSION + WORD + "7b7d", WORD + "7b7d00", "the message value has an event of 0 bytes at byte 10, 0 are left"),
+        (VERSION + WORD + "7b7d", "", "the message key has 1 events, the value 0"),
+        (VERSION + WORD + "7b7b", WORD + "7b7d", "the event at byte 16 of the message key is no JSON"),
+        (VERSION + WORD + "7b7d", WORD + "3132", "the event at byte 8 of the message value is no JSON object"),
+    ],
+)
+def test_messages_that_are_none(capsys: pytest.CaptureFixture[str], key: str, value: str, expected: str) -> None:
+    error = refused(capsys, "message", key, value)
+    assert error.startswith("Error TM:ErrMalformedMessage: ")
+    assert expected in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -22,7 +22,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill import tso
-from tidemill.errors import ConfigError, MalformedBytes, MalformedKey, MalformedRow
+from tidemill.errors import ConfigError, MalformedBytes, MalformedKey, MalformedMessage, MalformedRow
+from tidemill.protocols.open.codes import VERSION as OPEN_VERSION
 from tidemill.tidb import keys
 from tidemill.tidb.codec import decode_bytes, decode_uint_desc
 from tidemill.tidb.datums import Datum, DatumFlag, decode_datum
@@ -47,6 +48,9 @@ _SYSTEM_TABLES = {
 }
 
 Line = tuple[str, str]
+
+_WORD = 8  # bytes of a version or length of the Open Protocol
+_IMAGES = {"u": "new", "p": "old", "d": "deleted"}
 
 BytesHelp = "hex, base64, or @FILE"
 
@@ -78,6 +82,18 @@ def row_command(
     _print_table(("id", "column", "type", "value"), _columns(info, row, record, stored, zone))
     if row.checksum is not None and record is not None:
         _print_lines([("verdict", verify_checksum(record, stored, info).value)])
+
+
+@app.command("message")
+def message_command(
+    key: Annotated[str, typer.Argument(help=f"The message's key: {BytesHelp}.", show_default=False)],
+    value: Annotated[str, typer.Argument(help=f"The message's value: {BytesHelp}.", show_default=False)],
+) -> None:
+    """Explain a message of the Open Protocol: the events in it, each with its key, and its columns or statement."""
+    for number, (head, body) in enumerate(open_events(read_bytes(key, "key"), read_bytes(value, "value")), 1):
+        _print_lines([(f"event {number}", json.dumps(head, ensure_ascii=False))])
+        for line in _open_body(body):
+            _print_lines([line])
 
 
 # Input
@@ -281,6 +297,58 @@ def _cell(column: ColumnInfo, value: Cell | object) -> str:
             names = str(error)
         return f"{value} ({names})"
     return _cut(str(value))
+
+
+# Messages
+
+
+def open_events(key: bytes, value: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Key and value JSON of each event of an Open Protocol message; the value of a resolved event is empty.
+
+    A message key is a version word, then events after their lengths; a value has the events alone. Raises MalformedMessage.
+    """
+    if len(key) < _WORD:
+        raise MalformedMessage(f"the message key has {len(key)} bytes, expected 8 bytes of version first")
+    version = int.from_bytes(key[:_WORD], "big")
+    if version != OPEN_VERSION:
+        raise MalformedMessage(f"the message key begins with version {version}, expected {OPEN_VERSION}")
+    heads, bodies = _frames(key, _WORD, "key"), _frames(value, 0, "value")
+    if len(heads) != len(bodies):
+        raise MalformedMessage(f"the message key has {len(heads)} events, the value {len(bodies)}")
+    return [(_json(head, at, "key"), _json(body, body_at, "value")) for (at, head), (body_at, body) in zip(heads, bodies, strict=True)]
+
+
+def _frames(data: bytes, pos: int, what: str) -> list[tuple[int, bytes]]:
+    """What stands behind each length word, with its place."""
+    frames = []
+    while pos < len(data):
+        size = int.from_bytes(data[pos : pos + _WORD], "big")
+        start, end = pos + _WORD, pos + _WORD + size
+        if end > len(data):
+            raise MalformedMessage(f"the message {what} has an event of {size} bytes at byte {pos}, {max(len(data) - start, 0)} are left")
+        frames.append((start, data[start:end]))
+        pos = end
+    return frames
+
+
+def _json(data: bytes, at: int, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data) if data else {}
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage(f"the event at byte {at} of the message {what} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MalformedMessage(f"the event at byte {at} of the message {what} is no JSON object")
+    return found
+
+
+def _open_body(body: dict[str, Any]) -> Iterable[Line]:
+    """A row's images column by column; any other value as it is."""
+    for member, part in body.items():
+        if member not in _IMAGES or not isinstance(part, dict):
+            yield member, json.dumps(part, ensure_ascii=False)
+            continue
+        for name, column in part.items():
+            yield _IMAGES[member], f"{name} {_cut(json.dumps(column, ensure_ascii=False))}"
 
 
 # Output

@@ -1,0 +1,174 @@
+"""Replays of small logs against the plain references: every dispatcher, affinity, layout; order, DDLs, errors; the log stays as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
+from tests.support.logs import START
+from tidemill.changefeed.config import ChangefeedConfig, parse_config
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import LogCorrupt, LogError, MessageTooLarge, SchemaError, StartTsOutOfLog
+from tidemill.pipeline import chunks, planner
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import Delivered as Summary
+from tidemill.pipeline.replay import replay
+
+
+def settings(path: Path, *, partitions: int = 1, mode: str = "default", more: str = "", toml: str = "") -> Settings:
+    text = toml + f'\n[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "{mode}"\n'
+    config: ChangefeedConfig = parse_config(text)
+    assert tomllib.loads(text)
+    uri = f"messages://{path}?protocol=open-protocol&partition-num={partitions}{more}"
+    return Settings("test", config.sink_uri(uri), config, UTC)
+
+
+def run(log: str, path: Path, **options: object) -> tuple[Summary, Delivered]:
+    wanted = {k: options.pop(k) for k in ("start_ts", "target_ts", "parallelism") if k in options}
+    summary = replay(log, settings(path, **options), **wanted)  # type: ignore[arg-type]
+    return summary, Delivered.read(path)
+
+
+@pytest.fixture
+def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks.Chunker.__init__, "__defaults__", (16, 32 << 20))
+
+
+@pytest.fixture
+def no_small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Divide even the smallest batch, and run its items here."""
+    monkeypatch.setattr(planner, "SMALL_BYTES", -1)
+    from tidemill.pipeline import replay as module
+    from tidemill.pipeline.runners import LocalRunner
+
+    def local(*_: object) -> LocalRunner:
+        runner = LocalRunner()
+        runner.parallelism = 3
+        return runner
+
+    monkeypatch.setattr(module, "EitherRunner", local)
+    return iter(())
+
+
+@pytest.mark.parametrize("mode", ["default", "table", "ts", "index-value"])
+@pytest.mark.parametrize(("partitions", "affinity"), [(1, "table"), (3, "table"), (4, "key")])
+@pytest.mark.usefixtures("tiny_chunks", "no_small_batches")
+def test_every_event_comes_once_in_order(tmp_path: Path, mode: str, partitions: int, affinity: str) -> None:
+    world = World.make(seed=partitions, huge=90)
+    log = world.log(tmp_path / "log", partitions=partitions, segments=3, affinity=affinity)
+    summary, got = run(log, tmp_path / "out", partitions=partitions, mode=mode)
+    want = expected(world, mode, partitions)
+    assert got.events == want
+    assert summary.rows == sum(len(events) for tables in want.values() for events in tables.values())
+    assert got.resolved == {p: [world.end + 1] for p in range(partitions)}
+    assert got.late == 0
+
+
+def test_messages_hold_what_was_asked_for(tmp_path: Path) -> None:
+    world = World.make()
+    _, got = run(world.log(tmp_path / "log"), tmp_path / "out", more="&max-batch-size=3")
+    assert max(got.batch_sizes) == 3
+    assert got.events == expected(world, "default", 1)
+
+
+def test_an_interval_inside_the_log(tmp_path: Path) -> None:
+    world = World.make(seed=4)
+    log = world.log(tmp_path / "log", segments=4)
+    commits = sorted({c.commit_ts for c in world.rows})
+    low, high = commits[len(commits) // 4], commits[len(commits) // 2]
+    summary, got = run(log, tmp_path / "out", start_ts=low, target_ts=high)
+    assert got.events == expected(world, "default", 1, from_ts=low, to_ts=high)
+    assert (summary.from_ts, summary.to_ts) == (low, high)
+    assert got.resolved == {0: [high]}
+
+
+def test_nothing_between_start_and_target_gives_a_resolved_event(tmp_path: Path) -> None:
+    world = World.make()
+    _, got = run(world.log(tmp_path / "log"), tmp_path / "out", start_ts=START, target_ts=START)
+    assert got.events == {}
+    assert got.resolved == {0: [START]}
+
+
+def test_a_new_version_ends_a_batch(tmp_path: Path) -> None:
+    """Rows up to the switch have the old columns, rows past it the new one as well; resolved events stand between."""
+    world = World.make(seed=6)
+    switch = sorted({c.commit_ts for c in world.rows})[30]
+    world.add_column(PLAIN, switch)
+    _, got = run(world.log(tmp_path / "log", partitions=2), tmp_path / "out")
+    assert got.resolved == {0: [switch, world.end + 1]}
+    for key, value in got.events[0][PLAIN]:
+        ts = int(key.split(b":")[1].split(b",")[0])
+        assert (b'"more"' in value) == (ts > switch)
+
+
+def test_filters_and_tables_without_a_usable_key(tmp_path: Path) -> None:
+    world = World.make()
+    log = world.log(tmp_path / "log")
+    _, some = run(log, tmp_path / "some", toml='filter.rules = ["app.*", "!app.t2"]')
+    whole = expected(world, "default", 1)[0]
+    assert some.events == {0: {t: e for t, e in whole.items() if t != UNIQUE}}
+    _, forced = run(log, tmp_path / "forced", toml="force-replicate = true")
+    assert len(forced.events[0]) == 4
+
+
+def snapshot_of(folder: str) -> dict[str, str]:
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(folder).rglob("*") if p.is_file()}
+
+
+def test_the_log_stays_as_it_was(tmp_path: Path) -> None:
+    world = World.make()
+    log = world.log(tmp_path / "log", partitions=2, segments=2)
+    before = snapshot_of(log)
+    run(log, tmp_path / "out")
+    assert snapshot_of(log) == before
+
+
+@pytest.mark.parametrize("name", ["start_ts", "target_ts"])
+@pytest.mark.parametrize("distance", [-1, 1])
+def test_a_ts_outside_the_log_is_refused_with_both_ends(tmp_path: Path, name: str, distance: int) -> None:
+    world = World.make(transactions=5)
+    log = world.log(tmp_path / "log")
+    resolved = LogReader(log).resolved_ts()
+    ts = START - 1 if distance < 0 else resolved + 1
+    with pytest.raises(StartTsOutOfLog) as caught:
+        run(log, tmp_path / "out", **{name: ts})
+    assert str(START) in str(caught.value)
+    assert str(resolved) in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_log(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="no change log"):
+        run(str(tmp_path), tmp_path / "out")
+
+
+def test_a_broken_log_is_named(tmp_path: Path) -> None:
+    world = World.make()
+    log = world.log(tmp_path / "log", segments=3)
+    victim = sorted((Path(log) / "rows/0").glob("*.arrow"))[1]
+    data = victim.read_bytes()
+    victim.write_bytes(data[:100])
+    with pytest.raises(LogCorrupt, match=victim.name):
+        run(log, tmp_path / "out")
+    victim.unlink()
+    with pytest.raises(LogCorrupt):
+        run(log, tmp_path / "out")
+
+
+def test_rows_that_no_schema_describes_are_refused(tmp_path: Path) -> None:
+    world = World.make(transactions=10)
+    del world.infos[PLAIN]
+    with pytest.raises(SchemaError, match=str(PLAIN)):
+        run(world.log(tmp_path / "log"), tmp_path / "out")
+
+
+def test_a_row_too_large_for_a_message_is_named(tmp_path: Path) -> None:
+    world = World.make(transactions=10)
+    with pytest.raises(MessageTooLarge, match="commit_ts"):
+        run(world.log(tmp_path / "log"), tmp_path / "out", more="&max-message-bytes=120")

@@ -1,0 +1,22 @@
+"""TiCDC's Open Protocol: messages of up to 16 events, key and value JSON behind lengths. See TYPES.md for the columns."""
+
+from tidemill.protocols.open.batch import OpenOptions
+from tidemill.protocols.open.decode import Fault, OpenMessageError, decode
+from tidemill.protocols.open.encode import OpenTable, ddl_message, resolved_message
+from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
+
+__all__ = [
+    "Column",
+    "DdlMessage",
+    "Event",
+    "Fault",
+    "OpenMessageError",
+    "OpenOptions",
+    "OpenTable",
+    "ResolvedMessage",
+    "RowEvent",
+    "RowKind",
+    "ddl_message",
+    "decode",
+    "resolved_message",
+]

@@ -81,3 +81,35 @@ def go_quote(data: bytes) -> bytes:
         else:
             out += b"\\U%08x" % point
     return bytes(out)
+
+
+_ESCAPED = {"a": b"\a", "b": b"\b", "f": b"\f", "n": b"\n", "r": b"\r", "t": b"\t", "v": b"\v", "\\": b"\\", '"': b'"'}
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+
+
+def unquote(text: str) -> bytes:
+    """The inverse of `go_quote`. Raises ValueError for an escape that strconv.Quote does not write."""
+    out = bytearray()
+    at = 0
+    while True:
+        mark = text.find("\\", at)
+        if mark < 0:
+            out += text[at:].encode("utf-8", "surrogatepass")
+            return bytes(out)
+        out += text[at:mark].encode("utf-8", "surrogatepass")
+        letter = text[mark + 1 : mark + 2]
+        if letter in _ESCAPED:
+            out += _ESCAPED[letter]
+            at = mark + 2
+            continue
+        digits = text[mark + 2 : mark + 2 + _HEX_DIGITS.get(letter, 0)]
+        if not digits or len(digits) != _HEX_DIGITS[letter] or not all(c in "0123456789abcdefABCDEF" for c in digits):
+            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is no escape of a quoted string")
+        number = int(digits, 16)
+        if letter == "x":
+            out.append(number)
+        elif number > 0x10FFFF or 0xD800 <= number < 0xE000:
+            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is no character")
+        else:
+            out += chr(number).encode()
+        at = mark + 2 + len(digits)

@@ -1,0 +1,259 @@
+"""Open Protocol messages → events. Bytes in, objects out; for messages of TiCDC's default options and of Tidemill's.
+
+Every length is checked before it is believed, so no bytes can make the decoder wait, loop or take more memory than a small multiple
+of the message. Members that are not known are ignored, codes that have no name pass as numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from tidemill.errors import MalformedMessage
+from tidemill.protocols.open.codes import (
+    FLOATS,
+    INTEGERS,
+    STRINGS,
+    TEXT_BLOBS,
+    VERSION,
+    ColumnFlag,
+    ColumnType,
+    DdlType,
+    EventType,
+    named,
+)
+from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind, Value
+from tidemill.protocols.open.gotext import unquote
+from tidemill.tidb.types.floats import to_float32
+
+_WORD = 8
+_MAX_DIGITS = 21  # of a number without point: doubles below 1e21 are written so
+_MIN_INT, _MAX_INT = -(1 << 63), (1 << 64) - 1
+_INT_TYPES = frozenset(int(t) for t in INTEGERS)
+_FLOAT_TYPES = frozenset(int(t) for t in FLOATS)
+_STRING_TYPES = frozenset(int(t) for t in STRINGS)
+_BASE64_TYPES = frozenset(int(t) for t in TEXT_BLOBS)
+_KNOWN_TYPES = frozenset(int(t) for t in ColumnType)
+
+
+class Fault(enum.Enum):
+    """Who has to change something."""
+
+    SENDER = "the sender's"  # the bytes are no Open Protocol
+    READER = "the reader's"  # they may be, but this decoder does not know what they use
+
+
+class OpenMessageError(MalformedMessage):
+    """A message that cannot be decoded: where (`part` "key" or "value", `offset` in it, `field`), why, and whose fault it is."""
+
+    def __init__(self, part: str, offset: int, field: str, problem: str, fault: Fault = Fault.SENDER) -> None:
+        self.part, self.offset, self.field, self.fault = part, offset, field, fault
+        place = f"message {part}, byte {offset}" + (f", {field}" if field else "")
+        super().__init__(f"{place}: {problem}", hint=f"the fault is {fault.value}")
+
+
+class _Place:
+    """The JSON of one event inside the key or the value, for error messages."""
+
+    __slots__ = ("data", "offset", "part")
+
+    def __init__(self, part: str, offset: int, data: bytes) -> None:
+        self.part, self.offset, self.data = part, offset, data
+
+    def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER) -> NoReturn:
+        raise OpenMessageError(self.part, self.offset, field, problem, fault)
+
+
+def decode(key: bytes, value: bytes) -> list[Event]:
+    """The events of a message. Raises OpenMessageError."""
+    version = _word("key", key, 0, "version")
+    if version != VERSION:
+        raise OpenMessageError("key", 0, "version", f"it is {version}, expected {VERSION}", Fault.READER)
+    heads, bodies = list(_frames("key", key, _WORD)), list(_frames("value", value, 0))
+    if not heads:
+        raise OpenMessageError("key", _WORD, "", "it has no event")
+    if len(heads) != len(bodies):
+        raise OpenMessageError("value", 0, "", f"it has {len(bodies)} events, the key has {len(heads)}")
+    return [_event(head, body) for head, body in zip(heads, bodies, strict=True)]
+
+
+# Frames
+
+
+def _word(part: str, data: bytes, at: int, field: str) -> int:
+    if len(data) - at < _WORD:
+        raise OpenMessageError(part, at, field, f"{_WORD} bytes are needed, {len(data) - at} are left")
+    return int.from_bytes(data[at : at + _WORD], "big")
+
+
+def _frames(part: str, data: bytes, at: int) -> Iterator[_Place]:
+    """Length-prefixed pieces."""
+    while at < len(data):
+        size = _word(part, data, at, "length")
+        at += _WORD
+        if size > len(data) - at:
+            raise OpenMessageError(part, at - _WORD, "length", f"it says {size} bytes, {len(data) - at} are left")
+        yield _Place(part, at, data[at : at + size])
+        at += size
+
+
+# JSON
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member stands twice in an object")
+    return found
+
+
+def _integer(text: str) -> int | float:
+    """Doubles may look like integers: minus zero does."""
+    if text == "-0":
+        return -0.0
+    if len(text.lstrip("-")) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _object(place: _Place) -> dict[str, Any]:
+    try:
+        text = place.data.decode()
+    except UnicodeDecodeError as error:
+        raise OpenMessageError(place.part, place.offset + error.start, "", "it is no UTF-8") from None
+    try:
+        found = json.loads(text, object_pairs_hook=_pairs, parse_int=_integer, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        at = place.offset + len(text[: error.pos].encode())
+        raise OpenMessageError(place.part, at, "", f"it is no JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        place.fail("", f"it is no JSON of an event: {error}")
+    if not isinstance(found, dict):
+        place.fail("", f"expected an object, found {_shown(found)}")
+    return found
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value) if not isinstance(value, dict | list) else type(value).__name__
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _int_member(place: _Place, members: Mapping[str, Any], name: str, low: int = _MIN_INT, path: str = "") -> int:
+    value = members.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_INT:
+        place.fail(path + name, f"expected an integer of 64 bits, found {_shown(value) if name in members else 'nothing'}")
+    return value
+
+
+def _text_member(place: _Place, members: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = members.get(name, default)
+    if not isinstance(value, str):
+        place.fail(name, f"expected a string, found {_shown(value) if name in members else 'nothing'}")
+    return value
+
+
+# Events
+
+
+def _event(head: _Place, body: _Place) -> Event:
+    members = _object(head)
+    ts = _int_member(head, members, "ts", 0)
+    kind = _int_member(head, members, "t")
+    if kind == EventType.ROW:
+        return _row(head, members, ts, body)
+    if kind == EventType.DDL:
+        schema, table = _text_member(head, members, "scm", ""), _text_member(head, members, "tbl", "")
+        ddl = _object(body)
+        return DdlMessage(ts, schema, table, _text_member(body, ddl, "q"), named(DdlType, _int_member(body, ddl, "t")))
+    if kind == EventType.RESOLVED:
+        if body.data:
+            body.fail("", f"a resolved event has no value, {len(body.data)} bytes are there")
+        return ResolvedMessage(ts)
+    return head.fail("t", f"event type {kind} is not known", Fault.READER)
+
+
+def _row(head: _Place, members: Mapping[str, Any], ts: int, body: _Place) -> RowEvent:
+    images = _object(body)
+    present = {name for name in ("u", "p", "d") if images.get(name) is not None}
+    if present not in ({"u"}, {"u", "p"}, {"d"}):
+        body.fail("", f"expected the members u, u and p, or d; found {', '.join(sorted(present)) or 'none'}")
+    kind = RowKind.DELETE if "d" in present else RowKind.UPDATE if "p" in present else RowKind.INSERT
+    before = _columns(body, "d" if "d" in present else "p", images) if kind is not RowKind.INSERT else ()
+    only_handle_key = members.get("ohk", False)
+    if not isinstance(only_handle_key, bool):
+        head.fail("ohk", f"expected true or false, found {_shown(only_handle_key)}")
+    return RowEvent(
+        ts=ts,
+        schema=_text_member(head, members, "scm"),
+        table=_text_member(head, members, "tbl"),
+        row_id=_int_member(head, members, "rid") if "rid" in members else None,
+        partition=_int_member(head, members, "ptn") if "ptn" in members else None,
+        kind=kind,
+        after=_columns(body, "u", images) if "u" in present else (),
+        before=before,
+        only_handle_key=only_handle_key,
+        claim_check=_text_member(head, members, "ccl") if "ccl" in members else None,
+    )
+
+
+def _columns(body: _Place, image: str, images: Mapping[str, Any]) -> tuple[Column, ...]:
+    columns = images[image]
+    if not isinstance(columns, dict):
+        body.fail(image, f"expected an object of columns, found {_shown(columns)}")
+    return tuple(_column(body, f"{image}.{name}.", name, column) for name, column in columns.items())
+
+
+def _column(body: _Place, path: str, name: str, column: object) -> Column:
+    if not isinstance(column, dict):
+        body.fail(path[:-1], f"expected an object, found {_shown(column)}")
+    code = _int_member(body, column, "t", 0, path)
+    flags = _int_member(body, column, "f", 0, path) if "f" in column else 0
+    handle = column.get("h", False)
+    if not isinstance(handle, bool):
+        body.fail(path + "h", f"expected true or false, found {_shown(handle)}")
+    if "v" not in column:
+        body.fail(path + "v", "the column has no value")
+    try:
+        value = _value(code, flags, column["v"])
+    except ValueError as error:
+        body.fail(path + "v", str(error))
+    return Column(name, named(ColumnType, code), ColumnFlag(flags), handle, value)
+
+
+def _value(code: int, flags: int, value: Any) -> Value:
+    """A column's value by its type. Raises ValueError."""
+    if value is None:
+        return None
+    if code in _INT_TYPES:
+        if not isinstance(value, int) or isinstance(value, bool) or not _MIN_INT <= value <= _MAX_INT:
+            raise ValueError(f"expected an integer of 64 bits, found {_shown(value)}")
+        return value
+    if code in _FLOAT_TYPES:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"expected a number, found {_shown(value)}")
+        return to_float32(value) if code == ColumnType.FLOAT else float(value)
+    if code not in _KNOWN_TYPES and isinstance(value, int | float):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"expected a string, found {_shown(value)}")
+    if code in _BASE64_TYPES:
+        return _base64(value)
+    if code in _STRING_TYPES:
+        return unquote(value) if flags & ColumnFlag.BINARY else value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"expected base64, found {_shown(text)}") from None

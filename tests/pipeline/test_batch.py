@@ -1,0 +1,217 @@
+"""The batch driver with everything around it made up: order of calls, tries, epochs, stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.changelog.layout import Affinity, Interval
+from tidemill.errors import BatchFailed, ConfigError, LogCorrupt, MessageTooLarge, SegmentGone, SinkUnavailable, TidemillError
+from tidemill.events import DdlEvent
+from tidemill.pipeline.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
+from tidemill.pipeline.fence import BrokenFence, Fence, check
+from tidemill.pipeline.planner import Load
+from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
+from tidemill.sinks.base import BatchContext
+
+QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=0.003)
+
+
+def ddl(ts: int, seq: int = 0) -> DdlEvent:
+    return DdlEvent(ts, ts, 1, 1, seq, 3, "s", "t", "", "", 5, f"DDL {seq}", "", True)
+
+
+@dataclass
+class Surroundings:
+    """Upstream, events, sink and runner in one; notes what is called."""
+
+    rows: bool = True
+    events: list[DdlEvent] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+    outcome: Callable[[Sequence[WorkItem]], list[TaskResult]] = lambda items: [TaskStats(i.number, messages=2, acked=2) for i in items]
+    fail_finish: list[TidemillError] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
+    affinity: Affinity = Affinity.TABLE
+    parallelism: int = 2
+
+    # upstream
+    def follow(self, to_ts: int) -> None:
+        self.calls.append(("follow", to_ts))
+
+    def loads(self, from_ts: int, to_ts: int) -> list[Load]:
+        return [Load(0, (Interval(from_ts, to_ts, ("x",)),), (10,))] if self.rows else [Load(0, (), ())]
+
+    def barriers(self, from_ts: int, to_ts: int) -> list[int]:
+        return [s for s in self.stops if from_ts < s <= to_ts]
+
+    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
+        return self.events
+
+    def pack(self, from_ts: int) -> str:
+        return f"pack-{from_ts}"
+
+    def refresh(self) -> None:
+        self.calls.append("refresh")
+
+    # runner
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        self.calls.append(("rows", items[0].epoch))
+        return self.outcome(items)
+
+    # sink
+    def begin_batch(self, ctx: BatchContext) -> None:
+        self.calls.append(("begin", ctx.epoch))
+
+    def ddl(self, topic: Any, key: Any = None, value: Any = None, partitions: Any = None) -> Any:
+        if isinstance(topic, DdlEvent):
+            return "topic", b"key", topic.query.encode(), range(2)
+        self.calls.append(("ddl", value, list(partitions)))
+        return None
+
+    def resolved(self, targets: Any, key: Any = None, value: Any = None) -> Any:
+        if isinstance(targets, int):
+            return str(targets).encode(), b""
+        self.calls.append(("resolved", key, list(targets)))
+        return None
+
+    def targets(self) -> list[tuple[str, int]]:
+        return [("topic", 0), ("topic", 1)]
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        if self.fail_finish:
+            raise self.fail_finish.pop()
+        self.calls.append("finish")
+
+    def discard(self, ctx: BatchContext) -> None:
+        self.calls.append(("discard", ctx.epoch))
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 2)
+
+    def close(self) -> None: ...
+
+
+def driver(around: Surroundings, folder: Path, **more: Any) -> BatchDriver:
+    return BatchDriver("feed", around, around, around, "blackhole://", around, Fence(folder / "epoch"), retry=QUICK, **more)
+
+
+def test_rows_then_ddls_then_resolved(tmp_path: Path) -> None:
+    around = Surroundings(events=[ddl(20, 0), ddl(20, 1)])
+    report = driver(around, tmp_path).run(7, 10, 20)
+    assert around.calls == [
+        ("follow", 20),
+        ("begin", 1),
+        ("rows", 1),
+        ("ddl", b"DDL 0", [0, 1]),
+        ("ddl", b"DDL 1", [0, 1]),
+        ("resolved", b"20", [("topic", 0), ("topic", 1)]),
+        "finish",
+    ]
+    assert (report.stats.messages, report.tries, len(report.ddls)) == (2, 1, 2)
+
+
+def test_without_rows_no_job_runs(tmp_path: Path) -> None:
+    around = Surroundings(rows=False)
+    driver(around, tmp_path).run(0, 10, 20)
+    assert around.calls == [("follow", 20), ("begin", 1), ("resolved", b"20", [("topic", 0), ("topic", 1)]), "finish"]
+
+
+def test_a_barrier_inside_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BatchFailed, match="15"):
+        driver(Surroundings(stops=[15, 20]), tmp_path).run(0, 10, 20)
+    driver(Surroundings(stops=[10, 20]), tmp_path).run(0, 10, 20)
+
+
+def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None:
+    failures = [TaskFailure(0, SinkUnavailable.code, "away", True)]
+    around = Surroundings(outcome=lambda items: [failures.pop()] if failures else [TaskStats(0, messages=1, acked=1)])
+    seen: list[TidemillError] = []
+    report = driver(around, tmp_path, on_failure=seen.append).run(3, 10, 20)
+    assert report.tries == 2
+    assert around.calls[1:4] == [("begin", 1), ("rows", 1), ("discard", 1)]
+    assert around.calls[4:6] == [("begin", 3), ("rows", 3)]  # epoch 2 only ended epoch 1
+    assert [type(e) for e in seen] == [SinkUnavailable]
+
+
+def test_a_failure_of_the_sink_repeats_rows_and_ddls(tmp_path: Path) -> None:
+    around = Surroundings(events=[ddl(20)], fail_finish=[SinkUnavailable("away")])
+    driver(around, tmp_path).run(3, 10, 20)
+    assert [c for c in around.calls if c[0] == "ddl"] == [("ddl", b"DDL 0", [0, 1])] * 2
+
+
+def test_it_gives_up_with_the_cause(tmp_path: Path) -> None:
+    around = Surroundings(outcome=lambda items: [TaskFailure(0, SinkUnavailable.code, "no broker", True)])
+    with pytest.raises(SinkUnavailable, match=r"batch 3 of feed, \(10, 20\], failed 4 times, last: no broker") as caught:
+        driver(around, tmp_path).run(3, 10, 20)
+    assert caught.value.retryable
+
+
+def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
+    results = [TaskFailure(0, SinkUnavailable.code, "away", True), TaskFailure(1, MessageTooLarge.code, "17 bytes", False)]
+    around = Surroundings(outcome=lambda items: list(results))
+    with pytest.raises(MessageTooLarge, match="failed: 17 bytes"):
+        driver(around, tmp_path).run(3, 10, 20)
+    assert sum(c[0] == "rows" for c in around.calls) == 1
+
+
+def test_a_lost_job_is_tried_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.pipeline.batch.GRACE_S", 0.001)
+
+    def lose(items: Sequence[WorkItem]) -> list[TaskResult]:
+        raise JobLost("the worker died")
+
+    around = Surroundings(outcome=lose)
+    with pytest.raises(JobLost, match="3 times"):
+        driver(around, tmp_path).run(3, 10, 20)
+
+
+def test_a_segment_that_is_gone_makes_it_look_again(tmp_path: Path) -> None:
+    failures = [TaskFailure(0, SegmentGone.code, "x", True)]
+    around = Surroundings(outcome=lambda items: [failures.pop()] if failures else [TaskStats(0)])
+    driver(around, tmp_path).run(3, 10, 20)
+    assert "refresh" in around.calls
+
+
+@pytest.mark.parametrize(("stats", "message"), [([], "answered"), ([TaskStats(0, messages=5, acked=4)], "4 of 5")])
+def test_every_item_has_to_be_acknowledged(tmp_path: Path, stats: list[TaskResult], message: str) -> None:
+    with pytest.raises(BatchFailed, match=message):
+        driver(Surroundings(outcome=lambda items: stats), tmp_path).run(3, 10, 20)
+
+
+def test_a_stop_ends_the_waiting(tmp_path: Path) -> None:
+    stop = threading.Event()
+    around = Surroundings(outcome=lambda items: [TaskFailure(0, SinkUnavailable.code, "away", True)])
+    running = BatchDriver("feed", around, around, around, "", around, Fence(tmp_path / "epoch"), RetryPolicy(first_s=60), stop)
+    running.on_failure = lambda error: stop.set()
+    with pytest.raises(Stopped, match="away"):
+        running.run(3, 10, 20)
+
+
+def test_epochs_grow_over_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "epoch"
+    first = Fence(path)
+    assert [first.advance(), first.advance()] == [1, 2]
+    check(str(path), 2)
+    assert Fence(path).advance() == 3
+    with pytest.raises(TidemillError, match="epoch 2 is over: 3"):
+        check(str(path), 2)
+    path.write_text("x")
+    with pytest.raises(BrokenFence):
+        Fence(path)
+
+
+def test_errors_of_tasks_come_back_as_they_were() -> None:
+    error = error_of(TaskFailure(0, LogCorrupt.code, "hole", False))
+    assert type(error) is LogCorrupt
+    other = error_of(TaskFailure(0, "TM:ErrOfTomorrow", "?", True))
+    assert (other.code, other.retryable) == ("TM:ErrOfTomorrow", True)
+    assert type(error_of(TaskFailure(0, ConfigError.code, "x", False))) is ConfigError
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert list(RetryPolicy(1, 4, 12).pauses()) == [1, 2, 4, 4, 4]

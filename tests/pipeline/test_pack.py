@@ -1,0 +1,118 @@
+"""Packs over a real session's DDLs: always what the snapshot says, small beside a base, loaded by path alone."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, World
+from tests.support.logs import golden_log
+from tidemill.changefeed.dispatch import DispatchRule
+from tidemill.changefeed.uri import MessageFormat
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.pipeline import pack as packs
+from tidemill.pipeline.pack import Output, PackStore
+from tidemill.tidb.schema.history import TableVersion
+
+OUTPUT = Output(MessageFormat.OPEN, UTC, 16, 1 << 20)
+
+
+def choose(version: TableVersion) -> tuple[str, DispatchRule] | None:
+    return ("topic", DispatchRule()) if version.info.has_usable_key and version.schema != "mysql" else None
+
+
+def count(topics: Set[str]) -> dict[str, int]:
+    return dict.fromkeys(topics, 3)
+
+
+def test_every_pack_of_a_session_is_what_the_snapshot_says(tmp_path: Path) -> None:
+    reader = LogReader(golden_log(tmp_path / "log"))
+    history = load_history(reader)
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, ["topic"])
+    stops = [history.start_ts, *history.barriers(history.start_ts, history.resolved_ts)]
+    assert len(stops) > 250
+    paths, sizes = [], []
+    for ts in stops:
+        snapshot = history.snapshot(ts)
+        path = store.pack(snapshot)
+        pack = packs.load(path)
+        for physical, version in snapshot.by_physical.items():
+            table = pack.table(physical)
+            if choose(version) is None:
+                assert table is None
+                assert pack.knows(physical)
+            else:
+                assert table is not None
+                assert (table.version.name, table.version.from_ts) == (version.name, version.from_ts)
+                assert table.version.info == version.info
+        assert all(pack.table(physical) is None and pack.knows(physical) for physical in snapshot.retired)
+        assert not pack.knows(10**12)
+        paths.append(path)
+        sizes.append(Path(path).stat().st_size)
+    assert len(set(paths)) < len(paths)  # DDLs without a change for us share a pack
+    assert len(list((tmp_path / "packs").iterdir())) <= 2  # a base and what differs
+
+
+def test_a_pack_beside_its_base_is_small(tmp_path: Path) -> None:
+    world = World.make()
+    world.add_column(PLAIN, world.end + 10)
+    reader = LogReader(world.log(tmp_path / "log"))
+    history = load_history(reader)
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count)
+    before = packs.load(store.pack(history.snapshot(world.end - 1)))
+    path = store.pack(history.snapshot(world.end))
+    after = packs.load(path)
+    assert store.pack(history.snapshot(world.end)) == path
+    old, new = before.table(PLAIN), after.table(PLAIN)
+    assert old is not None
+    assert new is not None
+    assert len(new.version.info.columns) == len(old.version.info.columns) + 1
+    assert before.table(PARTITION_IDS[0]) is after.table(PARTITION_IDS[0])  # what is compiled of it is kept
+    assert after.table(KEYLESS) is None
+    assert after.knows(KEYLESS)
+    assert after.targets == (("topic", 0), ("topic", 1), ("topic", 2))
+    assert after.first_target == {"topic": 0}
+
+
+def test_new_ids_reach_the_pack_without_a_wanted_table(tmp_path: Path) -> None:
+    world = World.make()
+    reader = LogReader(world.log(tmp_path / "log"))
+    history = load_history(reader)
+    store = PackStore(tmp_path / "packs", OUTPUT, lambda version: None, count)
+    assert packs.load(store.pack(history.snapshot(world.end))).table(PLAIN) is None
+    assert all(packs.load(store.pack(history.snapshot(world.end))).knows(t) for t in (*PARTITION_IDS, PLAIN, KEYLESS) if t in NAMES)
+
+
+def test_a_store_begins_with_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "1-1-1.pack").write_bytes(b"old")
+    PackStore(tmp_path, OUTPUT, choose, count)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topics_are_asked_for_once(tmp_path: Path) -> None:
+    asked: list[Set[str]] = []
+
+    def counting(topics: Set[str]) -> dict[str, int]:
+        asked.append(set(topics))
+        return dict.fromkeys(topics, 2)
+
+    store = PackStore(tmp_path, OUTPUT, choose, counting, ["a"])
+    assert store.targets == [("a", 0), ("a", 1)]
+    assert store.partitions("b") == 2
+    assert store.partitions("a") == 2
+    assert asked == [{"a"}, {"b"}]
+
+
+@pytest.mark.parametrize("zone", ["+08:00", "Asia/Shanghai"])
+def test_zones_survive_the_file(tmp_path: Path, zone: str) -> None:
+    from tidemill.pipeline.zone import parse_zone
+
+    world = World.make(transactions=3)
+    history = load_history(LogReader(world.log(tmp_path / "log")))
+    output = Output(MessageFormat.OPEN, parse_zone(zone), 16, 1 << 20)
+    store = PackStore(tmp_path / "packs", output, choose, count)
+    assert packs.load(store.pack(history.snapshot(world.end))).output == output

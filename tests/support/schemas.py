@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +198,3 @@ def golden_snapshot(number: int) -> tuple[int, list[tuple[bytes, bytes]]]:
     """A meta snapshot of golden/ticdc: 0 before all cases, 1 in their middle."""
     head, *lines = read_lines(f"ticdc/meta_snapshot_{number}.jsonl.gz")
     return head["ts"], [(base64.b64decode(line["k"]), base64.b64decode(line["v"])) for line in lines]
-
-
-def sub_dict(data: Mapping[str, Any], names: Iterable[str]) -> Json:
-    """Some members of an object."""
-    return {name: data[name] for name in names}

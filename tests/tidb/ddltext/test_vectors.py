@@ -29,8 +29,9 @@ def printed(row: Json) -> str | None:
 
 def test_statements_that_tidb_accepts() -> None:
     accepted = [row for row in vectors() if "restored" in row]
-    wrong = [row["sql"] for row in accepted if printed(row) not in (row["restored"], None)]
-    refused = [row["sql"] for row in accepted if printed(row) is None]
+    texts = [printed(row) for row in accepted]
+    wrong = [row["sql"] for row, text in zip(accepted, texts, strict=True) if text not in (row["restored"], None)]
+    refused = [row["sql"] for row, text in zip(accepted, texts, strict=True) if text is None]
     assert len(accepted) == 9133
     assert wrong == []
     assert len(refused) <= 1, refused
@@ -79,7 +80,7 @@ def fault(read: Callable[[], object]) -> int:
 _PIECES = re.compile(r"\s+|\w+|'[^']*'|`[^`]*`|.", re.DOTALL)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_mutated_statements_fail_on_purpose(data: st.DataObject) -> None:
     """Tokens dropped, doubled, swapped, spliced: a text comes out, or DdlSyntaxError with a position inside the text."""
@@ -102,7 +103,7 @@ def test_mutated_statements_fail_on_purpose(data: st.DataObject) -> None:
     assert fault(lambda: canonical_ddl(sql, mode)) in range(-1, len(sql) + 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_any_text_is_tokens_or_an_error(sql: str) -> None:
     assert fault(lambda: tokenize(sql, SqlMode(0))) in range(-1, len(sql) + 1)

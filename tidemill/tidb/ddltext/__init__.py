@@ -1,4 +1,15 @@
-"""Prints DDL statements the way TiCDC sends them: as TiDB's parser would after reading them."""
+"""Prints DDL statements the way TiCDC sends them: as TiDB's parser would after reading them.
+
+Every parsing method consumes what it recognises and returns the text TiDB prints for it. TiDB prints in source order and keeps
+the parentheses of the source, so there is no syntax tree, except where TiDB reorders: columns before constraints, options of an
+index, flags of SELECT, ORDER BY and LIMIT of a UNION, joins. What the grammar (of December 2024) does not cover is refused, never
+guessed.
+
+lexer, keywords, literals   text to tokens; words; how names, strings and numbers are printed
+cursor, functions, expressions, hints, query_tree, queries
+column_types, constraints, columns, options, partitions, alter, statements   each a class built on the one before
+made_up                     queries that are made from a job
+"""
 
 from __future__ import annotations
 

@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from tests.support.captures import caught_up, compare, config, log_changes, running, until
+from tidemill.capture.capture import Capture
 from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.feeds import register
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
-from tidemill.errors import ClusterMismatch, LogError, LogLocked, StartTsBeforeGc
+from tidemill.errors import ClusterMismatch, DiskLow, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.cluster import CommitMode
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
@@ -256,5 +259,48 @@ def test_what_a_log_is_not_for_is_refused(tmp_path: Path) -> None:
             with pytest.raises(LogError, match="partitions 2, not 3"):
                 async with running(config(playground, tmp_path / "log", partitions=3)):
                     pass
+
+    run(main())
+
+
+def test_a_full_disk_ends_the_capture_naming_the_feed_that_pins_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(10, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                start = capture.writer.identity.start_ts
+            register(open_storage(tmp_path / "log"), "slow", start)
+            full = Capture(config(playground, tmp_path / "log", low_water_bytes=1 << 60))
+            task = asyncio.ensure_future(full.run())
+            await until(lambda: full.status.state == "running")
+            playground.execute("insert into d.t values (1)")
+            with pytest.raises(DiskLow, match=r"changefeed slow pins the log"):
+                await task
+            assert json.loads((tmp_path / "log.capture" / "status.json").read_text())["error"]["code"] == "TM:ErrDiskLow"
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+            assert compare(playground.cluster, tmp_path / "log")[0] == 1
+
+    run(main())
+
+
+def test_a_store_that_is_gone_for_a_while_costs_nothing_but_time(tmp_path: Path) -> None:
+    """All streams break, again and again; PD stays."""
+
+    async def main() -> None:
+        snapshot, transactions = session()
+        async with Playground(11, resolved_interval=0.1) as playground:
+            playground.cluster.transact(snapshot)
+            async with running(config(playground, tmp_path / "log")) as capture:
+                for i, mutations in enumerate(transactions[:120]):
+                    ts = playground.cluster.transact(mutations)
+                    if i % 20 == 10:
+                        for feed in list(capture.puller._feeds.values()):
+                            feed.cancel()
+                    await asyncio.sleep(0.005)
+                await caught_up(capture, ts)
+                assert capture.status.state == "running"
+            assert compare(playground.cluster, tmp_path / "log")[0] > 20
 
     run(main())

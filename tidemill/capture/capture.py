@@ -142,7 +142,7 @@ class Capture:
 
     async def _open_log(self) -> None:
         config = self.config
-        options = LogOptions(compression=config.compression, retention_ms=config.retention_ms)
+        options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
         storage = open_storage(config.log)
         if storage.read(IDENTITY) is None:
             await self._create_log(options)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.capture.tikv.feed import Transport
-from tidemill.changelog.writer import HOUR_MS
+from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
 
 DEFAULT_PARTITIONS = 4
@@ -38,8 +38,9 @@ class CaptureConfig:
     transport: Transport = Transport.H2
     status_addr: str | None = None
     data_dir: Path | None = None
-    row_budget: int = field(default=512 << 20)
-    prewrite_budget: int = field(default=256 << 20)
+    low_water_bytes: int = DEFAULTS.low_water_bytes
+    row_budget: int = 512 << 20  # bytes of rows that wait in memory
+    prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory
 
     def __post_init__(self) -> None:
         if not any(a.strip() for a in self.pd):

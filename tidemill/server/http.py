@@ -43,7 +43,7 @@ class PageServer:
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(self._serve, host.strip("[]") or None, int(port), limit=HEAD_LIMIT)
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, OverflowError) as e:
             raise ConfigError(f"--status-addr {address}: {e}") from None
         bound = self._server.sockets[0].getsockname()
         self.address = f"{bound[0]}:{bound[1]}"

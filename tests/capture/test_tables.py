@@ -1,0 +1,99 @@
+"""Spans follow schemas: partitions, switches, exchanges, restarts between heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tidemill.capture.tikv.regions import Span
+from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
+from tidemill.tidb.keys import encode_range, record_range
+from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.versions import PhysicalChange, TableVersion
+
+N = 4
+
+
+def version(table_id: int, *physical: int) -> TableVersion:
+    info = TableInfo.from_json({"id": table_id, "name": {"O": f"t{table_id}", "L": f"t{table_id}"}, "cols": [], "state": 5})
+    return TableVersion("d", 1, info, physical or (table_id,), 0)
+
+
+def change(ts: int, ended: tuple[TableVersion, ...], begun: tuple[TableVersion, ...]) -> PhysicalChange:
+    before = {p for v in ended for p in v.physical_ids}
+    after = {p for v in begun for p in v.physical_ids}
+    return PhysicalChange(ts, tuple(sorted(after - before)), tuple(sorted(before - after)), begun, ended)
+
+
+@dataclass
+class Log:
+    """What TableSpans asked for."""
+
+    spans: dict[int, Span] = field(default_factory=dict)
+    moves: list[Moved] = field(default_factory=list)
+
+    def make(self) -> TableSpans:
+        return TableSpans(N, lambda span: self.spans.update({span.id: span}), lambda id_: self.spans.pop(id_) and None, self.moves.append)
+
+    def captured(self) -> set[tuple[bytes, int, int]]:
+        return {(s.start, s.partition, s.checkpoint) for s in self.spans.values()}
+
+
+def span(physical: int, table: int, checkpoint: int) -> tuple[bytes, int, int]:
+    return encode_range(*record_range(physical))[0], partition_of(table, N), checkpoint
+
+
+def test_partitions_are_the_crc_of_the_logical_id() -> None:
+    assert [partition_of(i, 4) for i in (1, 2, 45, 112, 281474976710654)] == [3, 1, 0, 1, 0]
+    assert partition_of(7, 1) == 0
+
+
+def test_tables_come_and_go() -> None:
+    log, heads = Log(), [100] * N
+    spans = log.make()
+    spans.follow([change(150, (), (version(45),)), change(160, (version(45),), (version(46),))], heads)
+    assert log.captured() == {span(45, 45, 150), span(46, 46, 160)}
+    assert len(spans) == 1
+    spans.retire([159] * N)
+    assert len(log.spans) == 2, "the old table's rows up to 160 are still to come"
+    spans.retire([160] * N)
+    assert log.captured() == {span(46, 46, 160)}
+
+
+def test_partitions_of_a_table_stay_together() -> None:
+    log = Log()
+    log.make().follow([change(150, (), (version(50, 51, 52, 53),))], [0] * N)
+    assert log.captured() == {span(p, 50, 150) for p in (51, 52, 53)}
+
+
+def test_an_exchange_moves_two_tables_at_its_ts() -> None:
+    plain, parted = next((a, b) for a in range(60, 99) for b in range(100, 140) if partition_of(a, N) != partition_of(b, N))
+    log, heads = Log(), [100] * N
+    spans = log.make()
+    spans.follow([change(110, (), (version(plain), version(parted, 901, 902)))], heads)
+    exchange = change(200, (version(plain), version(parted, 901, 902)), (version(plain, 902), version(parted, 901, plain)))
+    assert exchange.added == exchange.removed == ()
+    spans.follow([exchange], heads)
+    one, other = partition_of(plain, N), partition_of(parted, N)
+    assert sorted(log.moves, key=lambda m: m.physical_id) == [Moved(plain, 200, one, other), Moved(902, 200, other, one)]
+    assert span(902, plain, 200) in log.captured()
+    assert span(plain, parted, 200) in log.captured()
+    spans.retire([200] * N)
+    assert log.captured() == {span(901, parted, 110), span(plain, parted, 200), span(902, plain, 200)}
+
+
+def test_a_rename_changes_nothing() -> None:
+    log = Log()
+    spans = log.make()
+    spans.follow([change(110, (), (version(45),)), change(120, (version(45),), (version(45),))], [0] * N)
+    assert log.captured() == {span(45, 45, 110)}
+    assert log.moves == []
+
+
+@pytest.mark.parametrize("head", [100, 155, 300])
+def test_after_a_restart_no_span_begins_below_its_partitions_head(head: int) -> None:
+    log = Log()
+    spans = log.make()
+    spans.follow([change(150, (), (version(45),))], [head] * N)
+    assert log.captured() == {span(45, 45, max(150, head))}

@@ -147,7 +147,8 @@ def assert_same_from(ts: int, end: int, one: SchemaHistory, two: SchemaHistory) 
 
     assert told(one) == told(two)
     assert one.barriers(ts, end) == two.barriers(ts, end)
-    for at in [ts, *one.barriers(ts, end)]:
+    barriers = one.barriers(ts, end)
+    for at in [ts, *barriers[:3], *barriers[3::40], end]:
         assert seen(one, at) == seen(two, at)
 
 

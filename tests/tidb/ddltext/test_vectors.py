@@ -27,6 +27,7 @@ def printed(row: Json) -> str | None:
         return None
 
 
+@pytest.mark.slow
 def test_statements_that_tidb_accepts() -> None:
     accepted = [row for row in vectors() if "restored" in row]
     texts = [printed(row) for row in accepted]

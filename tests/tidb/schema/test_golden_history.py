@@ -169,6 +169,7 @@ def replayed(pairs: list[tuple[bytes, bytes]], changes: list[SchemaChange], ts: 
     return sorted(state.items())
 
 
+@pytest.mark.slow
 def test_bootstrap_anywhere_gives_the_same(changes: list[SchemaChange], history: SchemaHistory, end: int) -> None:
     """Also inside of every kind of DDL: at commit ts of the cases about partitions, columns, tables and schemas."""
     _, pairs = golden_snapshot(0)

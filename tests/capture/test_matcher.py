@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.feeds import Reference, Row, committed, failure, message, resolved, vectors
+from tests.support.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.kernels.receive.layout import COMMIT, DELETE, PREWRITE, PUT, ROLLBACK, X_COUNT, X_RANGE, X_UNKNOWN

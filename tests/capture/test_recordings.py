@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, log_changes, running
-from tests.support.feeds import Emitted
+from tests.support.eventfeeds import Emitted
 from tests.support.recorded import RecordedCluster, Select, truth
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed import Transport

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.feeds import recording
+from tests.support.eventfeeds import recording
 from tidemill.capture.tikv.channels import Channels
 from tidemill.capture.tikv.pd import PdClient, Peer, Region
 from tidemill.capture.tikv.puller import register

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.feeds import Emitted, Reference, Row, committed, message, resolved
+from tests.support.eventfeeds import Emitted, Reference, Row, committed, message, resolved
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
@@ -365,7 +365,7 @@ def test_a_failure_of_the_log_ends_the_receiver_visibly(tmp_path: Path) -> None:
 
 
 def test_piece_failed_carries_the_error(tmp_path: Path) -> None:
-    from tests.support.feeds import failure
+    from tests.support.eventfeeds import failure
 
     events: list[Event] = []
     with new_log(tmp_path) as writer:

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from tests.support.feeds import Emitted, Reference, Row, recording
+from tests.support.eventfeeds import Emitted, Reference, Row, recording
 from tidemill.kernels.receive.layout import PREWRITE
 from tidemill.tidb.keys import db_key, from_encoded, physical_table_id, table_key, table_prefix, to_encoded
 from tidemill.wire import cdcpb_pb2 as cdcpb

@@ -22,12 +22,13 @@ from tidemill import tso
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import CaptureStatus
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
 from tidemill.capture.tikv.receiver import Options, Receiver
-from tidemill.capture.tikv.regions import RegionMachine, Span
+from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import FIRST_TTL, ServiceSafePoint
 from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
 from tidemill.changelog.history import load_history
@@ -35,7 +36,7 @@ from tidemill.changelog.layout import IDENTITY, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter
-from tidemill.errors import ConfigError, LogError, TidemillError, redact
+from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamUnavailable, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -47,7 +48,7 @@ CAPTURE_ID = "capture_id"
 """Field of log.json that names the capture at PD, so that captures never share a GC safe point."""
 
 STATUS_EVERY = 1.0
-MAINTAIN_EVERY = 30.0
+MAINTAIN_EVERY = 10.0
 SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
 
 _log = logging.getLogger(__name__)
@@ -246,7 +247,7 @@ class Capture:
             return
         try:
             self._schema_sealed(done, n)
-        except TidemillError as e:
+        except BaseException as e:  # a callback of the loop: what it raises would only be logged
             self.fail(e)
 
     def _schema_sealed(self, done: Sealed, n: int) -> None:
@@ -274,8 +275,13 @@ class Capture:
     async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(MAINTAIN_EVERY)
-            await asyncio.to_thread(self.writer.check_room)
-            await asyncio.to_thread(self.writer.maintain, await self.pd.tso())
+            try:
+                now = await self.pd.tso()
+            except UpstreamUnavailable as e:
+                _log.warning("%s", e.message)
+                now = self.writer.resolved_ts  # nothing gets older meanwhile
+            done = await asyncio.to_thread(self.writer.maintain, now)
+            _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
 
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date."""

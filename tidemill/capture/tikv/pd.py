@@ -26,7 +26,7 @@ OLDEST = (7, 5, 0)
 CALL_TIMEOUT = 3.0
 """Seconds a single call may take."""
 
-_FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.UNKNOWN, pdpb_pb2.INVALID_VALUE}
+_FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -219,7 +219,8 @@ class PdClient:
             error = answer.header.error
             if error.type != pdpb_pb2.OK:
                 text = f"PD {leader} answers {name} with {pdpb_pb2.ErrorType.Name(error.type)}: {error.message}"
-                raise UpstreamError(text) if error.type in _FATAL_HEADER_ERRORS else UpstreamUnavailable(text)
+                fatal = error.type in _FATAL_HEADER_ERRORS or "not found" in error.message
+                raise UpstreamError(text) if fatal else UpstreamUnavailable(text)
             return answer
 
         return await self._retry(name, attempt)

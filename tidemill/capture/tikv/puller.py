@@ -8,12 +8,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from tidemill.capture.tikv import regions as R
+from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
-from tidemill.errors import MalformedBytes, TidemillError, UpstreamError, UpstreamUnavailable
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.errors import ClusterMismatch, MalformedBytes, UpstreamError
 from tidemill.tidb.keys import from_encoded
 from tidemill.wire import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
 
@@ -30,14 +31,15 @@ class Puller:
     """Drives a RegionMachine. `on_fatal` is called at most once."""
 
     def __init__(
-        self, pd: PdClient, receiver: Receiver, machine: R.RegionMachine, transport: Transport, on_fatal: Callable[[TidemillError], None]
+        self, pd: PdClient, receiver: Receiver, machine: RegionMachine, transport: Transport, on_fatal: Callable[[BaseException], None]
     ) -> None:
         self.pd, self.receiver, self.machine, self.transport = pd, receiver, machine, transport
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = 0.0
         self._stopped = False
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
 
@@ -45,7 +47,7 @@ class Puller:
 
     def post(self, events: list[Event]) -> None:
         """Events of the receiver, from its thread."""
-        self._loop.call_soon_threadsafe(self._handle, events)
+        self._loop.call_soon_threadsafe(self._visibly, self._handle, events)
 
     def start(self) -> None:
         """Begin to act. Spans may have been added before."""
@@ -63,7 +65,7 @@ class Puller:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def add_span(self, span: R.Span) -> None:
+    def add_span(self, span: A.Span) -> None:
         """Capture a range: it holds its partition's head from this call on."""
         self.machine.add_span(span, self._loop.time())
 
@@ -116,7 +118,7 @@ class Puller:
         """Before the receiver starts: only place the records of the spans added, so that no head can pass them."""
         kept = []
         for action in self.machine.actions():
-            if isinstance(action, R.Place):
+            if isinstance(action, A.Place):
                 self.receiver.place(action.piece, action.checkpoint, action.partition)
             else:
                 kept.append(action)
@@ -126,38 +128,38 @@ class Puller:
     def _set_timer(self) -> None:
         due = self.machine.next_time()
         if self._timer is not None:
-            if due is not None and self._timer.when() <= due:
+            if due is not None and self._timer_due <= due:
                 return
             self._timer.cancel()
             self._timer = None
         if due is not None and not self._stopped:
-            self._timer = self._loop.call_at(due, self._wake)
+            self._timer, self._timer_due = self._loop.call_at(due, self._visibly, self._wake), due
 
-    def _do(self, action: R.Action) -> None:
+    def _do(self, action: A.Action) -> None:
         receiver = self.receiver
         match action:
-            case R.Place(piece, checkpoint, partition):
+            case A.Place(piece, checkpoint, partition):
                 receiver.call(partial(receiver.place, piece, checkpoint, partition))
-            case R.Drop(pieces):
+            case A.Drop(pieces):
                 receiver.call(partial(receiver.drop, pieces))
-            case R.LoadRegions(load, start, end):
+            case A.LoadRegions(load, start, end):
                 self._spawn(self._load(load, start, end))
-            case R.OpenStream(slot, store_id, multiplexed):
+            case A.OpenStream(slot, store_id, multiplexed):
                 self._spawn(self._open(slot, store_id, Method.V2 if multiplexed else Method.V1))
-            case R.CloseStream(slot):
+            case A.CloseStream(slot):
                 if slot in self._feeds:
                     self._feeds[slot].cancel()
-            case R.Subscribe():
+            case A.Subscribe():
                 self._subscribe(action)
-            case R.Deregister(slot, region_id, request_id):
+            case A.Deregister(slot, region_id, request_id):
                 request = cdcpb_pb2.ChangeDataRequest(header=self.header, region_id=region_id, request_id=request_id)
                 request.deregister.SetInParent()
                 if slot in self._feeds:
                     self._feeds[slot].send(request.SerializeToString())
-            case R.Fail(error):
+            case A.Fail(error):
                 self._on_fatal(error)
 
-    def _subscribe(self, action: R.Subscribe) -> None:
+    def _subscribe(self, action: A.Subscribe) -> None:
         lo, hi = _raw(action.start), _raw(action.end)
         request_id = action.request_id
         self.receiver.call(
@@ -185,13 +187,25 @@ class Puller:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except TidemillError as e:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as e:  # nobody waits for this task: the capture has to end visibly, whatever it is
             self._on_fatal(e)
+
+    def _visibly(self, function: Callable[..., None], *arguments: Any) -> None:
+        """A callback of the loop: what it raises would only be logged, so it ends the capture."""
+        try:
+            function(*arguments)
+        except BaseException as e:
+            self._on_fatal(e)
+            raise
 
     async def _load(self, load: int, start: bytes, end: bytes) -> None:
         try:
             found = await self.pd.scan_regions(start, end, REGIONS_AT_ONCE)
-        except UpstreamUnavailable as e:
+        except ClusterMismatch:
+            raise
+        except UpstreamError as e:
             _log.warning("%s", e.message)
             self.machine.load_failed(load, self._loop.time())
         else:
@@ -207,6 +221,8 @@ class Puller:
                 raise UpstreamError(f"store {store_id} is gone")
             self.receiver.call(partial(self.receiver.open_stream, slot, method.multiplexed))
             feed = await open_feed(self.transport, store.address, slot, self.receiver.inbox, method, self.pd.channels)
+        except ClusterMismatch:
+            raise
         except (UpstreamError, OSError) as e:
             _log.warning("store %d cannot be reached: %s", store_id, e)
             self.machine.stream_ended(slot, self._loop.time())
@@ -214,7 +230,7 @@ class Puller:
             return
         _log.info("stream %d to store %d (%s) is open: %s", slot, store_id, store.address, method.name)
         self._feeds[slot] = feed
-        feed.ended.add_done_callback(partial(self._ended, slot, method))
+        feed.ended.add_done_callback(partial(self._visibly, self._ended, slot, method))
         self.machine.stream_opened(slot, self._loop.time())
         self.act()
 
@@ -231,7 +247,7 @@ class Puller:
         self.act()
 
 
-def register(header: cdcpb_pb2.Header, action: R.Subscribe) -> cdcpb_pb2.ChangeDataRequest:
+def register(header: cdcpb_pb2.Header, action: A.Subscribe) -> cdcpb_pb2.ChangeDataRequest:
     """The request of a subscription, in the shape that TiCDC sends: the oneof stays absent."""
     region = action.region
     return cdcpb_pb2.ChangeDataRequest(

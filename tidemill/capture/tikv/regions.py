@@ -21,7 +21,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tidemill.capture.tikv.actions import (
+    Action,
+    CloseStream,
+    Deregister,
+    Drop,
+    Fail,
+    LoadRegions,
+    OpenStream,
+    Place,
+    Span,
+    Subscribe,
+)
 from tidemill.capture.tikv.pd import Peer, Region
+from tidemill.capture.tikv.ranges import cut
 from tidemill.errors import ClusterMismatch, TidemillError, UpstreamError, VersionTooOld
 from tidemill.wire import cdcpb_pb2
 
@@ -34,99 +47,6 @@ MAX_SCANS = 256  # subscriptions of a store whose scan is not over
 MAX_DUPLICATES = 3
 IDLE = 60.0  # seconds after which a stream without subscriptions is closed
 SLOTS = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A key range (encoded) to capture into a partition, all commits above `checkpoint`."""
-
-    id: int
-    start: bytes
-    end: bytes
-    partition: int
-    checkpoint: int
-    label: str = ""
-    urgent: bool = False
-
-
-# ---- what the machine asks for ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Hold the partition's frontier at `checkpoint` for this piece."""
-
-    piece: int
-    checkpoint: int
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """These pieces are over."""
-
-    pieces: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRegions:
-    """Ask PD for the regions of the range; then call `loaded` or `load_failed`."""
-
-    load: int
-    start: bytes
-    end: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStream:
-    """Open a stream; then call `stream_opened`, or `stream_ended` with its end."""
-
-    slot: int
-    store_id: int
-    multiplexed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CloseStream:
-    """Nothing is subscribed on it any more."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """Tell the receiver of the subscription, then send its register."""
-
-    piece: int
-    slot: int
-    region: Region
-    request_id: int
-    checkpoint: int
-    start: bytes
-    end: bytes
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deregister:
-    """Send a deregister."""
-
-    slot: int
-    region_id: int
-    request_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """Capture cannot go on."""
-
-    error: TidemillError
-
-
-Action = Place | Drop | LoadRegions | OpenStream | CloseStream | Subscribe | Deregister | Fail
-
-
-# ---- state -----------------------------------------------------------------------------------------------------------
 
 
 class Phase(enum.Enum):
@@ -328,7 +248,7 @@ class RegionMachine:
 
     def _divide(self, gaps: list[_Piece], regions: Sequence[Region], complete: bool, now: float) -> None:
         """Replace contiguous gaps by a piece for each region that PD knows, and new gaps for what it does not."""
-        cuts, reached = _cut(gaps[0].start, gaps[-1].end, regions)
+        cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
         if not any(region for _, _, region in cuts):
             for piece in gaps:
                 self._gap(piece, now, self._backoff(piece, now))
@@ -600,36 +520,3 @@ def _contiguous(pieces: list[_Piece]) -> list[list[_Piece]]:
         else:
             runs.append([piece])
     return runs
-
-
-def _cut(start: bytes, end: bytes, regions: Sequence[Region]) -> tuple[list[tuple[bytes, bytes, Region | None]], bytes]:
-    """[start, end) cut by the regions: (start, end, region), None where PD knows no region with a leader; and how far PD told."""
-    cuts: list[tuple[bytes, bytes, Region | None]] = []
-    at = start
-    for region in regions:
-        if at >= end:
-            break
-        if region.end and region.end <= at:
-            continue
-        if region.start >= end:
-            break
-        if region.start > at:
-            _add_hole(cuts, at, region.start)
-            at = region.start
-        stop = min(region.end, end) if region.end else end
-        if region.leader is None:
-            _add_hole(cuts, at, stop)
-        else:
-            cuts.append((at, stop, region))
-        at = stop
-    reached = at
-    if at < end:
-        _add_hole(cuts, at, end)
-    return cuts, reached
-
-
-def _add_hole(cuts: list[tuple[bytes, bytes, Region | None]], start: bytes, end: bytes) -> None:
-    if cuts and cuts[-1][2] is None and cuts[-1][1] == start:
-        cuts[-1] = cuts[-1][0], end, None
-    else:
-        cuts.append((start, end, None))

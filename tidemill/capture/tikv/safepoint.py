@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from tidemill.capture.tikv.pd import PdClient
-from tidemill.errors import StartTsBeforeGc, UpstreamUnavailable
+from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError
 from tidemill.tso import describe
 
 PERIOD = 60.0
@@ -48,7 +48,9 @@ class ServiceSafePoint:
             await asyncio.sleep(min(PERIOD, self.ttl / 3))
             try:
                 await self.protect(resolved_ts())
-            except UpstreamUnavailable as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
+            except (StartTsBeforeGc, ClusterMismatch):
+                raise
+            except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
                 _log.warning("the GC safe point could not be moved: %s", e.message)
 
 

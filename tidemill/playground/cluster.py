@@ -125,10 +125,13 @@ class Cluster:
         return commit_ts
 
     def rollback(self, pending: Pending, keys: Iterable[bytes] | None = None) -> None:
-        """Roll back (some keys of) a transaction. The feed shows it for the keys, also if they were never prewritten."""
+        """Roll back (some keys of) a transaction. The feed shows it, also for keys that were never prewritten, but not
+        where another transaction's commit_ts is this start_ts: there it hides in that version."""
         head = wb.row_head(pending.start_ts, 0, wb.RowType.ROLLBACK)
         rows = []
         for key in pending.keys if keys is None else keys:
+            if self.mvcc.overlapped(key, pending.start_ts):
+                continue
             lock = self.mvcc.rollback(key, pending.start_ts)
             if lock is None or lock.kind is not LockKind.PESSIMISTIC:
                 protected = b"p" if lock is not None and lock.primary == key else None

@@ -279,7 +279,7 @@ class FeedHub:
                 continue
             ready = [s for s in stream.subscriptions.values() if s.initialized]
             if stream.version < BATCH_RESOLVED_SINCE:
-                for s in ready:
+                for s in {s.region_id: s for s in ready}.values():  # one a region: that of the latest register
                     stream.send_event(wb.resolved_event(s.head, min(now, floors.get(s.region_id, now))))
                 continue
             groups: dict[int, set[int]] = {}

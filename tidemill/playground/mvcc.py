@@ -312,6 +312,10 @@ class Mvcc:
         """The commit_ts with which a transaction wrote a key; 0 if it did not."""
         return next((commit for commit, start, _ in self.tablet(key).history(key) if start == start_ts), 0)
 
+    def overlapped(self, key: bytes, ts: int) -> bool:
+        """Whether a version of the key was committed at exactly `ts`."""
+        return any(commit == ts for commit, _, _ in self.tablet(key).history(key))
+
     def load(self, block: Block) -> None:
         """Add bulk-loaded rows of one table; none of their keys may exist."""
         self.tablet(block.first_key).blocks.append(block)

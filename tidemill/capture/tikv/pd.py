@@ -145,11 +145,10 @@ class PdClient:
 
     # ------------------------------------------------------------------ members
 
-    async def refresh(self) -> None:
-        """Ask the members, one after the other, who leads. Raises UpstreamUnavailable."""
-        known = self._leader
+    async def refresh(self, failed: str | None = None) -> None:
+        """Ask the members, one after the other, who leads; not if it is another than `failed` already. Raises UpstreamUnavailable."""
         async with self._lookup:
-            if self._leader != known:
+            if failed is not None and self._leader != failed:
                 return  # another call has just found the new one
             failures = []
             for address in dict.fromkeys((*self._members, *self._seeds)):
@@ -189,6 +188,7 @@ class PdClient:
         until = time.monotonic() + self.patience
         backoff = Backoff(0.1, 3.0)
         while True:
+            leader = self._leader
             try:
                 return await attempt()
             except UpstreamUnavailable as e:
@@ -198,7 +198,7 @@ class PdClient:
             await asyncio.sleep(wait)
             if attempt != self.refresh:
                 try:
-                    await self.refresh()
+                    await self.refresh(leader)
                 except UpstreamUnavailable as e:
                     if time.monotonic() > until:
                         raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}") from None

@@ -148,6 +148,8 @@ class Capture:
         if storage.read(IDENTITY) is None:
             await self._create_log(options)
         else:
+            if config.start_ts is not None:
+                _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
             self.writer = LogWriter.open(storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions, options=options)
         identity = self.writer.identity
         self.status.start_ts = identity.start_ts

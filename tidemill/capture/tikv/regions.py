@@ -14,12 +14,11 @@ before what they replace is dropped. So no error can let the resolved ts pass a 
 
 from __future__ import annotations
 
-import enum
 import heapq
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tidemill.capture.tikv.actions import (
     Action,
@@ -34,6 +33,7 @@ from tidemill.capture.tikv.actions import (
     Subscribe,
 )
 from tidemill.capture.tikv.pd import Peer, Region
+from tidemill.capture.tikv.pieces import Phase, Piece, Store, Stream
 from tidemill.capture.tikv.ranges import cut
 from tidemill.errors import ClusterMismatch, TidemillError, UpstreamError, VersionTooOld
 from tidemill.wire import cdcpb_pb2
@@ -49,54 +49,6 @@ IDLE = 60.0  # seconds after which a stream without subscriptions is closed
 SLOTS = 65536
 
 
-class Phase(enum.Enum):
-    """Where a piece is."""
-
-    GAP = "gap"
-    LOADING = "loading"
-    QUEUED = "queued"
-    SCANNING = "scanning"
-    LIVE = "live"
-
-
-@dataclass(slots=True)
-class _Piece:
-    id: int
-    span: Span
-    start: bytes
-    end: bytes
-    checkpoint: int
-    phase: Phase = Phase.GAP
-    region: Region | None = None
-    slot: int = -1
-    request_id: int = 0
-    due: float = 0.0
-    attempts: int = 0
-    failed_at: float = -1e9
-    duplicates: int = 0
-
-
-@dataclass(slots=True)
-class _Stream:
-    slot: int
-    store_id: int
-    multiplexed: bool
-    up: bool = False
-    ended: bool = False
-    used: set[tuple[int, int]] = field(default_factory=set)  # (region, request) that the server knows, or may still know
-    pieces: set[int] = field(default_factory=set)
-    idle_since: float = 0.0
-
-
-@dataclass(slots=True)
-class _Store:
-    id: int
-    multiplexed: bool = True
-    scanning: int = 0
-    streams: list[_Stream] = field(default_factory=list)
-    queue: deque[int] = field(default_factory=deque)
-
-
 class RegionMachine:
     """All spans of one capture process. `partitions`: how many, the schema's included (request ids are told apart by them)."""
 
@@ -104,11 +56,11 @@ class RegionMachine:
         self.partitions, self.max_scans = partitions, max_scans
         self._actions: list[Action] = []
         self._spans: dict[int, set[int]] = {}
-        self._pieces: dict[int, _Piece] = {}
+        self._pieces: dict[int, Piece] = {}
         self._by_start: dict[tuple[int, bytes], int] = {}
         self._by_end: dict[tuple[int, bytes], int] = {}
-        self._streams: dict[int, _Stream] = {}
-        self._stores: dict[int, _Store] = {}
+        self._streams: dict[int, Stream] = {}
+        self._stores: dict[int, Store] = {}
         self._timers: list[tuple[float, int, Phase]] = []
         self._to_load: deque[int] = deque()
         self._loads: dict[int, list[int]] = {}
@@ -184,8 +136,8 @@ class RegionMachine:
         """Whether the span is captured."""
         return span_id in self._spans
 
-    def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> _Piece:
-        piece = _Piece(self._next_piece, span, start, end, checkpoint)
+    def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> Piece:
+        piece = Piece(self._next_piece, span, start, end, checkpoint)
         self._next_piece += 1
         self._pieces[piece.id] = piece
         self._spans[span.id].add(piece.id)
@@ -193,7 +145,7 @@ class RegionMachine:
         self._actions.append(Place(piece.id, checkpoint, span.partition))
         return piece
 
-    def _forget(self, piece: _Piece) -> None:
+    def _forget(self, piece: Piece) -> None:
         del self._pieces[piece.id]
         for index, key in ((self._by_start, piece.start), (self._by_end, piece.end)):
             if index.get((piece.span.id, key)) == piece.id:
@@ -201,7 +153,7 @@ class RegionMachine:
 
     # ------------------------------------------------------------------ gaps and regions
 
-    def _gap(self, piece: _Piece, now: float, delay: float) -> None:
+    def _gap(self, piece: Piece, now: float, delay: float) -> None:
         piece.phase, piece.region, piece.due = Phase.GAP, None, now + delay
         heapq.heappush(self._timers, (piece.due, piece.id, Phase.GAP))
 
@@ -217,7 +169,7 @@ class RegionMachine:
             self._actions.append(LoadRegions(self._next_load, together[0].start, together[-1].end))
             self._next_load += 1
 
-    def _neighbours(self, piece: _Piece, now: float) -> list[_Piece]:
+    def _neighbours(self, piece: Piece, now: float) -> list[Piece]:
         """The gap and the gaps beside it that are due as well, in key order: after a merge one region covers them."""
         found = deque([piece])
         for index, at_left in ((self._by_end, True), (self._by_start, False)):
@@ -242,11 +194,11 @@ class RegionMachine:
             self._divide(run, regions, complete, now)
         self._load_more(now)
 
-    def _loading(self, load: int) -> list[_Piece]:
+    def _loading(self, load: int) -> list[Piece]:
         found = (self._pieces.get(i) for i in self._loads.pop(load, []))
         return sorted((p for p in found if p is not None and p.phase is Phase.LOADING), key=lambda p: p.start)
 
-    def _divide(self, gaps: list[_Piece], regions: Sequence[Region], complete: bool, now: float) -> None:
+    def _divide(self, gaps: list[Piece], regions: Sequence[Region], complete: bool, now: float) -> None:
         """Replace contiguous gaps by a piece for each region that PD knows, and new gaps for what it does not."""
         cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
         if not any(region for _, _, region in cuts):
@@ -271,7 +223,7 @@ class RegionMachine:
                 self._gap(piece, now, self._backoff(piece, now))
         self._actions.append(Drop(tuple(g.id for g in gaps)))
 
-    def _backoff(self, piece: _Piece, now: float) -> float:
+    def _backoff(self, piece: Piece, now: float) -> float:
         """How long to wait after an error of the piece."""
         if now - piece.failed_at > BACKOFF_FORGET:
             piece.attempts = 0
@@ -282,26 +234,26 @@ class RegionMachine:
 
     # ------------------------------------------------------------------ subscribing
 
-    def _queue(self, piece: _Piece, region: Region, now: float, delay: float) -> None:
+    def _queue(self, piece: Piece, region: Region, now: float, delay: float) -> None:
         piece.phase, piece.region, piece.due = Phase.QUEUED, region, now + delay
         if delay > 0:
             heapq.heappush(self._timers, (piece.due, piece.id, Phase.QUEUED))
         else:
             self._enqueue(piece, now)
 
-    def _enqueue(self, piece: _Piece, now: float) -> None:
+    def _enqueue(self, piece: Piece, now: float) -> None:
         assert piece.region is not None
         assert piece.region.leader is not None
         store = self._store(piece.region.leader.store_id)
         (store.queue.appendleft if piece.span.urgent else store.queue.append)(piece.id)
         self._admit(store, now)
 
-    def _store(self, store_id: int) -> _Store:
+    def _store(self, store_id: int) -> Store:
         if store_id not in self._stores:
-            self._stores[store_id] = _Store(store_id)
+            self._stores[store_id] = Store(store_id)
         return self._stores[store_id]
 
-    def _admit(self, store: _Store, now: float) -> None:
+    def _admit(self, store: Store, now: float) -> None:
         """Subscribe what waits for this store, as far as it has room for scans and a stream is open."""
         while store.queue and store.scanning < self.max_scans:
             piece = self._pieces.get(store.queue[0])
@@ -318,7 +270,7 @@ class RegionMachine:
             store.queue.popleft()
             self._subscribe(piece, stream, request_id)
 
-    def _stream_for(self, store: _Store, piece: _Piece) -> tuple[_Stream, int]:
+    def _stream_for(self, store: Store, piece: Piece) -> tuple[Stream, int]:
         """A stream of the store on which the piece's region can be subscribed, and the request id; it may not be open yet.
 
         One request id a partition lets the store batch resolved ts; a second piece of the same region takes another one. Without
@@ -337,7 +289,7 @@ class RegionMachine:
             while (piece.region.id, request_id) in stream.used:
                 request_id += self.partitions
             return stream, request_id
-        stream = _Stream(self._free_slot(), store.id, store.multiplexed)
+        stream = Stream(self._free_slot(), store.id, store.multiplexed)
         self._streams[stream.slot] = stream
         store.streams.append(stream)
         self._actions.append(OpenStream(stream.slot, store.id, store.multiplexed))
@@ -349,7 +301,7 @@ class RegionMachine:
         slot, self._next_slot = self._next_slot, (self._next_slot + 1) % SLOTS
         return slot
 
-    def _subscribe(self, piece: _Piece, stream: _Stream, request_id: int) -> None:
+    def _subscribe(self, piece: Piece, stream: Stream, request_id: int) -> None:
         assert piece.region is not None
         piece.phase, piece.slot, piece.request_id = Phase.SCANNING, stream.slot, request_id
         stream.used.add((piece.region.id, request_id if stream.multiplexed else 0))
@@ -359,7 +311,7 @@ class RegionMachine:
             Subscribe(piece.id, stream.slot, piece.region, request_id, piece.checkpoint, piece.start, piece.end, piece.span.partition)
         )
 
-    def _leave_stream(self, piece: _Piece, now: float) -> None:
+    def _leave_stream(self, piece: Piece, now: float) -> None:
         """The piece's subscription is over."""
         stream = self._streams.get(piece.slot)
         if stream is not None and piece.id in stream.pieces:
@@ -371,7 +323,7 @@ class RegionMachine:
                 self._admit(store, now)
         piece.slot = -1
 
-    def _deregister(self, piece: _Piece) -> None:
+    def _deregister(self, piece: Piece) -> None:
         stream = self._streams.get(piece.slot)
         if stream is not None and not stream.ended and piece.region is not None:
             # Its ids stay used: messages of the old subscription may still come.
@@ -402,11 +354,11 @@ class RegionMachine:
             self._remove_stream(stream)
             self._reload_queue(store, now)
 
-    def _remove_stream(self, stream: _Stream) -> None:
+    def _remove_stream(self, stream: Stream) -> None:
         del self._streams[stream.slot]
         self._stores[stream.store_id].streams.remove(stream)
 
-    def _reload_queue(self, store: _Store, now: float) -> None:
+    def _reload_queue(self, store: Store, now: float) -> None:
         """The store cannot be reached: whoever waits for it asks PD again."""
         waiting, store.queue = store.queue, deque()
         for id_ in waiting:
@@ -487,7 +439,7 @@ class RegionMachine:
         else:
             self._gap(piece, now, wait)
 
-    def _subscribed(self, id_: int, resolved: int) -> _Piece | None:
+    def _subscribed(self, id_: int, resolved: int) -> Piece | None:
         piece = self._pieces.get(id_)
         if piece is None or piece.phase not in (Phase.SCANNING, Phase.LIVE):
             return None
@@ -497,7 +449,7 @@ class RegionMachine:
     def _count(self, kind: str) -> None:
         self.errors[kind] = self.errors.get(kind, 0) + 1
 
-    def _fatal(self, piece: _Piece, kind: str, error: cdcpb_pb2.Error) -> TidemillError | None:
+    def _fatal(self, piece: Piece, kind: str, error: cdcpb_pb2.Error) -> TidemillError | None:
         """The errors that no retry mends."""
         if kind == "cluster_id_mismatch":
             told = error.cluster_id_mismatch
@@ -511,9 +463,9 @@ class RegionMachine:
         return None
 
 
-def _contiguous(pieces: list[_Piece]) -> list[list[_Piece]]:
+def _contiguous(pieces: list[Piece]) -> list[list[Piece]]:
     """Sorted pieces in runs without holes (some may have gone while PD was asked)."""
-    runs: list[list[_Piece]] = []
+    runs: list[list[Piece]] = []
     for piece in pieces:
         if runs and runs[-1][-1].end == piece.start:
             runs[-1].append(piece)

@@ -47,13 +47,19 @@ class NoJava(TidemillError):
     code = "TM:ErrNoJava"
 
 
-def java_version(java: Path) -> int | None:
-    """The feature release of a `java` program, 8 and older as 8; None if it does not answer as Java does."""
-    try:
-        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
+def java_version(home: Path) -> int | None:
+    """The feature release of a Java: what its `release` file says, else what `java -version` does; None if there is no Java."""
+    java = home / "bin/java"
+    if not java.is_file():
         return None
-    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    try:
+        text = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r'JAVA_VERSION="(\d+)', text)
+    if found is None:
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     return max(8, int(found[1])) if found else None
 
 
@@ -73,7 +79,7 @@ def find_java() -> Path:
     fitting: list[tuple[int, Path]] = []
     given = 2 if os.environ.get("JAVA_HOME") else 1
     for number, home in enumerate(java_homes()):
-        version = java_version(home / "bin/java")
+        version = java_version(home)
         if version is not None and low <= version <= high:
             if number < given or version == low:
                 return home

@@ -1,0 +1,89 @@
+"""The folder of a changefeed: what it was created with, its checkpoint, its lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.changefeed.checkpoint import FeedBroken, FeedFolder, FeedIdentity, FeedLocked, Status
+from tidemill.errors import FeedMismatch
+from tidemill.tso import compose
+
+IDENTITY = FeedIdentity("f", "17", "/log", "kafka://h:1/t", {"filter": {"rules": ["*.*"]}}, "UTC", 100)
+
+
+def test_it_is_created_once(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    assert folder.identity() is None
+    assert folder.settle(IDENTITY, start_given=True) == IDENTITY
+    assert FeedFolder(tmp_path, "f").identity() == IDENTITY
+    assert folder.settle(replace(IDENTITY, start_ts=500), start_given=False) == IDENTITY
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("cluster_id", "18", "the cluster"),
+        ("log", "/other", "--log"),
+        ("sink", "kafka://h:2/t", "--sink-uri"),
+        ("tz", "Asia/Tokyo", "--tz"),
+        ("start_ts", 101, "--start-ts"),
+        ("config", {"filter": {"rules": ["a.*"]}}, r"--config \(filter\)"),
+    ],
+)
+def test_other_settings_are_refused_and_named(tmp_path: Path, name: str, value: Any, shown: str) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.settle(IDENTITY, start_given=True)
+    with pytest.raises(FeedMismatch, match=shown):
+        folder.settle(replace(IDENTITY, **{name: value}), start_given=True)
+
+
+def test_the_checkpoint_is_kept(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    assert folder.checkpoint() is None
+    folder.save_checkpoint(5)
+    folder.save_checkpoint(7)
+    assert FeedFolder(tmp_path, "f").checkpoint() == 7
+    assert not list(folder.path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(("name", "text"), [("checkpoint.json", "{"), ("checkpoint.json", "{}"), ("checkpoint.json", "[]")])
+def test_a_broken_checkpoint_is_named(tmp_path: Path, name: str, text: str) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.path.mkdir(parents=True)
+    (folder.path / name).write_text(text)
+    with pytest.raises(FeedBroken, match=name):
+        folder.checkpoint()
+
+
+def test_a_broken_identity_is_named(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.path.mkdir(parents=True)
+    (folder.path / "feed.json").write_text('{"changefeed": "f"}')
+    with pytest.raises(FeedBroken, match="cluster_id"):
+        folder.identity()
+
+
+def test_one_process_delivers(tmp_path: Path) -> None:
+    one, other = FeedFolder(tmp_path, "f"), FeedFolder(tmp_path, "f")
+    one.lock()
+    with pytest.raises(FeedLocked, match=r"process [0-9]+"):
+        other.lock()
+    FeedFolder(tmp_path, "g").lock()
+    one.unlock()
+    other.lock()
+    other.unlock()
+
+
+def test_the_status_tells_the_lag(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    assert folder.status() is None
+    folder.save_status(Status("f", checkpoint_ts=compose(0), rows=12))
+    found = folder.status()
+    assert found is not None
+    assert found["rows"] == 12
+    assert found["checkpoint_lag_s"] > 10**9
+    assert found["state"] == "normal"

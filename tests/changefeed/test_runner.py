@@ -1,0 +1,130 @@
+"""The driver as a process: killed in the middle it goes on, asked to end it ends, started otherwise it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.feeds import Delivered
+from tests.support.logs import golden_log
+from tidemill.changefeed.config import parse_config
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def command(folder: Path, *more: str, sink: str | None = None) -> list[str]:
+    uri = sink or f"messages://{folder}/out?protocol=open-protocol"
+    common = ["--changefeed-id", "f", "--log", str(folder / "log"), "--data-dir", str(folder / "data"), "--sink-uri", uri]
+    return [sys.executable, "-m", "tidemill.changefeed.runner", *common, "--tz", "UTC", "--trigger-ms", "0", "--log-level", "warn", *more]
+
+
+def run(arguments: Sequence[str], timeout: float = 240) -> tuple[int, str]:
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def state(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / "data/changefeeds/f" / name).read_text())
+    except FileNotFoundError:
+        return {}
+    return content
+
+
+def await_checkpoint(folder: Path, ts: int, process: subprocess.Popen[str]) -> None:
+    """Return when the checkpoint has reached ts."""
+    deadline = time.monotonic() + 200
+    while state(folder, "checkpoint.json").get("checkpoint_ts", 0) < ts:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no progress"
+        time.sleep(0.02)
+
+
+def first_deliveries(path: Path) -> list[tuple[bytes, bytes]]:
+    """Row events, each where it came first."""
+    events = Delivered.read(path).events[0]
+    return [e for table in sorted(events) for e in dict.fromkeys(events[table])]
+
+
+def test_the_life_of_a_changefeed(tmp_path: Path) -> None:
+    """Killed, started again, asked to end, started with other settings, finished, started once more: every event, in order."""
+    log = golden_log(tmp_path / "log", partitions=2, segments=5)
+    reader = LogReader(log)
+    history = load_history(reader)
+    stops = history.barriers(history.start_ts, history.resolved_ts)
+    with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+        await_checkpoint(tmp_path, stops[12], first)
+        first.send_signal(signal.SIGKILL)
+    at_death = state(tmp_path, "checkpoint.json")["checkpoint_ts"]
+    assert reader.feeds()["f"] <= at_death
+    with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
+        await_checkpoint(tmp_path, stops[25], second)
+        asked = time.monotonic()
+        second.send_signal(signal.SIGTERM)
+        output, _ = second.communicate(timeout=30)
+    assert second.returncode == 0, output
+    assert time.monotonic() - asked < 30
+    assert output == ""  # Spark's noise goes to a file
+    assert state(tmp_path, "delivery.json")["running"] is False
+    target = next(ts for ts in stops[25:] if ts > state(tmp_path, "checkpoint.json")["checkpoint_ts"] + 5)
+    code, output = run(command(tmp_path, "--start-ts", str(history.start_ts + 1)))
+    assert (code, "Error TM:ErrFeedMismatch" in output, "--start-ts" in output) == (1, True, True), output
+    code, output = run(command(tmp_path, sink=f"messages://{tmp_path}/elsewhere?protocol=open-protocol"))
+    assert (code, "--sink-uri" in output) == (1, True), output
+    code, output = run(command(tmp_path, "--target-ts", str(target)))
+    assert (code, output) == (0, "")
+    status = state(tmp_path, "delivery.json")
+    assert (status["state"], status["checkpoint_ts"], status["error"]) == ("finished", target, None)
+    code, output = run(command(tmp_path, "--target-ts", str(target)))
+    assert (code, output) == (0, "")
+
+    config = parse_config("")
+    settings = Settings("r", config.sink_uri(f"messages://{tmp_path}/want?protocol=open-protocol"), config, UTC)
+    replay(str(log), settings, target_ts=target)
+    assert first_deliveries(tmp_path / "out") == first_deliveries(tmp_path / "want")
+    got, want = Delivered.read(tmp_path / "out"), Delivered.read(tmp_path / "want")
+    assert [d["q"] for d in _once(got.ddls[0])] == [d["q"] for d in want.ddls[0]]
+    assert sorted(set(got.resolved[0])) == got.resolved[0] == want.resolved[0]
+    assert got.late == 0
+
+
+def _once(ddls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    seen: dict[str, dict[str, Any]] = {}
+    for one in ddls:
+        seen.setdefault(json.dumps(one), one)
+    return list(seen.values())
+
+
+def test_errors_end_it_with_their_code(tmp_path: Path) -> None:
+    golden_log(tmp_path / "log")
+    code, output = run(command(tmp_path, "--tz", "Nowhere/Land"))
+    assert (code, output.startswith("Error TM:ErrConfig: time zone")) == (1, True), output
+    code, output = run(command(tmp_path, "--start-ts", str(1 << 50)))
+    assert (code, output.startswith("Error TM:ErrStartTsOutOfLog")) == (1, True), output
+
+
+def test_it_waits_for_the_log_and_can_be_stopped_meanwhile(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command(tmp_path, "--log-level", "info"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
+    ) as process:
+        assert process.stdout is not None
+        assert "waiting for the log" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 0

@@ -1,0 +1,202 @@
+"""The same deliveries by Spark: jobs, faults of workers, the streaming query, its restart. One session for all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.test_replay import settings
+from tests.support import spark_faults
+from tests.support.feeds import Delivered, World, expected
+from tests.support.logs import START, write_segment
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import LogCorrupt, TidemillError
+from tidemill.pipeline import batch as batches
+from tidemill.pipeline import planner
+from tidemill.pipeline.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.pipeline.delivery import Chooser, SinkEvents
+from tidemill.pipeline.feed import Changefeed
+from tidemill.pipeline.fence import Fence
+from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.runners import SparkRunner
+from tidemill.pipeline.session import start_session
+from tidemill.pipeline.upstream import LogUpstream
+from tidemill.sinks.base import open_driver_sink
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[2]")
+    yield spark
+    spark.stop()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(autouse=True)
+def divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even the smallest batch has several items, and nobody waits."""
+    monkeypatch.setattr(planner, "SMALL_BYTES", -1)
+    monkeypatch.setattr(batches, "GRACE_S", 0.5)
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> Iterator[Callable[..., BatchDriver]]:
+    """Makes a batch driver on a log, into tmp_path/out."""
+    with ExitStack() as stack:
+
+        def make(log: str, runner: JobRunner, partitions: int = 2, at: int = START) -> BatchDriver:
+            chosen = settings(tmp_path / "out", partitions=partitions, mode="index-value")
+            sink = open_driver_sink(chosen.sink.text)
+            stack.callback(sink.close)
+            chooser = Chooser(chosen)
+            packs = PackStore(tmp_path / "packs", chosen.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
+            reader = LogReader(log)
+            upstream = LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl)
+            events = SinkEvents(chosen, chooser, packs)
+            fence = Fence(tmp_path / "epoch")
+            return BatchDriver(
+                "f", upstream, events, sink, chosen.sink.text, runner, fence, RetryPolicy(first_s=0.1), stop=threading.Event()
+            )
+
+        yield make
+
+
+def test_a_job(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    world = World.make(seed=2, huge=60)
+    driver = delivery(world.log(tmp_path / "log", partitions=3, segments=2), SparkRunner(session.sparkContext, "g"))
+    report = driver.run(0, START, world.end)
+    got = Delivered.read(tmp_path / "out")
+    assert got.events == expected(world, "index-value", 2)
+    assert report.stats.acked == report.stats.messages > 0
+    assert report.tries == 1
+
+
+@pytest.mark.parametrize("fault", [spark_faults.dying, spark_faults.late])
+def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
+    session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], spark_faults.Job]
+) -> None:
+    world = World.make(seed=3)
+    runner = spark_faults.FaultyRunner(session.sparkContext, "g")
+    runner.job = fault(str(tmp_path))
+    driver = delivery(world.log(tmp_path / "log", partitions=2), runner)
+    report = driver.run(0, START, world.end)
+    assert report.tries == 2
+    assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
+    outcome = tmp_path / "outcome"
+    assert not outcome.exists() or "TM:ErrFenced" in outcome.read_text()  # killed before, or stopped by the fence
+
+
+def feed(session: Any, driver: BatchDriver, log: str, folder: Path, delivered: int | None, target: int, reports: list[Any]) -> Changefeed:
+    return Changefeed(
+        session, driver, log=log, checkpoint_folder=folder, start_ts=START, delivered_ts=delivered, target_ts=target, trigger_ms=0,
+        on_report=reports.append,
+    )  # fmt: skip
+
+
+def test_a_query_goes_on_where_it_ended(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    """To a target inside the log, then on to its end, then nothing: no event twice, resolved events at the barrier and the ends."""
+    world = World.make(seed=8)
+    commits = sorted({c.commit_ts for c in world.rows})
+    switch, middle = commits[20], commits[50]
+    world.add_column(601, switch)
+    log = world.log(tmp_path / "log", partitions=2, segments=3)
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"), partitions=1)
+    first: list[Any] = []
+    assert feed(session, driver, log, tmp_path / "spark", None, middle, first).run()
+    assert [r.to_ts for r in first] == [switch, middle]
+    second: list[Any] = []
+    assert feed(session, driver, log, tmp_path / "spark", middle, world.end, second).run()
+    got = Delivered.read(tmp_path / "out")
+    assert got.resolved == {0: [switch, middle, world.end]}
+    assert sum(len(e) for t in got.events.values() for e in t.values()) == sum(r.stats.rows for r in first + second)
+    assert got.late == 0
+    world_before = {t: [e for e in events if _ts(e) <= switch] for t, events in expected(world, "table", 1)[0].items()}
+    assert {t: [e for e in events if _ts(e) <= switch] for t, events in got.events[0].items()} == world_before
+    assert feed(session, driver, log, tmp_path / "spark", world.end, world.end, []).run()
+
+
+def _ts(event: tuple[bytes, bytes]) -> int:
+    return int(event[0].split(b":")[1].split(b",")[0])
+
+
+def test_a_batch_that_was_delivered_but_not_noted_is_not_delivered_again(
+    session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path
+) -> None:
+    world = World.make(seed=9)
+    log = world.log(tmp_path / "log")
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"))
+    assert feed(session, driver, log, tmp_path / "spark", None, world.end, []).run()
+    for commit in (tmp_path / "spark/commits").iterdir():
+        commit.unlink()
+    size = (tmp_path / "out").stat().st_size
+    assert feed(session, driver, log, tmp_path / "spark", world.end, world.end + 1, []).run()
+    got = Delivered.read(tmp_path / "out")
+    assert got.events == expected(world, "index-value", 2)
+    assert got.resolved[0] == [world.end, world.end + 1]
+    assert (tmp_path / "out").stat().st_size > size
+
+
+def test_an_unreadable_checkpoint_of_sparks_is_replaced(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    world = World.make(seed=9)
+    log = world.log(tmp_path / "log")
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"))
+    assert feed(session, driver, log, tmp_path / "spark", None, world.end, []).run()
+    (tmp_path / "spark/offsets/0").write_bytes(b"")
+    assert feed(session, driver, log, tmp_path / "spark", world.end, world.end + 1, []).run()
+    assert (tmp_path / "spark.broken-1").is_dir()
+    assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
+
+
+def test_what_the_clock_finds_wrong_ends_the_feed(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    world = World.make(seed=9)
+    log = world.log(tmp_path / "log", segments=3)
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"))
+    sorted(Path(log, "rows/0").glob("*.arrow"))[1].unlink()
+    with pytest.raises(LogCorrupt, match="nothing holds"):
+        feed(session, driver, log, tmp_path / "spark", None, world.end, []).run()
+
+
+def test_an_error_of_the_rows_ends_the_feed_with_its_code(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    world = World.make(seed=9)
+    log = world.log(tmp_path / "log")
+    stray = world.rows[0]._replace(table_id=999, key=world.rows[0].key.replace((601).to_bytes(2, "big"), (999).to_bytes(2, "big")))
+    segment = next(Path(log, "rows/0").glob("*.arrow"))
+    segment.unlink()
+    write_segment(Path(log, "rows/0"), START, world.end, [*world.rows, stray])
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"))
+    with pytest.raises(TidemillError, match="999") as caught:
+        feed(session, driver, log, tmp_path / "spark", None, world.end, []).run()
+    assert caught.value.code == "TM:ErrSchema"
+
+
+def test_a_stop_ends_between_batches(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    world = World.make(seed=9)
+    for number, ts in enumerate(sorted({c.commit_ts for c in world.rows})[5:25:4]):
+        world.add_column(601 + number % 2, ts)
+    log = world.log(tmp_path / "log")
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"))
+    reports: list[Any] = []
+    running = feed(session, driver, log, tmp_path / "spark", None, world.end, reports)
+    running._on_report = lambda report: (reports.append(report), driver.stop.set())[0]
+    assert not running.run()
+    assert len(reports) == 1
+    driver.stop.clear()
+    assert feed(session, driver, log, tmp_path / "spark", reports[-1].to_ts, world.end, reports).run()
+    assert [r.from_ts for r in reports[1:]] == [r.to_ts for r in reports[:-1]]
+    assert Delivered.read(tmp_path / "out").late == 0

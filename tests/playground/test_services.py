@@ -377,6 +377,69 @@ def test_a_broken_store_ends_its_streams() -> None:
     serve(test)
 
 
+def test_one_event_a_message() -> None:
+    """As an idle store sends: every write in a message of its own."""
+
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.feeds[1].max_events = 1
+        playground.execute("create table t (id int primary key)")
+        feed = client.feed()
+        await feed.write(client.register(record("t", 1, client)))
+        await until_row(feed, cdcpb.Event.INITIALIZED)
+        for n in range(5):
+            playground.execute(f"insert into t values ({n})")
+        counts = []
+        while len(counts) < 5:
+            message = await feed.read()
+            if message.events:
+                counts.append(len(message.events))
+        assert counts == [1] * 5
+
+    serve(test)
+
+
+def test_a_stopped_store_is_gone_until_it_is_back() -> None:
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.execute("create table t (id int primary key, v int); insert into t values (1, 1)")
+        key = record("t", 1, client)
+        region = playground.cluster.regions.at(key)
+        store = next(p.store_id for p in region.peers if p.store_id != 1)
+        playground.cluster.transfer_leader(region.id, store)
+        feed = client.feed(store)
+        await feed.write(client.register(key))
+        await until_row(feed, cdcpb.Event.INITIALIZED)
+        await playground.stop_store(store)
+        assert (await ended(feed))[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        playground.execute("update t set v = 2")
+        await playground.restart_store(store)
+        again = client.feed(store)
+        await again.write(client.register(key))
+        assert len(await until_row(again, cdcpb.Event.INITIALIZED)) == 3
+
+    serve(test, stores=3)
+
+
+def test_a_client_that_goes_away_leaves_nothing() -> None:
+    async def test(client: Client) -> None:
+        playground = client.playground
+        playground.execute("create table t (id int primary key)")
+        playground.load("test.t", 200_000)
+        feed = client.feed()
+        await feed.write(client.register(record("t", 1, client)))
+        await feed.read()
+        feed.cancel()
+        while playground.cluster.feeds.streams:
+            await asyncio.sleep(0.01)
+        playground.cluster.feeds.limits.pending_scans = 1
+        again = client.feed()
+        await again.write(client.register(record("t", 1, client), checkpoint_ts=playground.cluster.oracle.next()))
+        await until_row(again, cdcpb.Event.INITIALIZED)
+
+    serve(test)
+
+
 def test_a_slow_reader_is_congested() -> None:
     async def test(client: Client) -> None:
         playground = client.playground

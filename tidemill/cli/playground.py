@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -17,6 +17,9 @@ from rich.table import Table
 
 from tidemill import tso
 from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.playground.server import Playground
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 REFRESH = 0.5
@@ -58,7 +61,7 @@ def serve(
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
     if context.invoked_subcommand is not None:
         return
-    from tidemill.playground.server import Playground
+    from tidemill.playground import server
     from tidemill.playground.workload import Options
 
     host, port = _address(listen)
@@ -67,7 +70,7 @@ def serve(
     )  # fmt: skip
 
     async def run() -> None:
-        playground = Playground(seed, stores=stores, resolved_interval=resolved_interval)
+        playground = server.Playground(seed, stores=stores, resolved_interval=resolved_interval)
         try:
             await playground.start(host, port)
         except OSError as error:
@@ -75,18 +78,27 @@ def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, playground.stopping.set)
-        playground.prepare(workload, options)
-        print(f"PD is at {playground.pd_address}", flush=True)
-        show = asyncio.ensure_future(_show(playground))
-        await playground.work(rate=rate, transactions=transactions, seconds=duration)
-        if not playground.stopping.is_set():
-            print("the workload has ended", flush=True)
-            if not exit_after:
-                await playground.stopping.wait()
-        show.cancel()
-        await playground.stop()
+        try:
+            playground.prepare(workload, options)
+            print(f"PD is at {playground.pd_address}", flush=True)
+            await _serve(playground, rate=rate, transactions=transactions, seconds=duration, serve_on=not exit_after)
+        finally:
+            await playground.stop()
 
     asyncio.run(run())
+
+
+async def _serve(playground: Playground, *, rate: float, transactions: int, seconds: float, serve_on: bool) -> None:
+    """Work, show figures, and wait for the end."""
+    show = asyncio.ensure_future(_show(playground))
+    try:
+        await playground.work(rate=rate, transactions=transactions, seconds=seconds)
+        if not playground.stopping.is_set():
+            print("the workload has ended", flush=True)
+            if serve_on:
+                await playground.stopping.wait()
+    finally:
+        show.cancel()
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -96,7 +108,7 @@ def _address(text: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-async def _show(playground: Any) -> None:
+async def _show(playground: Playground) -> None:
     """A live table of figures on a terminal; nothing elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:

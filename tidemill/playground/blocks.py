@@ -16,7 +16,7 @@ class Block:
     """Rows of one table and one transaction, sorted by key, all keys of one length.
 
     `keys` holds the keys back to back, `values` the values back to back, `ends` where each value ends (int64).
-    `taken` marks rows that were changed since and now live in their tablet.
+    `taken` marks rows that were changed since and now live in their tablet, with the number of that change.
     """
 
     start_ts: int
@@ -25,7 +25,7 @@ class Block:
     keys: bytes
     values: bytes
     ends: npt.NDArray[np.int64]
-    taken: set[int] = field(default_factory=set)
+    taken: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -65,20 +65,19 @@ class Block:
             return position
         return None
 
-    def take(self, position: int) -> None:
-        """Mark a row as living elsewhere."""
-        self.taken.add(position)
+    def take(self, position: int, change: int) -> None:
+        """Mark a row as living elsewhere since the change with this number."""
+        self.taken[position] = change
 
-    def items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, list[Version]]]:
-        """Keys of [start, end) with their only version, in order; an empty end has no bound."""
+    def rows(self, start: bytes, end: bytes) -> Iterator[tuple[int, bytes, list[Version]]]:
+        """Positions, keys and only versions of the rows in [start, end), in order; an empty end has no bound. Taken rows too."""
         low = self.lower_bound(start)
         high = self.lower_bound(end) if end else len(self.ends)
-        length, keys, values, taken = self.key_length, self.keys, self.values, self.taken
+        length, keys, values = self.key_length, self.keys, self.values
         commit_ts, start_ts = self.commit_ts, self.start_ts
         at = int(self.ends[low - 1]) if low else 0
         for chunk in range(low, high, 4096):
             stop = min(chunk + 4096, high)
             for position, value_end in enumerate(self.ends[chunk:stop].tolist(), chunk):
-                if position not in taken:
-                    yield keys[position * length : (position + 1) * length], [(commit_ts, start_ts, values[at:value_end])]
+                yield position, keys[position * length : (position + 1) * length], [(commit_ts, start_ts, values[at:value_end])]
                 at = value_end

@@ -214,7 +214,7 @@ class FeedHub:
             if request_id == request.request_id and request.region_id in (0, region_id):
                 self._fail(subscription, region_not_found(region_id))
 
-    def scan_ended(self) -> None:
+    def scan_closed(self) -> None:
         """A scan is over, however it ended."""
         self._pending_scans -= 1
 
@@ -315,6 +315,7 @@ class Scan:
     def __init__(self, hub: FeedHub, subscription: Subscription, mvcc: Mvcc, locks: list[Lock], upto: int, empty: bool) -> None:
         self.subscription = subscription
         self._hub, self._mvcc, self._upto, self._empty = hub, mvcc, upto, empty
+        self._closed = False
         self._locks = {lock.key: (lock, _newest_value(mvcc, lock.key)) for lock in locks}
 
     def batches(self) -> Generator[list[bytes], None, None]:
@@ -333,7 +334,13 @@ class Scan:
                 subscription.initialized = True
                 yield events.take()
         finally:
-            self._hub.scan_ended()
+            self.close()
+
+    def close(self) -> None:
+        """The scan is over, or will never run."""
+        if not self._closed:
+            self._closed = True
+            self._hub.scan_closed()
 
     def _entries(self) -> Iterator[tuple[bytes, int]]:
         """Encoded rows with the bytes that count towards an event's size, in key order, newest version first."""

@@ -77,23 +77,38 @@ class _Call:
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stream.wake = self._something.set
 
     async def run(self, requests: AsyncIterator[cdcpb.ChangeDataRequest], context: grpc.aio.ServicerContext) -> None:
-        """Serve until the client half-closes or goes away."""
+        """Serve until the client half-closes or goes away, or the stream cannot be written any more."""
         self._hub.open(self._stream)
+        reader = asyncio.ensure_future(self._read(requests))
         writer = asyncio.ensure_future(self._write(context))
         try:
-            async for request in requests:
-                scan = self._hub.request(self._stream, request)
-                if scan is not None:
-                    task = asyncio.ensure_future(self._scan(scan))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+            await asyncio.wait({reader, writer, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
         finally:
             self._hub.close(self._stream)
-            for task in [writer, *self._tasks]:
+            tasks = [reader, writer, *self._tasks]
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, requests: AsyncIterator[cdcpb.ChangeDataRequest]) -> None:
+        async for request in requests:
+            scan = self._hub.request(self._stream, request)
+            if scan is not None:
+                task = asyncio.ensure_future(self._scan(scan))
+                self._tasks.add(task)
+                task.add_done_callback(self._scanned)
+
+    def _scanned(self, task: asyncio.Task[None]) -> None:
+        """A failed scan ends the stream: its client must not wait for ever."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and not self._failed.done():
+            self._failed.set_exception(task.exception() or RuntimeError("the scan failed"))
 
     async def _scan(self, scan: Scan) -> None:
         batches = scan.batches()
@@ -108,6 +123,7 @@ class _Call:
                     await asyncio.sleep(0)
         finally:
             batches.close()
+            scan.close()
 
     async def _write(self, context: grpc.aio.ServicerContext) -> None:
         while True:

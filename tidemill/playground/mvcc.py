@@ -84,6 +84,7 @@ class Tablet:
         self.blocks: list[Block] = []
         self._sorted: list[bytes] = []
         self._new: list[bytes] = []
+        self._changes = 0
 
     def history(self, key: bytes) -> list[Version]:
         """The versions of a key, oldest first; empty if there are none. Not to be changed."""
@@ -121,7 +122,8 @@ class Tablet:
         for block in self.blocks:
             position = block.find(key)
             if position is not None:
-                block.take(position)
+                self._changes += 1
+                block.take(position, self._changes)
                 return [(block.commit_ts, block.start_ts, block.value(position))]
         return []
 
@@ -136,13 +138,26 @@ class Tablet:
         return self._sorted[low:high]
 
     def items(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, list[Version]]]:
-        """All keys in [start, end) with their versions (oldest first), in key order."""
+        """All keys in [start, end) with their versions (oldest first), in key order.
+
+        The tablet may change while the caller goes on: keys that are there at the call are not missed.
+        """
         versions = self.versions
         changed = ((key, versions[key]) for key in self.keys(start, end) if key in versions)
-        sources: list[Iterator[tuple[bytes, list[Version]]]] = [block.items(start, end) for block in self.blocks]
-        if not sources:
+        if not self.blocks:
             return changed
-        return merge(changed, *sources, key=itemgetter(0))
+        loaded = [self._loaded(block, start, end, self._changes) for block in self.blocks]
+        return merge(changed, *loaded, key=itemgetter(0))
+
+    def _loaded(self, block: Block, start: bytes, end: bytes, changes: int) -> Iterator[tuple[bytes, list[Version]]]:
+        """Rows of a block, but not those that were changed up to now: they are among the changed keys."""
+        taken = block.taken
+        for position, key, history in block.rows(start, end):
+            change = taken.get(position) if taken else None
+            if change is None:
+                yield key, history
+            elif change > changes and key in self.versions:
+                yield key, self.versions[key]
 
     def collect(self, safe_point: int) -> int:
         """Drop what no read at or above `safe_point` can see; returns how many versions went."""
@@ -319,11 +334,6 @@ class Mvcc:
     def load(self, block: Block) -> None:
         """Add bulk-loaded rows of one table; none of their keys may exist."""
         self.tablet(block.first_key).blocks.append(block)
-
-    def drop_tablet(self, prefix: bytes) -> None:
-        """Forget a table's rows, as TiDB's range deletion does long after a DROP: no events, no versions."""
-        if self.tablets.pop(prefix, None) is not None:
-            self._prefixes.remove(prefix)
 
     def collect(self, safe_point: int) -> int:
         """Garbage collection: drop versions that no read at or above `safe_point` needs; returns their number."""

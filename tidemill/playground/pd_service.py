@@ -35,7 +35,6 @@ class PdService:
 
     def __init__(self, cluster: Cluster, url: Callable[[], str]) -> None:
         self._cluster, self._url = cluster, url
-        self.max_region_batch = 0  # tests: at most so many regions in an answer
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `pdpb.PD`."""
@@ -142,7 +141,7 @@ class PdService:
         return pdpb.GetRegionResponse(header=self._header(), region=region_message(region), leader=_leader(region))
 
     async def _scan_regions(self, request: pdpb.ScanRegionsRequest, context: Context) -> pdpb.ScanRegionsResponse:
-        found = self._scan(request.start_key, request.end_key, request.limit)
+        found = self._cluster.regions.between_encoded(request.start_key, request.end_key, request.limit)
         return pdpb.ScanRegionsResponse(
             header=self._header(),
             region_metas=[region_message(r) for r in found],
@@ -153,15 +152,10 @@ class PdService:
     async def _batch_scan_regions(self, request: pdpb.BatchScanRegionsRequest, context: Context) -> pdpb.BatchScanRegionsResponse:
         found: dict[int, Region] = {}
         for wanted in request.ranges:
-            for region in self._scan(wanted.start_key, wanted.end_key, request.limit):
+            for region in self._cluster.regions.between_encoded(wanted.start_key, wanted.end_key, request.limit):
                 if request.limit <= 0 or len(found) < request.limit:
                     found.setdefault(region.id, region)
         return pdpb.BatchScanRegionsResponse(header=self._header(), regions=[_described(r) for r in found.values()])
-
-    def _scan(self, start: bytes, end: bytes, limit: int) -> list[Region]:
-        if self.max_region_batch:
-            limit = min(limit, self.max_region_batch) if limit > 0 else self.max_region_batch
-        return self._cluster.regions.between_encoded(start, end, limit)
 
     # garbage collection
 

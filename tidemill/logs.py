@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import datetime
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from tidemill.errors import ConfigError, redact
@@ -27,12 +28,14 @@ class _Formatter(logging.Formatter):
 def setup(level: str = "info", file: str | Path | None = None, *, part: str = "") -> None:
     """Send Tidemill's log to a file or stderr. `part` names the process, for logs that several processes share.
 
+    A file is appended to, a line a write, so processes may share it; one that is moved away (rotated) is opened anew.
+
     Raises ConfigError for an unknown level or a file that cannot be opened.
     """
     if level.lower() not in LEVELS:
         raise ConfigError(f"log level {level!r} is unknown", hint=f"Use one of {', '.join(LEVELS)}.")
     try:
-        handler: logging.Handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
+        handler: logging.Handler = WatchedFileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     except OSError as error:
         raise ConfigError(f"log file {file}: {error.strerror}") from error
     where = f"[{part}] " if part else ""

@@ -51,11 +51,19 @@ def test_a_half_that_dies_is_started_again_until_it_succeeds(tmp_path: Path) -> 
 
 
 def test_what_a_restart_cannot_mend_ends_both_with_the_halfs_own_code(capfd: pytest.CaptureFixture[str]) -> None:
-    broken = program(f"import sys; print('Error TM:ErrFeedMismatch: sink differs', file=sys.stderr); sys.exit({EXIT_FATAL})")
-    with pytest.raises(HalfFailed, match="sink differs") as caught:
+    """The error is left to the supervisor to tell, so that it is told once; everything else that a half says is passed on."""
+    text = "on its way\\nError TM:ErrFeedMismatch: sink differs\\n  Start it as before.\\nafter it"
+    broken = program(f"import sys; print('{text}', file=sys.stderr); sys.exit({EXIT_FATAL})")
+    with pytest.raises(HalfFailed, match=r"sink differs\n  Start it as before\.$") as caught:
         asyncio.run(Supervisor([Half("capture", WAITS), Half("deliver", broken)], until="deliver").run())
     assert caught.value.code == "TM:ErrFeedMismatch"
-    assert "sink differs" in capfd.readouterr().err
+    assert capfd.readouterr().err == "on its way\nafter it\n"
+
+
+def test_a_half_may_say_lines_of_any_length(capfd: pytest.CaptureFixture[str]) -> None:
+    half = Half("deliver", program("import sys; sys.stderr.write('x' * 3_000_000)"))
+    asyncio.run(Supervisor([half], until="deliver").run())
+    assert len(capfd.readouterr().err.replace("\n", "")) == 3_000_000
 
 
 def test_a_half_that_only_crashes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +72,36 @@ def test_a_half_that_only_crashes_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(HalfFailed, match="exit code 9"):
         asyncio.run(Supervisor([half], until="deliver").run())
     assert half.restarts == 3
+
+
+def test_a_half_that_gets_further_is_not_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(supervisor, "CRASHES_IN_A_ROW", 2)
+    tries = tmp_path / "tries"
+    flaky = program(f"""
+        import os, sys
+        with open({str(tries)!r}, "a") as f: f.write("x")
+        sys.exit(0 if os.path.getsize({str(tries)!r}) == 6 else 9)
+    """)
+    half = Half("deliver", flaky, progress=lambda: tries.stat().st_size if tries.exists() else 0)
+    asyncio.run(Supervisor([half], until="deliver").run())
+    assert half.restarts == 5
+
+
+def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STOP_WITHIN_S", 0.2)
+    deaf = program("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('x', flush=True); signal.pause()")
+
+    async def scenario() -> None:
+        half = Half("deliver", deaf)
+        running = asyncio.Event()
+        boss = Supervisor([half], until="deliver", on_change=running.set)
+        task = asyncio.create_task(boss.run())
+        await running.wait()
+        boss.stop()
+        await task
+        assert half.pid is None
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_stop_ends_both_halves() -> None:

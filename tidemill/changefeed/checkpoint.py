@@ -2,9 +2,9 @@
 
 feed.json        what it was created with; a later start with other settings is refused
 checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced
-status.json      for people and the supervisor; may be lost
-lock             held by the process that delivers
-epoch, packs/, spark/, spark.log
+delivery.json    how the delivery is, after each batch; may be lost. `tidemill run` makes status.json of it
+lock             held by the process that delivers; run.lock by the supervisor
+epoch, packs/, spark/, spark.log; capture/: the capture's own
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import fcntl
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,7 +60,7 @@ _SHOWN = {
 
 @dataclass(slots=True)
 class Status:
-    """status.json: how a changefeed is."""
+    """delivery.json: how a changefeed is."""
 
     changefeed: str
     state: str = State.NORMAL
@@ -89,7 +89,7 @@ class FeedFolder:
     def __init__(self, data_dir: Path, changefeed: str) -> None:
         self.path = data_dir.absolute() / "changefeeds" / changefeed
         self.changefeed = changefeed
-        self._lock: IO[str] | None = None
+        self._locks: dict[str, IO[str]] = {}
 
     @property
     def epoch(self) -> Path:
@@ -107,27 +107,40 @@ class FeedFolder:
     def spark_log(self) -> Path:
         return self.path / "spark.log"
 
-    def lock(self) -> None:
-        """Be the one process that delivers this changefeed, until it ends. Raises FeedLocked with the other's pid."""
+    @property
+    def delivery(self) -> Path:
+        return self.path / "delivery.json"
+
+    @property
+    def capture(self) -> Path:
+        return self.path / "capture"
+
+    def lock(self, name: str = "lock") -> None:
+        """Be the one process that delivers this changefeed (`run.lock`: that supervises it), until it ends.
+
+        Raises FeedLocked with the other's pid.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        file = open(self.path / "lock", "a+", encoding="ascii")  # noqa: SIM115 — held as long as the process lives
+        file = open(self.path / name, "a+", encoding="ascii")  # noqa: SIM115 — held as long as the process lives
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
             owner = file.read().strip()
             file.close()
-            raise FeedLocked(f"changefeed {self.changefeed} is delivered by process {owner or 'unknown'}") from None
+            raise FeedLocked(
+                f"changefeed {self.changefeed} in {self.path} is delivered by process {owner or 'unknown'}",
+                hint="End that process, or choose another --changefeed-id or --data-dir.",
+            ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
-        self._lock = file
+        self._locks[name] = file
 
     def unlock(self) -> None:
         """Let another process deliver."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        while self._locks:
+            self._locks.popitem()[1].close()
 
     def identity(self) -> FeedIdentity | None:
         """feed.json; None for a changefeed that was never started. Raises FeedBroken."""
@@ -142,12 +155,23 @@ class FeedFolder:
     def settle(self, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
         """Create the changefeed, or make sure that it is the one wanted. Without a given start the first one stands.
 
+        A changefeed that failed before it delivered anything may be started with other settings: those it had did not work.
+
         Raises FeedMismatch naming what differs, FeedBroken.
         """
         known = self.identity()
-        if known is None:
-            durable.write_json(self.path / "feed.json", asdict(wanted))
-            return wanted
+        if known is not None and self._stillborn():
+            wanted = wanted if start_given else replace(wanted, start_ts=known.start_ts)
+        elif known is not None:
+            return self.check(known, wanted, start_given=start_given)
+        durable.write_json(self.path / "feed.json", asdict(wanted))
+        return wanted
+
+    def _stillborn(self) -> bool:
+        return self.checkpoint() is None and (self.status() or {}).get("state") == State.FAILED
+
+    def check(self, known: FeedIdentity, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
+        """The changefeed as it is known. Raises FeedMismatch naming what differs from what is wanted."""
         for name in ("cluster_id", "log", "sink", "tz", *(["start_ts"] if start_given else [])):
             old, new = getattr(known, name), getattr(wanted, name)
             if old != new:
@@ -181,15 +205,18 @@ class FeedFolder:
         durable.write_json(self.path / "checkpoint.json", {"checkpoint_ts": ts})
 
     def save_status(self, status: Status) -> None:
-        """Write status.json, with its lag and time as of now."""
+        """Write delivery.json, with its lag and time as of now."""
         now = time.time()
         status.updated_at = now
         status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
-        durable.write_json(self.path / "status.json", asdict(status), sync=False)
+        durable.write_json(self.delivery, asdict(status), sync=False)
 
     def status(self) -> dict[str, Any] | None:
-        """status.json as it was last written."""
-        return self._read("status.json")
+        """delivery.json as it was last written; None where it is lost."""
+        try:
+            return durable.read_json(self.delivery)
+        except ValueError:
+            return None
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill import logs, tso
+from tidemill.changefeed import lifeline
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.errors import ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import ConfigError, SinkError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
 from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
@@ -35,8 +36,8 @@ from tidemill.sinks.base import open_driver_sink
 
 log = logging.getLogger(__name__)
 
-SINK_VARIABLE = "TIDEMILL_SINK_URI"
-"""The sink URI comes by the environment: it may hold a password, and command lines are seen by everybody."""
+SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
+"""The URLs come by the environment: they may hold passwords, and command lines are seen by everybody."""
 LOG_POLL_S = 0.25
 
 
@@ -208,7 +209,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line; wrong usage ends the process with 2."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.changefeed.runner", description=__doc__)
     parser.add_argument("--changefeed-id", required=True)
-    parser.add_argument("--log", required=True)
+    parser.add_argument("--log", help=f"default: the environment's {LOG_VARIABLE}")
     parser.add_argument("--data-dir", required=True, type=Path)
     parser.add_argument("--sink-uri", help=f"default: the environment's {SINK_VARIABLE}")
     parser.add_argument("--config", type=Path)
@@ -228,9 +229,12 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
     sink_uri = options.sink_uri or os.environ.get(SINK_VARIABLE)
     if not sink_uri:
         raise ConfigError(f"no sink: neither --sink-uri nor {SINK_VARIABLE} is given")
+    location = options.log or os.environ.get(LOG_VARIABLE)
+    if not location:
+        raise ConfigError(f"no log: neither --log nor {LOG_VARIABLE} is given")
     return Wishes(
         changefeed=options.changefeed_id,
-        log=options.log,
+        log=location,
         data_dir=options.data_dir,
         sink_uri=sink_uri,
         config=load_config(options.config),
@@ -245,15 +249,20 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    from tidemill.cli.main import fail
+    from tidemill.cli.main import SUPERVISED, fail
 
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    if SUPERVISED in os.environ:
+        lifeline.hold()
     try:
         logs.setup(options.log_level, options.log_file, part="changefeed")
         Runner(wishes_of(options), stop).run()
+    except SinkError as error:
+        error.retryable = False  # it was tried again for as long as --retry-s allows
+        fail(error)
     except TidemillError as error:
         fail(error)
 

@@ -1,8 +1,10 @@
 """Keeps the halves of a running changefeed alive: the capture and the Spark driver, each a process of its own.
 
-A half that dies is started again, from its own durable state, after a pause that doubles up to 30 s and starts over once a
-half has lived for a minute. A half that ends with EXIT_FATAL cannot be helped by that: everything ends. The end of the
-supervisor, however it comes, ends the halves: the kernel sends them a signal.
+A half that dies is started again, from its own durable state, after a pause that doubles up to 30 s and starts over once the half
+has got further. A half that ends with EXIT_FATAL cannot be helped by that: everything ends. The end of the supervisor, however it
+comes, ends the halves: the kernel sends them a signal, and `lifeline` ends those that do not heed it.
+
+What a half writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ import os
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tidemill.errors import EXIT_FATAL, TidemillError
@@ -24,10 +25,14 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 60.0
 CRASHES_IN_A_ROW = 20
+STOP_WITHIN_S = 25.0
+"""What a stop may take before halves are killed: below the 30 s that a person was promised."""
+
 _PR_SET_PDEATHSIG = 1
 _ERROR_LINE = re.compile(r"Error (TM:\w+): (.*)")
+_HINT = "  "  # what `errors` puts before the second line of an error
+_LONGEST_LINE = 1 << 20
 
 
 class HalfFailed(TidemillError):
@@ -40,10 +45,14 @@ class HalfFailed(TidemillError):
 
 @dataclass
 class Half:
-    """One supervised process: its name, its command line, and what is known of it."""
+    """One supervised process: its name, its command line, and what is known of it.
+
+    `progress`: a number that grows as the half gets further; a half that dies without it growing counts as crashed in a row.
+    """
 
     name: str
     argv: Sequence[str]
+    progress: Callable[[], int] = lambda: 0
     restarts: int = 0
     pid: int | None = None
     last_error: tuple[str, str] | None = None
@@ -58,14 +67,16 @@ def pause_after(crashes: int) -> float:
 class Supervisor:
     """Runs halves until one that is named `until` ends with 0, a stop is asked for, or one fails for good."""
 
-    def __init__(
-        self, halves: Sequence[Half], *, until: str, stop_within_s: float = 30.0, on_change: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, halves: Sequence[Half], *, until: str, on_change: Callable[[], None] = lambda: None) -> None:
         self.halves = list(halves)
         self.until = until
-        self.stop_within_s = stop_within_s
         self.on_change = on_change
         self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end has begun."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Ask for the end: the halves get SIGTERM and time to finish what they are at."""
@@ -75,15 +86,13 @@ class Supervisor:
         """Returns when all has ended well. Raises HalfFailed."""
         tasks = [asyncio.create_task(self._keep(half), name=half.name) for half in self.halves]
         stopping = asyncio.create_task(self._stop.wait())
-        watched = {stopping, *tasks}
         try:
-            done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if task is not stopping:
-                    task.result()
+                task.result()
         finally:
             self._stop.set()
-            await self._end()
+            await asyncio.gather(*(self._end(half) for half in self.halves))
             stopping.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -91,12 +100,12 @@ class Supervisor:
         """One half, started again as often as it helps. Returns when it is over."""
         crashes = 0
         while not self._stop.is_set():
-            began = time.monotonic()
+            before = half.progress()
             status = await self._once(half)
             if self._stop.is_set() or (status == 0 and half.name == self.until):
                 return
             code, message = half.last_error or ("TM:ErrHalfCrashed", f"ended with {_status_text(status)}")
-            crashes = 1 if time.monotonic() - began > STEADY_S else crashes + 1
+            crashes = 1 if half.progress() > before else crashes + 1
             if status == EXIT_FATAL or crashes > CRASHES_IN_A_ROW:
                 raise HalfFailed(half.name, code, message)
             pause = pause_after(crashes)
@@ -109,7 +118,7 @@ class Supervisor:
         half.last_error = None
         process = await asyncio.create_subprocess_exec(
             *half.argv,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
             stderr=asyncio.subprocess.PIPE,
             preexec_fn=_die_with_parent(os.getpid()),
             env={**os.environ, "TIDEMILL_SUPERVISED": "1"},
@@ -117,23 +126,15 @@ class Supervisor:
         half.process, half.pid = process, process.pid
         log.info("%s started (pid %d)", half.name, process.pid)
         self.on_change()
-        await self._relay(half, process)
+        assert process.stderr is not None
+        relay = asyncio.create_task(_relay(half, process.stderr))
         status = await process.wait()
+        # A child of the half may live on for a moment and hold the pipe: what it says is not waited for.
+        await asyncio.wait([relay], timeout=1.0)
+        relay.cancel()
         half.process, half.pid = None, None
         self.on_change()
         return status
-
-    @staticmethod
-    async def _relay(half: Half, process: asyncio.subprocess.Process) -> None:
-        """Pass a half's stderr on, and remember the error it ends with."""
-        assert process.stderr is not None
-        async for raw in process.stderr:
-            text = raw.decode(errors="replace")
-            sys.stderr.write(text)
-            sys.stderr.flush()
-            match = _ERROR_LINE.match(text)
-            if match:
-                half.last_error = (match[1], match[2])
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -141,21 +142,55 @@ class Supervisor:
         except TimeoutError:
             return
 
-    async def _end(self) -> None:
-        """SIGTERM to what still runs, in order: the half that delivers first, so that the log it reads from is still kept."""
-        order = sorted((h for h in self.halves if h.process), key=lambda h: h.name != self.until)
-        deadline = time.monotonic() + self.stop_within_s
-        for half in order:
-            process = half.process
-            if process is None or process.returncode is not None:
-                continue
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), max(1.0, deadline - time.monotonic()))
-            except TimeoutError:
-                log.warning("%s did not end within %.0f s and is killed; it resumes from its checkpoint", half.name, self.stop_within_s)
-                process.kill()
-                await process.wait()
+    @staticmethod
+    async def _end(half: Half) -> None:
+        """SIGTERM to what still runs, then time."""
+        process = half.process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+        except TimeoutError:
+            log.warning("%s did not end within %.0f s and is killed; it resumes from its checkpoint", half.name, STOP_WITHIN_S)
+            process.kill()
+            await process.wait()
+
+
+class ErrorFilter:
+    """Takes a half's lines, gives back those to pass on, and keeps the error it ends with: `Error CODE: …` and its hint."""
+
+    def __init__(self) -> None:
+        self.last_error: tuple[str, str] | None = None
+        self._within = False
+
+    def lines(self, lines: Sequence[str]) -> Iterator[str]:
+        """Lines without their ends."""
+        for line in lines:
+            match = _ERROR_LINE.match(line)
+            if match:
+                self.last_error, self._within = (match[1], match[2]), True
+            elif self._within and self.last_error is not None and line.startswith(_HINT):
+                self.last_error = (self.last_error[0], f"{self.last_error[1]}\n{line}")
+            else:
+                self._within = False
+                yield line
+
+
+async def _relay(half: Half, stderr: asyncio.StreamReader) -> None:
+    """Pass a half's stderr on, and remember the error it ends with."""
+    errors, rest = ErrorFilter(), b""
+    while True:
+        data = await stderr.read(1 << 16)
+        *whole, rest = (rest + data).split(b"\n")
+        if rest and (not data or len(rest) > _LONGEST_LINE):
+            whole, rest = [*whole, rest], b""
+        for line in errors.lines([raw.decode(errors="replace") for raw in whole]):
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+        half.last_error = errors.last_error
+        if not data:
+            return
 
 
 def _die_with_parent(parent: int) -> Callable[[], None]:

@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 def command(
     pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
-    log: Annotated[str, typer.Option("--log", help="The change log: a folder, or a URL (s3://, gs://, hdfs://).")],
+    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log: a folder, or a URL (s3://, gs://, hdfs://).")],
     start_ts: Annotated[
         str | None,
         typer.Option(

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
+from tidemill.changefeed import lifeline
 from tidemill.errors import TidemillError, exit_code, redact
 
 VERBS = {
@@ -78,6 +79,8 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Errors on purpose end with 1 and `Error CODE: message`, wrong usage with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if SUPERVISED in os.environ:
+        lifeline.hold()
     try:
         build(arguments)(args=arguments, prog_name="tidemill")
     except TidemillError as error:

@@ -3,67 +3,67 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import re
 import signal
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tidemill import logs, tso
+from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
+from tidemill.changefeed.config import ChangefeedConfig, load_config
+from tidemill.changefeed.health import Health, checkpoint_of, error_dict, resolved_of
 from tidemill.changefeed.supervisor import Half, Supervisor
-from tidemill.errors import ConfigError, StartTsOutOfLog
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.pipeline.zone import parse_zone, zone_name
+from tidemill.server.http import PageServer, json_page
+from tidemill.server.metrics import metrics_page
 
 CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
+STATUS_EVERY_S = 1.0
+ORPHANS_S = 40.0
+"""How long halves of a supervisor that was killed may take to end, see `lifeline`."""
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the halves are started with. Timestamps are resolved: numbers, or None where the durable state decides."""
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The command line, checked as far as it can be without looking around."""
 
     pd: str
-    log: str
     sink_uri: str
+    sink: SinkUri
+    log: str
     changefeed_id: str
     data_dir: Path
-    capture_start_ts: int | None
-    feed_start_ts: int | None
-    target_ts: int | None
-    config: Path | None
-    tz: str | None
-    log_level: str
-    log_file: Path | None
-    capture_options: tuple[str, ...] = ()
-    feed_options: tuple[str, ...] = ()
+    start_ts: str | None
+    target_ts: str | None
+    config_file: Path | None
+    config: ChangefeedConfig
+    zone: str
+    status_addr: str | None
+    common_options: tuple[str, ...]
+    capture_options: tuple[str, ...]
+    feed_options: tuple[str, ...]
 
-    @property
-    def feed_folder(self) -> Path:
-        return self.data_dir / "changefeeds" / self.changefeed_id
 
-    def halves(self) -> list[Half]:
-        """The capture, and the delivery that ends the run. The sink's address goes by the environment: it may hold a password."""
-        common = ["--log-level", self.log_level, *(["--log-file", str(self.log_file)] if self.log_file else [])]
-        capture = ["capture", "--pd", self.pd, "--log", self.log, "--data-dir", str(self.data_dir / "capture"), *self.capture_options]
-        if self.capture_start_ts is not None:
-            capture += ["--start-ts", str(self.capture_start_ts)]
-        feed = ["--changefeed-id", self.changefeed_id, "--log", self.log, "--data-dir", str(self.data_dir), *self.feed_options]
-        for flag, value in (
-            ("--start-ts", self.feed_start_ts),
-            ("--target-ts", self.target_ts),
-            ("--config", self.config),
-            ("--tz", self.tz),
-        ):
-            if value is not None:
-                feed += [flag, str(value)]
-        python = [sys.executable, "-m"]
-        return [
-            Half("capture", [*python, "tidemill.cli.main", *capture, *common]),
-            Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common]),
-        ]
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When the halves start: numbers, or None where their durable state decides."""
+
+    capture_start: int | None
+    feed_start: int | None
+    target: int | None
 
 
 def check_id(changefeed_id: str) -> str:
@@ -75,60 +75,180 @@ def check_id(changefeed_id: str) -> str:
     return changefeed_id
 
 
-async def resolve_times(
-    pd: str, log: str, feed_folder: Path, start: str | None, target: str | None
-) -> tuple[int | None, int | None, int | None]:
-    """(start of the capture, start of the feed, target): what the cluster's clock and the log say about the times asked for.
+async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
+    """What the cluster, the log and the changefeed's own state say to what is asked for. Nothing is written.
 
-    A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that
-    exists goes on, and its own state refuses another start. Raises ConfigError, StartTsOutOfLog and what PD answers.
+    A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that exists
+    goes on, with the settings that it was created with. Its log, if that is gone, starts anew at the feed's checkpoint.
+
+    Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.
     """
     from tidemill.capture.tikv.pd import PdClient
     from tidemill.changelog.reader import LogReader, log_exists
 
-    client = await PdClient.connect(pd)
+    client = await PdClient.connect(wishes.pd.split(","))
     try:
-        now = await client.tso()
+        now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:
         await client.close()
-    start_ts = tso.parse(start, now) if start is not None else None
-    target_ts = tso.parse(target, now) if target is not None else None
-    if start_ts is not None and start_ts > now:
-        raise ConfigError(f"--start-ts {tso.describe(start_ts)} lies in the future; the cluster's clock says {tso.describe(now)}")
-    if start_ts is not None and target_ts is not None and target_ts <= start_ts:
-        raise ConfigError(f"--target-ts {tso.describe(target_ts)} is not after --start-ts {tso.describe(start_ts)}")
-    exists = (feed_folder / "feed.json").exists()
-    if not log_exists(log):
-        begin = now if start_ts is None else start_ts
-        return begin, begin if not exists else start_ts, target_ts
-    if exists:
-        return None, start_ts, target_ts
-    reader = LogReader(log)
-    resolved = reader.resolved_ts()
-    begin = resolved if start_ts is None else start_ts
-    if not reader.start_ts <= begin <= resolved:
-        raise StartTsOutOfLog(
-            f"--start-ts {tso.describe(begin)} lies outside the log {log}, which holds {tso.describe(reader.start_ts)} to {tso.describe(resolved)}",
-            hint="Choose a ts inside, or start on a new log with --start-ts.",
+    start = tso.parse(wishes.start_ts, now) if wishes.start_ts is not None else None
+    target = tso.parse(wishes.target_ts, now) if wishes.target_ts is not None else None
+    if start is not None and start > now:
+        raise ConfigError(f"--start-ts {tso.describe(start)} lies in the future; the cluster's clock says {tso.describe(now)}")
+    if start is not None and target is not None and target < start:
+        raise ConfigError(f"--target-ts {tso.describe(target)} lies before --start-ts {tso.describe(start)}")
+    known = folder.identity()
+    delivered = folder.checkpoint()
+    if known is not None and delivered is not None:
+        folder.check(known, _identity(wishes, cluster_id, known.start_ts if start is None else start), start_given=start is not None)
+    if not log_exists(wishes.log):
+        begin = now if start is None else start
+        if known is not None:
+            begin = known.start_ts if delivered is None else delivered
+        return Times(begin, start if known is not None else begin, target)
+    reader = LogReader(wishes.log)
+    if reader.identity.cluster_id != cluster_id:
+        raise ClusterMismatch(
+            f"the log {redact(wishes.log)} is of cluster {reader.identity.cluster_id}, PD at {wishes.pd} is of cluster {cluster_id}",
+            hint="Name the PD of the log's cluster, or another --log.",
         )
-    return None, begin, target_ts
+    if known is not None:
+        return Times(None, start, target)
+    begin = reader.resolved_ts() if start is None else start
+    _check_inside(reader, "--start-ts", begin)
+    if target is not None and target < begin:
+        raise ConfigError(f"--target-ts {tso.describe(target)} lies before the start, {tso.describe(begin)}")
+    return Times(None, begin, target)
 
 
-async def supervise(plan: Plan) -> None:
-    """Run both halves until the target is reached or a signal comes. Raises HalfFailed."""
-    boss = Supervisor(plan.halves(), until="changefeed")
+def _check_inside(reader: Any, flag: str, ts: int) -> None:
+    begin, resolved = reader.start_ts, reader.resolved_ts()
+    if not begin <= ts <= resolved:
+        raise StartTsOutOfLog(
+            f"{flag} {tso.describe(ts)} lies outside the log {redact(reader.location)}, which holds {tso.describe(begin)} to "
+            f"{tso.describe(resolved)}",
+            hint="Choose a ts inside, or start on a new log.",
+        )
+
+
+def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
+    from tidemill.changelog.storage import open_storage
+
+    return FeedIdentity(
+        changefeed=wishes.changefeed_id,
+        cluster_id=cluster_id,
+        log=redact(open_storage(wishes.log).location),
+        sink=str(wishes.sink),
+        config=wishes.config.model_dump(mode="json", by_alias=True),
+        tz=wishes.zone,
+        start_ts=start_ts,
+    )
+
+
+def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
+    """The capture, and the delivery that ends the run. Addresses of log and sink go by the environment: they may hold passwords."""
+    capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
+    feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
+    capture += given(("--start-ts", times.capture_start))
+    feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
+    python = [sys.executable, "-m"]
+    return [
+        Half("capture", [*python, "tidemill.cli.main", *capture, *wishes.common_options], lambda: resolved_of(folder)),
+        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *wishes.common_options], lambda: checkpoint_of(folder)),
+    ]
+
+
+async def run(wishes: Wishes) -> None:
+    """Run both halves until the target is reached or a signal comes. Raises what is refused, HalfFailed."""
     loop = asyncio.get_running_loop()
+    over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, boss.stop)
-    await boss.run()
+        loop.add_signal_handler(number, over.set)
+    folder = FeedFolder(wishes.data_dir, wishes.changefeed_id)
+    times = await _unless(over, resolve(wishes, folder))
+    if times is None:
+        return
+    folder.lock("run.lock")
+    try:
+        await _unless(over, _orphans_gone(folder))
+        if not over.is_set():
+            await _supervise(wishes, times, folder, over)
+    finally:
+        folder.unlock()
+
+
+async def _unless(over: asyncio.Event, work: Coroutine[Any, Any, Any]) -> Any:
+    """What the work returns; None if a signal comes first."""
+    task, ending = asyncio.ensure_future(work), asyncio.ensure_future(over.wait())
+    await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return None
+
+
+async def _orphans_gone(folder: FeedFolder) -> None:
+    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then."""
+    from tidemill.changefeed.health import old_processes
+
+    deadline = asyncio.get_running_loop().time() + ORPHANS_S
+    told = False
+    while (old := old_processes(folder)) and asyncio.get_running_loop().time() < deadline:
+        if not told:
+            log.info("waiting for processes of the run before this one to end: %s", ", ".join(map(str, old)))
+            told = True
+        await asyncio.sleep(0.2)
+
+
+async def _supervise(wishes: Wishes, times: Times, folder: FeedFolder, over: asyncio.Event) -> None:
+    boss = Supervisor(halves(wishes, times, folder), until="changefeed")
+    health = Health(folder, boss.halves)
+    boss.on_change = health.write
+    pages = PageServer({"/status": json_page(health.look), "/metrics": metrics_page(health.samples)})
+    if wishes.status_addr:
+        await pages.start(wishes.status_addr)
+        log.info("/status and /metrics are served at http://%s", pages.address)
+        health.address = pages.address
+    ending = asyncio.ensure_future(_forward(over, boss))
+    reporting = asyncio.ensure_future(_report(health))
+    try:
+        health.state = "running"
+        await boss.run()
+        health.state = "stopped"
+    except TidemillError as error:
+        health.state, health.error = "failed", error_dict(error.code, str(error))
+        raise
+    finally:
+        ending.cancel()
+        reporting.cancel()
+        health.write()
+        await pages.stop()
+
+
+async def _forward(over: asyncio.Event, boss: Supervisor) -> None:
+    await over.wait()
+    log.info("stopping at the end of the batch")
+    boss.stop()
+
+
+async def _report(health: Health) -> None:
+    while True:
+        health.write()
+        await asyncio.sleep(STATUS_EVERY_S)
 
 
 def command(
     pd: Annotated[str, typer.Option("--pd", help="PD's address, HOST:PORT; several with commas.")],
-    sink_uri: Annotated[str, typer.Option("--sink-uri", help="Where to deliver: kafka://, file://, messages://, blackhole://.")],
-    log: Annotated[str, typer.Option("--log", help="Folder or URL of the change log; made when it is not there.")],
+    sink_uri: Annotated[
+        str,
+        typer.Option("--sink-uri", envvar="TIDEMILL_SINK_URI", help="Where to deliver: kafka://, file://, messages://, blackhole://."),
+    ],
+    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; made when it is not there.")],
     changefeed_id: Annotated[str, typer.Option("--changefeed-id", "-c", help="Name of the changefeed.")] = "default",
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where state is kept.")] = Path("tidemill-data"),
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="State is kept in DIR/changefeeds/ID.")] = Path("tidemill-data"),
     start_ts: Annotated[
         str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now, or where the log is.")
     ] = None,
@@ -143,50 +263,56 @@ def command(
     ] = None,
     transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
+    retry: Annotated[str | None, typer.Option("--sink-retry", help="How long a sink that is away is tried again (5m).")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
-    log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", help="All processes append to it, each line names its own. Default: stderr.")
+    ] = None,
 ) -> None:
     """Capture a TiDB cluster and deliver its changes to a sink, until stopped.
 
-    Two processes do the work, and each is started again when it dies. SIGTERM ends at the end of a batch.
+    Two processes do the work, and each is started again when it dies. SIGTERM ends at the end of a batch. Settings are fixed with the
+    first start of a changefeed; a later start goes on where it was.
     """
-    from tidemill.changefeed.config import load_config
-    from tidemill.changefeed.uri import parse_sink_uri
+    from tidemill.capture.config import duration_ms
 
     logs.setup(log_level, log_file, part="run")
-    check_id(changefeed_id)
-    parse_sink_uri(sink_uri)
-    load_config(config)
-    folder = data_dir / "changefeeds" / changefeed_id
-    capture_start, feed_start, target = asyncio.run(resolve_times(pd, log, folder, start_ts, target_ts))
-    capture_options = _given(
-        ("--log-partitions", log_partitions),
-        ("--log-compression", log_compression),
-        ("--log-retention", log_retention),
-        ("--gc-ttl", gc_ttl),
-        ("--transport", transport),
-        ("--status-addr", status_addr),
-    )
-    os.environ["TIDEMILL_SINK_URI"] = sink_uri
-    plan = Plan(
+    changefeed = load_config(config)
+    zone = zone_name(parse_zone(tz))
+    wishes = Wishes(
         pd=pd,
-        log=log,
         sink_uri=sink_uri,
-        changefeed_id=changefeed_id,
+        sink=changefeed.sink_uri(sink_uri),
+        log=log,
+        changefeed_id=check_id(changefeed_id),
         data_dir=data_dir,
-        capture_start_ts=capture_start,
-        feed_start_ts=feed_start,
-        target_ts=target,
-        config=config,
-        tz=tz,
-        log_level=log_level,
-        log_file=log_file,
-        capture_options=capture_options,
-        feed_options=_given(("--master", master)),
+        start_ts=start_ts,
+        target_ts=target_ts,
+        config_file=config,
+        config=changefeed,
+        zone=zone,
+        status_addr=status_addr,
+        common_options=given(("--log-level", log_level), ("--log-file", log_file)),
+        capture_options=given(
+            ("--log-partitions", log_partitions),
+            ("--log-compression", log_compression),
+            ("--log-retention", log_retention),
+            ("--gc-ttl", gc_ttl),
+            ("--transport", transport),
+        ),
+        feed_options=given(
+            ("--master", master),
+            ("--trigger-ms", trigger_ms),
+            ("--retry-s", duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None),
+        ),
     )
-    asyncio.run(supervise(plan))
+    logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
+    os.environ["TIDEMILL_SINK_URI"], os.environ["TIDEMILL_LOG"] = sink_uri, log
+    asyncio.run(run(wishes))
 
 
-def _given(*options: tuple[str, object]) -> tuple[str, ...]:
+def given(*options: tuple[str, object]) -> tuple[str, ...]:
+    """Flags and values of those that have one."""
     return tuple(text for flag, value in options if value is not None for text in (flag, str(value)))

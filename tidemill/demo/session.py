@@ -145,12 +145,16 @@ class Delivery:
         return self.data / "changefeeds" / "demo"
 
     def feed_status(self) -> Mapping[str, Any]:
-        """What the changefeed last said of itself; empty before its first word."""
+        """What the delivery last said of itself; empty before its first word."""
+        return _json(self.feed_folder / "delivery.json")
+
+    def status(self) -> Mapping[str, Any]:
+        """What the run last said of itself: delivery, capture and processes."""
         return _json(self.feed_folder / "status.json")
 
     def capture_status(self) -> Mapping[str, Any]:
         """What the capture last said of itself."""
-        return _json(self.data / "capture" / "status.json")
+        return _json(self.feed_folder / "capture" / "status.json")
 
     def checkpoint(self) -> int:
         """Everything at or below it is delivered; 0 before the first batch."""

@@ -33,9 +33,8 @@ U1 = np.uint64(1)
 MAX_STRANGERS = 256  # columns of a row of format 1 that the table does not have
 
 # Flags of datums in keys and in rows of format 1.
-FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT, FLAG_DECIMAL, FLAG_DURATION, FLAG_VARINT, FLAG_UVARINT, FLAG_JSON = (
-    range(11)
-)
+FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT = range(6)
+FLAG_DECIMAL, FLAG_DURATION, FLAG_VARINT, FLAG_UVARINT, FLAG_JSON, FLAG_VECTOR = 6, 7, 8, 9, 10, 20
 
 
 @jit
@@ -325,13 +324,16 @@ def locate_format1(table, cache, a, n, S):
             room += 64
             a += size
             continue
-        if flag != FLAG_JSON:
+        if flag == FLAG_JSON:
+            after = json_end(a, end)
+        elif flag == FLAG_VECTOR and a + 4 <= end:
+            after = a + 4 + 4 * ld32(a)
+        else:
             return False
-        after = json_end(a, end)
-        if after < 0:
+        if after < 0 or after > end:
             return False
         if slot >= 0:
-            if op != L.OP_JSON:
+            if op != (L.OP_JSON if flag == FLAG_JSON else L.OP_VECTOR):
                 return False
             found(S, index, a, after - a)
         a = after

@@ -79,7 +79,7 @@ class OpenRowEncoder:
             at = self._run(at, rows)
             match state[k.ST_OUTCOME]:
                 case Outcome.DONE:
-                    return Messages(self._messages[: int(state[k.ST_MESSAGE_COUNT])], (self._keys.array, self._values.array))
+                    return self._finish()
                 case Outcome.GROW:
                     self._grow(rows, at)
                 case Outcome.UNKNOWN:
@@ -103,6 +103,13 @@ class OpenRowEncoder:
         state[k.ST_VALUES], state[k.ST_VALUES_SIZE] = self._values.address, self._values.size
         tables, scratch = self._tables.ctypes.data, self._scratch.ctypes.data
         return int(k.open_rows(at, len(rows), rows.ctypes.data, tables, TABLES_AT, scratch, state.ctypes.data))
+
+    def _finish(self) -> Messages:
+        """The messages, offsets made addresses."""
+        messages = self._messages[: int(self._state[k.ST_MESSAGE_COUNT])]
+        messages["key"] += np.uint64(self._keys.address)
+        messages["value"] += np.uint64(self._values.address)
+        return Messages(messages, (self._keys.array, self._values.array))
 
     def _grow(self, rows: RowArray, at: int) -> None:
         row, state = rows[at], self._state

@@ -54,7 +54,7 @@ family.keep()
     ST_VALUES,
     ST_VALUES_SIZE,
     ST_VALUES_USED,
-    ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows
+    ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; key and value are offsets here: buffers may still grow
     ST_MESSAGE_COUNT,
     ST_GROUP,  # the group of the row that is next
     ST_GROUPS,  # address of the groups' first rows (int32)
@@ -266,9 +266,4 @@ def open_rows(i, n, rows, tables, T, S, st):
     st64(st + 8 * ST_MESSAGE_COUNT, count)
     st64(st + 8 * ST_GROUP, group)
     st64(st + 8 * ST_READY_KEY_LEN, ready_len)
-    if outcome == L.DONE:
-        for m in range(count):
-            message = messages + MESSAGE_BYTES * m
-            st64(message + M_KEY, keys + ld64(message + M_KEY))
-            st64(message + M_VALUE, values + ld64(message + M_VALUE))
     return i

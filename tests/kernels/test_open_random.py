@@ -1,0 +1,195 @@
+"""Kernel and reference agree on random rows of random tables, whole and broken."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from tests.support.random_rows import TYPES, broken, random_record, random_table
+from tidemill.errors import MalformedRow, MessageTooLarge
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenOptions, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.protocols.open.batch import batches
+from tidemill.tidb.schema.codes import MySQLType
+
+SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
+"""Multiplies the number of random cases."""
+
+ZONES = (
+    UTC,
+    ZoneInfo("Asia/Shanghai"),
+    ZoneInfo("America/Sao_Paulo"),
+    ZoneInfo("Europe/Dublin"),
+    timezone(timedelta(hours=-9, minutes=-30)),
+)
+
+
+def random_programs(rng: random.Random, count: int) -> list[TableProgram]:
+    return [TableProgram("s<é", f"t{i}", random_table(rng), rng.choice(ZONES)) for i in range(count)]
+
+
+def groups_of(*ends: int) -> np.ndarray:
+    return np.array(ends, np.int32)
+
+
+def expected(programs: list[TableProgram], records: list[RawRecord]) -> list[tuple[bytes, bytes]]:
+    return [programs[r.table].open.row(r.key, r.value, r.old_value, r.commit_ts) for r in records]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_rows(seed: int) -> None:
+    """Many tables in one call, several groups, small messages: the same messages as reference and batching rule make."""
+    rng = random.Random(seed)
+    for _ in range(4 * SCALE):
+        programs = random_programs(rng, 5)
+        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]
+        options = OpenOptions(rng.choice((1, 3, 16)), 1 << 20 if rng.random() < 0.5 else 40_000)
+        rows, _keep = row_array(records, [0] * 50 + [3] * 70)
+        encoder = OpenRowEncoder(programs, options)
+        events = expected(programs, records)
+        messages = encoder.encode(rows, groups_of(0, 50, 120))
+        want = [(0, *m) for m in batches(events[:50], options)] + [(3, *m) for m in batches(events[50:], options)]
+        assert [(m.target, m.key, m.value, m.rows) for m in messages.to_list()] == want
+        assert messages.bytes == sum(len(key) + len(value) for _, key, value, _ in want)
+        assert encoder.slow_rows == 0
+        last = np.cumsum([rows_of for *_, rows_of in want]) - 1
+        assert messages.table["commit_ts"].tolist() == [records[i].commit_ts for i in last]
+        assert len(MountEncoder(programs).encode(rows, groups_of(0, 120))) == 0
+        unique, hashes = UniqueChange(programs), KeyHash(programs)
+        assert unique.changed(rows).tolist() == [unique.changed_plain(r) for r in records]
+        assert hashes.hash(rows).tolist() == [hashes.hash_plain(r) for r in records]
+
+
+def test_every_type_is_in_the_kernel() -> None:
+    """No whole row of any type is handed back, in no format."""
+    rng = random.Random(99)
+    for tp in TYPES:
+        programs = [TableProgram("s", "t", random_table(rng, (MySQLType(tp),)), rng.choice(ZONES)) for _ in range(4)]
+        records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(100))]
+        encoder = OpenRowEncoder(programs)
+        rows, _keep = row_array(records)
+        got = encoder.encode(rows, groups_of(0, 100)).to_list()
+        assert [(m.key, m.value, m.rows) for m in got] == batches(expected(programs, records), OpenOptions())
+        assert encoder.slow_rows == 0, tp
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_broken_rows(seed: int) -> None:
+    """Bytes changed anywhere: the same messages as the reference makes, or its error; the same for routing."""
+    rng = random.Random(1000 + seed)
+    refused = 0
+    for _ in range(25 * SCALE):
+        programs = random_programs(rng, 2)
+        encoder, mount, unique, hashes = OpenRowEncoder(programs), MountEncoder(programs), UniqueChange(programs), KeyHash(programs)
+        for _ in range(30):
+            index = rng.randrange(2)
+            record = broken(rng, random_record(rng, programs[index].info, index))
+            rows, _keep = row_array([record])
+            event = outcome(lambda: expected(programs, [record])[0])  # noqa: B023
+            message = outcome(lambda: encoder.encode(rows, groups_of(0, 1)).to_list()[0])  # noqa: B023
+            routed = outcome(lambda: (unique.changed(rows)[0], hashes.hash(rows)[0]))  # noqa: B023
+            mounted = outcome(lambda: len(mount.encode(rows, groups_of(0, 1))))  # noqa: B023
+            if isinstance(event, MalformedRow):
+                refused += 1
+                assert isinstance(message, MalformedRow)
+                assert message.message == event.message
+                assert f"key {record.key.hex()}, commit_ts {record.commit_ts}" in event.message
+                continue
+            assert [(message.key, message.value, 1)] == batches([event], OpenOptions())
+            assert routed == (unique.changed_plain(record), hashes.hash_plain(record))
+            assert mounted == 0
+    assert refused > 100
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What the work gives, or its MalformedRow. No other error may come."""
+    try:
+        return work()
+    except MalformedRow as error:
+        return error
+
+
+def test_rows_at_the_end_of_a_page() -> None:
+    """Reads past a value stop at the page: the one behind it cannot be read."""
+    import ctypes
+    import mmap
+
+    room = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(base + 2 * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    rng = random.Random(5)
+    end = base + 2 * mmap.PAGESIZE
+    for _ in range(40 * SCALE):
+        program = random_programs(rng, 1)[0]
+        encoder, unique, hashes = OpenRowEncoder([program]), UniqueChange([program]), KeyHash([program])
+        for _ in range(20):
+            record = random_record(rng, program.info)
+            rows, _keep = row_array([record])
+            for address, size in (("key", "key_len"), ("value", "value_len"), ("old_value", "old_len")):
+                length = int(rows[0][size])
+                if 0 < length < mmap.PAGESIZE:
+                    ctypes.memmove(end - length, int(rows[0][address]), length)
+                    rows[0][address] = end - length
+                    (message,) = encoder.encode(rows, groups_of(0, 1)).to_list()
+                    rows, _keep = row_array([record])
+                    assert message == encoder.encode(rows, groups_of(0, 1)).to_list()[0]
+                    rows[0][address] = end - length
+                    unique.changed(rows)
+                    hashes.hash(rows)
+                    rows, _keep = row_array([record])
+    assert libc.mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+
+
+def test_large_values_grow_the_buffers() -> None:
+    rng = random.Random(3)
+    table = random_table(rng, (MySQLType.BLOB,))
+    program = TableProgram("s", "t", table)
+    record = random_record(rng, table)
+    from tidemill.tidb.rows.write import pack_row
+
+    columns = [c.id for c in table.output_columns if c.tp == MySQLType.BLOB]
+    record = record._replace(value=pack_row({columns[0]: b"\x01<\xff" * 3_000_000}), old_value=None)
+    records = [record, record._replace(value=pack_row({columns[0]: b"x" * 70_000})), record]
+    rows, _keep = row_array(records)
+    encoder = OpenRowEncoder([program], OpenOptions(16, 100_000_000))
+    (message,) = encoder.encode(rows, groups_of(0, 3)).to_list()
+    assert [(message.key, message.value, 3)] == batches(expected([program], records), OpenOptions(16, 100_000_000))
+    with pytest.raises(MessageTooLarge, match=rf"s\.t takes \d+ bytes.*{record.key.hex()}, start_ts 1, commit_ts {record.commit_ts}"):
+        OpenRowEncoder([program], OpenOptions(16, 100_000)).encode(rows, groups_of(0, 3))
+
+
+def test_both_images_missing_is_an_error() -> None:
+    program = random_programs(random.Random(1), 1)[0]
+    record = random_record(random.Random(1), program.info)._replace(value=None, old_value=None)
+    rows, _keep = row_array([record])
+    for encoder in (OpenRowEncoder([program]), MountEncoder([program])):
+        with pytest.raises(MalformedRow, match="neither a new nor an old value"):
+            encoder.encode(rows, groups_of(0, 1))
+    with pytest.raises(MalformedRow, match="neither a new nor an old value"):
+        KeyHash([program]).hash(rows)
+
+
+def test_second_process_loads_the_cache(tmp_path: Path) -> None:
+    """Kernels from the cache do the same work: with recursion in them, numba would crash here."""
+    code = (
+        "import random, numpy as np\n"
+        "from tests.kernels.test_open_random import *\n"
+        "test_random_rows(1)\n"
+        "import tidemill.kernels.encode.open_rows as k\n"
+        "assert sum(k.open_rows.stats.cache_hits.values()) == 1, k.open_rows.stats\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr

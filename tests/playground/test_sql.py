@@ -107,6 +107,25 @@ def test_what_is_not_understood_is_refused_with_its_place(db: Playground, sql: s
         db.execute(sql)
 
 
+WORDS = [
+    "select", "insert", "into", "values", "update", "delete", "from", "where", "set", "create", "table", "alter", "add", "column",
+    "drop", "int", "primary", "key", "(", ")", ",", ";", "=", "1", "'x'", "`a`", "t", "partition", "by", "range", "hash", "(id)",
+    "less", "than", "maxvalue", "default", "null", "not", "and", "or", "in", "between", "rename", "to", "index", "unique",
+    "x'zz'", "1.5e3", "@@x", "--", "/*", "*", "+", "-",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=14))
+def test_nonsense_is_refused_and_nothing_else(words: list[str]) -> None:
+    try:
+        FUZZED.execute(" ".join(words))
+    except SqlError:
+        return
+
+
+FUZZED = Playground()
+
+
 def test_statements_are_split_outside_strings() -> None:
     assert split_statements("select ';' from t; ; insert into t values (1) -- done;\n") == [
         "select ';' from t",

@@ -56,6 +56,7 @@ def serve(
     duration: Annotated[float, typer.Option("--duration", help="Seconds of work; 0 is endless.")] = 0.0,
     transactions: Annotated[int, typer.Option("--transactions", help="Transactions of work; 0 is endless.")] = 0,
     resolved_interval: Annotated[float, typer.Option("--resolved-interval", help="Seconds between two resolved timestamps.")] = 1.0,
+    gc_life_time: Annotated[float, typer.Option("--gc-life-time", help="Seconds of history to keep; 0 keeps all.")] = 0.0,
     exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the work is done, instead of serving on.")] = False,
 ) -> None:
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
@@ -70,7 +71,7 @@ def serve(
     )  # fmt: skip
 
     async def run() -> None:
-        playground = server.Playground(seed, stores=stores, resolved_interval=resolved_interval)
+        playground = server.Playground(seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time)
         try:
             await playground.start(host, port)
         except OSError as error:

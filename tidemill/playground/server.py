@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 CLUSTER_ID = 7_300_000_000_000_000_000
 RESOLVED_INTERVAL = 1.0
+GC_INTERVAL = 60.0
 SLICE = 0.02
 """Seconds that a workload may work before others get their turn."""
 _OPTIONS = (
@@ -43,6 +44,7 @@ class Playground:
     """An embedded TiDB cluster. It belongs to the event loop that `start` is called on; nothing may be called from another thread.
 
     `stores` TiKV stores listen on ports of their own, the first one shares PD's. The content of workloads depends on `seed`.
+    With a `gc_life_time` (seconds) older history is collected every minute, as far as services' safe points allow.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Playground:
         stores: int = 1,
         cluster_id: int | None = None,
         resolved_interval: float = RESOLVED_INTERVAL,
+        gc_life_time: float = 0.0,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.seed = seed
@@ -59,7 +62,7 @@ class Playground:
         self.database = Database(self.cluster)
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
-        self.resolved_interval = resolved_interval
+        self.resolved_interval, self.gc_life_time = resolved_interval, gc_life_time
         self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}")
         self.feeds: dict[int, FeedService] = {}
         self.control = ControlService(self)
@@ -111,9 +114,14 @@ class Playground:
         await self._start_store(store, host, int(port))
 
     async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        collected = loop.time()
         while True:
             await asyncio.sleep(self.resolved_interval)
             self.cluster.tick()
+            if self.gc_life_time and loop.time() - collected >= GC_INTERVAL:
+                self.cluster.collect_garbage(int(self.gc_life_time * 1000))
+                collected = loop.time()
 
     async def stop(self, grace: float = 0.0) -> None:
         """End all streams and close the ports."""

@@ -1,51 +1,27 @@
 """A consumer that trusts nothing: it reads Open Protocol messages, holds them against the guarantees, and rebuilds the tables.
 
-What is checked, for the messages of one topic partition in their order:
-- rows come in commit order for their table, repeats aside;
-- no row, except a repeat, comes at or below a resolved ts that was sent before;
-- resolved events that go back belong to repeats;
+What is checked, for the events of one topic partition in their order, repeats aside:
+- rows come in commit order for their table;
+- no row comes at or below a resolved ts or a DDL that was sent before, and none above a DDL comes before it;
+- DDLs come in the order of their ts;
 and over all partitions: each row's key stays in one partition, every DDL and every last resolved ts is in all of them.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidemill.demo.delivered import Delivered
 from tidemill.demo.replica import Name, Replica, RowChange, Value, plain
 from tidemill.errors import MalformedMessage
 from tidemill.events import DdlEvent
-from tidemill.protocols.open.codes import TEXT_BLOBS, VERSION, ColumnFlag, EventType
+from tidemill.protocols.open.decode import decode
+from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent
 
-Event = tuple[dict[str, Any], dict[str, Any], bytes]
-"""Key and value of one event, and a digest of both."""
-
-
-def events_of(message: Delivered) -> Iterator[Event]:
-    """The events of one message. Raises MalformedMessage."""
-    key, value = message.key or b"", message.value or b""
-    if len(key) < 16 or struct.unpack_from(">Q", key)[0] != VERSION:
-        raise MalformedMessage(f"topic {message.topic}, partition {message.partition}: the key has no version {VERSION}")
-    at_key, at_value = 8, 0
-    while at_key < len(key):
-        key_text, at_key = _part(key, at_key, message)
-        value_text, at_value = _part(value, at_value, message)
-        digest = hashlib.blake2b(key_text + b"\0" + value_text, digest_size=16).digest()
-        yield json.loads(key_text), json.loads(value_text) if value_text else {}, digest
-
-
-def _part(data: bytes, at: int, message: Delivered) -> tuple[bytes, int]:
-    end = at + 8 + int.from_bytes(data[at : at + 8], "big")
-    if at + 8 > len(data) or end > len(data):
-        raise MalformedMessage(f"topic {message.topic}, partition {message.partition}: an event is cut short at offset {at}")
-    return data[at + 8 : end], end
+SHOWN = 100
 
 
 @dataclass
@@ -55,78 +31,102 @@ class Partition:
     seen: set[bytes] = field(default_factory=set)
     newest: dict[Name, int] = field(default_factory=dict)  # commit_ts of the last first delivery, by table
     resolved: int = 0
-    ddls: list[bytes] = field(default_factory=list)
+    ddls: list[DdlMessage] = field(default_factory=list)
 
 
 @dataclass
 class Audit:
-    """Takes messages; afterwards holds rows in an order to apply, DDLs, and what was wrong."""
+    """Takes messages; afterwards holds rows, DDLs, and what was wrong.
 
+    `check_homes`: each row has to stay in one partition, as all dispatchers but `ts` promise.
+    """
+
+    check_homes: bool = True
     problems: list[str] = field(default_factory=list)
     rows: list[RowChange] = field(default_factory=list)
+    ddls: set[DdlMessage] = field(default_factory=set)
     repeats: int = 0
     resolved_events: int = 0
     messages: int = 0
-    ddls: dict[bytes, tuple[int, int, str, str, str]] = field(default_factory=dict)  # ts, type, schema, table, query
     partitions: dict[tuple[str, int], Partition] = field(default_factory=lambda: defaultdict(Partition))
-    homes: dict[tuple[str, Name, tuple[Value, ...]], int] = field(default_factory=dict)
-    check_homes: bool = True
+    _homes: dict[tuple[str, Name, tuple[Value, ...]], int] = field(default_factory=dict)
 
     def take(self, messages: Iterable[Delivered]) -> None:
-        """Read messages, those of one partition in their order."""
+        """Read messages, those of one partition in their order. Raises MalformedMessage naming the partition."""
         for message in messages:
             self.messages += 1
             partition = self.partitions[message.topic, message.partition]
-            for key, value, digest in events_of(message):
-                match key["t"]:
-                    case EventType.ROW:
-                        self._row(message, partition, key, value, digest)
-                    case EventType.DDL:
-                        self._ddl(partition, key, value, digest)
-                    case EventType.RESOLVED:
+            for event in _events(message):
+                match event:
+                    case RowEvent():
+                        self._row(message, partition, event)
+                    case DdlMessage():
+                        self._ddl(message, partition, event)
+                    case ResolvedMessage():
                         self.resolved_events += 1
-                        partition.resolved = max(partition.resolved, key["ts"])
+                        partition.resolved = max(partition.resolved, event.ts)
 
-    def _row(self, message: Delivered, partition: Partition, key: Mapping[str, Any], value: Mapping[str, Any], digest: bytes) -> None:
+    def _row(self, message: Delivered, partition: Partition, row: RowEvent) -> None:
+        digest = hashlib.blake2b(repr(row).encode(errors="surrogatepass"), digest_size=16).digest()
         if digest in partition.seen:
             self.repeats += 1
             return
         partition.seen.add(digest)
-        where, name, ts = f"{message.topic}[{message.partition}]", (key["scm"], key["tbl"]), key["ts"]
+        name, ts = (row.schema, row.table), row.ts
+        what = f"{message.topic}[{message.partition}]: a row of {'.'.join(name)} at {ts}"
         if ts <= partition.resolved:
-            self._problem(f"{where}: a row of {'.'.join(name)} at {ts} came after resolved {partition.resolved}")
+            self._problem(f"{what} came after resolved {partition.resolved}")
+        if partition.ddls and ts <= partition.ddls[-1].ts:
+            self._problem(f"{what} came after the DDL at {partition.ddls[-1].ts}: {partition.ddls[-1].query}")
         if ts < partition.newest.get(name, 0):
-            self._problem(f"{where}: a row of {'.'.join(name)} at {ts} came after one at {partition.newest[name]}")
+            self._problem(f"{what} came after one at {partition.newest[name]}")
         partition.newest[name] = max(ts, partition.newest.get(name, 0))
-        change = row_change(key, value)
+        change = row_change(row)
         self.rows.append(change)
-        image = change.after if change.after is not None else change.before
-        if self.check_homes and change.handle and image is not None:
-            home = message.topic, name, tuple(image.get(n) for n in change.handle)
-            if self.homes.setdefault(home, message.partition) != message.partition:
-                self._problem(f"{where}: row {home[2]} of {'.'.join(name)} was in partition {self.homes[home]} before")
+        if self.check_homes:
+            self._home(message, name, change)
 
-    def _ddl(self, partition: Partition, key: Mapping[str, Any], value: Mapping[str, Any], digest: bytes) -> None:
-        if digest not in partition.ddls:
-            partition.ddls.append(digest)
-        self.ddls[digest] = key["ts"], value["t"], key.get("scm", ""), key.get("tbl", ""), value["q"]
+    def _home(self, message: Delivered, name: Name, change: RowChange) -> None:
+        image = change.after if change.after is not None else change.before
+        if not change.handle or image is None:
+            return
+        key = message.topic, name, tuple(image.get(n) for n in change.handle)
+        if self._homes.setdefault(key, message.partition) != message.partition:
+            self._problem(
+                f"{message.topic}[{message.partition}]: row {key[2]} of {'.'.join(name)} was in partition {self._homes[key]} before"
+            )
+
+    def _ddl(self, message: Delivered, partition: Partition, ddl: DdlMessage) -> None:
+        if ddl in partition.ddls:
+            self.repeats += 1
+            return
+        what = f"{message.topic}[{message.partition}]: the DDL at {ddl.ts} ({ddl.query})"
+        if partition.ddls and ddl.ts < partition.ddls[-1].ts:
+            self._problem(f"{what} came after the one at {partition.ddls[-1].ts}")
+        if ddl.ts <= partition.resolved:
+            self._problem(f"{what} came after resolved {partition.resolved}")
+        for name, ts in partition.newest.items():
+            if ts > ddl.ts:
+                self._problem(f"{what} came after a row of {'.'.join(name)} at {ts}")
+        partition.ddls.append(ddl)
+        self.ddls.add(ddl)
 
     def _problem(self, text: str) -> None:
-        if len(self.problems) < 100:
+        if len(self.problems) < SHOWN:
             self.problems.append(text)
 
     def finish(self) -> None:
         """Checks over all partitions."""
-        for topic in {t for t, _ in self.partitions}:
+        for topic in sorted({t for t, _ in self.partitions}):
             mine = {p: state for (t, p), state in self.partitions.items() if t == topic}
-            if len({tuple(sorted(p.ddls)) for p in mine.values()}) > 1:
-                self._problem(f"{topic}: not every DDL is in every partition")
+            if len({frozenset(p.ddls) for p in mine.values()}) > 1:
+                self._problem(f"{topic}: not every DDL is in every partition: { {n: len(p.ddls) for n, p in mine.items()} }")
             if len({p.resolved for p in mine.values()}) > 1:
                 self._problem(f"{topic}: the partitions end at different resolved ts: { {n: p.resolved for n, p in mine.items()} }")
 
     def rebuild(self, replica: Replica, history: Sequence[DdlEvent]) -> None:
         """Apply rows and the DDLs' effects in order of ts, rows first. A DDL that was not delivered has no effect, and that shows."""
-        delivered = {(ts, query) for ts, _, _, _, query in self.ddls.values()}
+        delivered = {(ddl.ts, ddl.query) for ddl in self.ddls}
         effects = [event for event in history if (event.ts, event.query) in delivered]
         rows = sorted(self.rows, key=lambda row: row.ts)
         at = 0
@@ -139,48 +139,24 @@ class Audit:
             replica.apply_row(row)
 
 
-def row_change(key: Mapping[str, Any], value: Mapping[str, Any]) -> RowChange:
+def _events(message: Delivered) -> list[Event]:
+    try:
+        return decode(message.key or b"", message.value or b"")
+    except MalformedMessage as error:
+        raise MalformedMessage(f"topic {message.topic}, partition {message.partition}: {error.message}") from error
+
+
+def row_change(row: RowEvent) -> RowChange:
     """A row event in the form that replicas take."""
-    columns = value.get("u") or value.get("d") or {}
-    handle = tuple(sorted(name for name, column in columns.items() if column.get("h")))
-    before = value.get("p") or value.get("d")
     return RowChange(
-        ts=key["ts"],
-        name=(key["scm"], key["tbl"]),
-        partition_id=key.get("ptn"),
-        handle=handle,
-        before=None if before is None else {name: column_value(column) for name, column in before.items()},
-        after=None if value.get("u") is None else {name: column_value(column) for name, column in value["u"].items()},
+        ts=row.ts,
+        name=(row.schema, row.table),
+        partition_id=row.partition,
+        handle=tuple(sorted(column.name for column in row.after or row.before if column.handle)),
+        before=_image(row.before),
+        after=_image(row.after),
     )
 
 
-def column_value(column: Mapping[str, Any]) -> Value:
-    """A column's value as `plain` gives it for the upstream's."""
-    value = column["v"]
-    if value is not None and column["t"] in TEXT_BLOBS:
-        return plain(base64.b64decode(value))
-    if isinstance(value, str) and column["f"] & ColumnFlag.BINARY and column["t"] in (15, 254):
-        return plain(unquote(value))
-    return plain(value)
-
-
-_ESCAPES = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34}
-
-
-def unquote(text: str) -> bytes:
-    r"""The bytes that Go's strconv.Quote wrote: \xNN, \uNNNN, \UNNNNNNNN and the short escapes."""
-    out, at = bytearray(), 0
-    widths = {"x": 2, "u": 4, "U": 8}
-    while at < len(text):
-        if text[at] != "\\":
-            out += text[at].encode()
-            at += 1
-        elif text[at + 1] in widths:
-            width = widths[text[at + 1]]
-            number = int(text[at + 2 : at + 2 + width], 16)
-            out += bytes([number]) if width == 2 else chr(number).encode()
-            at += 2 + width
-        else:
-            out.append(_ESCAPES[text[at + 1]])
-            at += 2
-    return bytes(out)
+def _image(columns: Sequence[Column]) -> dict[str, Value] | None:
+    return {column.name: plain(column.value) for column in columns} if columns else None

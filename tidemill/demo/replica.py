@@ -13,7 +13,7 @@ from datetime import tzinfo
 
 from tidemill.events import DdlEvent
 from tidemill.tidb.rows import RowReader
-from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.codes import Action, PartitionType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.versions import TableVersion
 
@@ -72,7 +72,19 @@ class Replica:
         elif after is not None and before is None:
             self.tables.setdefault(after.name, {})
         elif before is not None and after is not None:
+            if event.type == Action.EXCHANGE_PARTITION:
+                self._exchange(before, after, (event.pre_schema, event.pre_table))
             self._alter(event.type, before, after)
+
+    def _exchange(self, before: TableVersion, after: TableVersion, plain_table: Name) -> None:
+        """The rows of one partition and of a table without partitions change places."""
+        partitioned, other = self.tables.setdefault(before.name, {}), self.tables.setdefault(plain_table, {})
+        [gone] = set(before.physical_ids) - set(after.physical_ids)
+        [come] = set(after.physical_ids) - set(before.physical_ids)
+        leaving = {key: row for key, row in partitioned.items() if row.partition_id == gone}
+        self.tables[plain_table] = {key: StoredRow(row.columns, None) for key, row in leaving.items()}
+        staying = {key: row for key, row in partitioned.items() if key not in leaving}
+        self.tables[before.name] = staying | {key: StoredRow(row.columns, come) for key, row in other.items()}
 
     def _forget(self, name: Name) -> None:
         self.tables.pop(name, None)
@@ -90,6 +102,8 @@ class Replica:
         handle = _handle_names(after.info)
         for row in rows.values():
             row.columns = change_columns.apply(row.columns)
+            if row.partition_id not in after.physical_ids:
+                row.partition_id = _partition_of(after.info, row.columns)
         self.tables[after.name] = {_key(row.columns, handle): row for row in rows.values()}
         self.handles[after.name] = handle
 
@@ -121,6 +135,26 @@ def _column_changes(before: TableInfo, after: TableInfo, zone: tzinfo) -> _Colum
         else:
             added[column.name] = plain(default)
     return _ColumnChanges(renamed, added)
+
+
+def _partition_of(info: TableInfo, columns: Mapping[str, Value]) -> int | None:
+    """Where a row lies in a table partitioned by ranges of a column, or by the remainder of one: partitions that a DDL made anew.
+
+    None for other tables and expressions: their rows are not told apart until they are written again.
+    """
+    partition = info.partition
+    if partition is None:
+        return None
+    value = columns.get(partition.expr.strip("`"))
+    if not isinstance(value, int):
+        return partition.definitions[0].id if value is None and partition.type == PartitionType.RANGE else None
+    if partition.type == PartitionType.HASH:
+        return partition.definitions[abs(value) % len(partition.definitions)].id
+    if partition.type == PartitionType.RANGE:
+        for definition in partition.definitions:
+            if definition.less_than[0] == "MAXVALUE" or value < int(definition.less_than[0]):
+                return definition.id
+    return None
 
 
 def _handle_names(info: TableInfo) -> tuple[str, ...]:

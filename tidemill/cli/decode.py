@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
+from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -22,8 +23,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill import tso
-from tidemill.errors import ConfigError, MalformedBytes, MalformedKey, MalformedMessage, MalformedRow
-from tidemill.protocols.open.codes import VERSION as OPEN_VERSION
+from tidemill.errors import ConfigError, MalformedBytes, MalformedKey, MalformedRow
+from tidemill.protocols.open import DdlMessage, Event, RowEvent, decode
 from tidemill.tidb import keys
 from tidemill.tidb.codec import decode_bytes, decode_uint_desc
 from tidemill.tidb.datums import Datum, DatumFlag, decode_datum
@@ -49,8 +50,6 @@ _SYSTEM_TABLES = {
 
 Line = tuple[str, str]
 
-_WORD = 8  # bytes of a version or length of the Open Protocol
-_IMAGES = {"u": "new", "p": "old", "d": "deleted"}
 
 BytesHelp = "hex, base64, or @FILE"
 
@@ -89,11 +88,9 @@ def message_command(
     key: Annotated[str, typer.Argument(help=f"The message's key: {BytesHelp}.", show_default=False)],
     value: Annotated[str, typer.Argument(help=f"The message's value: {BytesHelp}.", show_default=False)],
 ) -> None:
-    """Explain a message of the Open Protocol: the events in it, each with its key, and its columns or statement."""
-    for number, (head, body) in enumerate(open_events(read_bytes(key, "key"), read_bytes(value, "value")), 1):
-        _print_lines([(f"event {number}", json.dumps(head, ensure_ascii=False))])
-        for line in _open_body(body):
-            _print_lines([line])
+    """Explain a message of the Open Protocol: the events in it, each with its time, and its columns or statement."""
+    for number, event in enumerate(decode(read_bytes(key, "key"), read_bytes(value, "value")), 1):
+        _print_lines([(f"event {number}", _open_head(event)), *_open_body(event)])
 
 
 # Input
@@ -302,53 +299,42 @@ def _cell(column: ColumnInfo, value: Cell | object) -> str:
 # Messages
 
 
-def open_events(key: bytes, value: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Key and value JSON of each event of an Open Protocol message; the value of a resolved event is empty.
-
-    A message key is a version word, then events after their lengths; a value has the events alone. Raises MalformedMessage.
-    """
-    if len(key) < _WORD:
-        raise MalformedMessage(f"the message key has {len(key)} bytes, expected 8 bytes of version first")
-    version = int.from_bytes(key[:_WORD], "big")
-    if version != OPEN_VERSION:
-        raise MalformedMessage(f"the message key begins with version {version}, expected {OPEN_VERSION}")
-    heads, bodies = _frames(key, _WORD, "key"), _frames(value, 0, "value")
-    if len(heads) != len(bodies):
-        raise MalformedMessage(f"the message key has {len(heads)} events, the value {len(bodies)}")
-    return [(_json(head, at, "key"), _json(body, body_at, "value")) for (at, head), (body_at, body) in zip(heads, bodies, strict=True)]
-
-
-def _frames(data: bytes, pos: int, what: str) -> list[tuple[int, bytes]]:
-    """What stands behind each length word, with its place."""
-    frames = []
-    while pos < len(data):
-        size = int.from_bytes(data[pos : pos + _WORD], "big")
-        start, end = pos + _WORD, pos + _WORD + size
-        if end > len(data):
-            raise MalformedMessage(f"the message {what} has an event of {size} bytes at byte {pos}, {max(len(data) - start, 0)} are left")
-        frames.append((start, data[start:end]))
-        pos = end
-    return frames
+def _open_head(event: Event) -> str:
+    """What an event is, in one line."""
+    when = tso.describe(event.ts)
+    match event:
+        case RowEvent():
+            parts = [f"{event.kind.value} {event.schema}.{event.table}", when]
+            parts += [f"row id {event.row_id}"] if event.row_id is not None else []
+            parts += [f"physical table {event.partition}"] if event.partition is not None else []
+            parts += ["only handle key columns"] if event.only_handle_key else []
+            parts += [f"whole message at {event.claim_check}"] if event.claim_check is not None else []
+            return ", ".join(parts)
+        case DdlMessage():
+            return f"DDL {_named(event.type)} {event.schema}{'.' if event.table else ''}{event.table}, {when}"
+    return f"resolved, {when}"
 
 
-def _json(data: bytes, at: int, what: str) -> dict[str, Any]:
-    try:
-        found = json.loads(data) if data else {}
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"the event at byte {at} of the message {what} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise MalformedMessage(f"the event at byte {at} of the message {what} is no JSON object")
-    return found
+def _open_body(event: Event) -> Iterable[Line]:
+    """A row's images column by column, or a DDL's statement."""
+    if isinstance(event, DdlMessage):
+        yield "query", event.query
+    if isinstance(event, RowEvent):
+        for image, columns in (("new", event.after), ("old" if event.after else "deleted", event.before)):
+            for column in columns:
+                flags = "|".join(flag.name.lower() for flag in column.flags if flag.name) or "-"
+                yield image, f"{column.name}  {_named(column.type)}  {flags}  {_open_value(column.value)}"
 
 
-def _open_body(body: dict[str, Any]) -> Iterable[Line]:
-    """A row's images column by column; any other value as it is."""
-    for member, part in body.items():
-        if member not in _IMAGES or not isinstance(part, dict):
-            yield member, json.dumps(part, ensure_ascii=False)
-            continue
-        for name, column in part.items():
-            yield _IMAGES[member], f"{name} {_cut(json.dumps(column, ensure_ascii=False))}"
+def _named(code: int) -> str:
+    """A code's name, or its number."""
+    return code.name.lower() if isinstance(code, IntEnum) else str(code)
+
+
+def _open_value(value: Cell) -> str:
+    if value is None:
+        return "NULL"
+    return _bytes(value) if isinstance(value, bytes) else _cut(str(value))
 
 
 # Output

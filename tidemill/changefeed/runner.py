@@ -25,14 +25,14 @@ from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.errors import ConfigError, SinkError, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import ConfigError, SinkError, SinkUnavailable, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
 from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.upstream import LogUpstream
 from tidemill.pipeline.zone import parse_zone, zone_name
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.base import DriverSink, open_driver_sink
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +100,11 @@ class Runner:
         if wishes.target_ts is not None and at >= wishes.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
-        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
-        stack.callback(session.stop)
         sink = open_driver_sink(settings.sink.text)
         stack.callback(sink.close)
+        self._meet(sink, settings, first=delivered is None)
+        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
+        stack.callback(session.stop)
         chooser = Chooser(settings)
         packs = PackStore(
             folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]
@@ -133,6 +134,15 @@ class Runner:
         )
         if changefeed.run():
             self._note_end(Event.TARGET_REACHED)
+
+    @staticmethod
+    def _meet(sink: DriverSink, settings: Settings, *, first: bool) -> None:
+        """Find out what the sink refuses before Spark starts. If it is away, a feed that has delivered before lets its batches wait."""
+        try:
+            sink.ensure_topics({settings.sink.topic})
+        except SinkUnavailable:
+            if first:
+                raise
 
     def _wait_for_log(self) -> None:
         """The capture may not have made the log yet. Raises Stopped."""

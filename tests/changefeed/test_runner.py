@@ -23,7 +23,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -7,6 +7,7 @@ the barriers it cuts at are a function of the log alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ NAME = "tidemill-clock"
 
 
 class Clock(DataSource):
-    """Options: log, start_ts, target_ts (0: none)."""
+    """Options: log, start_ts, target_ts (0: none), trigger_ms."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,15 +31,22 @@ class Clock(DataSource):
         return "tick long"
 
     def streamReader(self, schema: Any) -> ClockReader:
-        return ClockReader(self.options["log"], int(self.options["start_ts"]), int(self.options["target_ts"]))
+        return ClockReader(
+            self.options["log"], int(self.options["start_ts"]), int(self.options["target_ts"]), int(self.options["trigger_ms"])
+        )
 
 
 class ClockReader(DataSourceStreamReader):
-    """Offsets are `{"ts": …}`: ends of batches."""
+    """Offsets are `{"ts": …}`: ends of batches.
 
-    def __init__(self, log: str, start_ts: int, target_ts: int) -> None:
-        self._log, self._start, self._target = log, start_ts, target_ts
+    The clock sets the pace, not Spark's trigger: at most one batch a `trigger_ms` while it keeps up with the log, and one after the other
+    as long as a batch had to end before the log's end, at a DDL or because enough had come together.
+    """
+
+    def __init__(self, log: str, start_ts: int, target_ts: int, trigger_ms: int) -> None:
+        self._log, self._start, self._target, self._trigger_s = log, start_ts, target_ts, trigger_ms / 1000
         self._state: tuple[LogReader, Any] | None = None
+        self._due = 0.0  # when the next batch may begin, in time.monotonic()
 
     def initialOffset(self) -> dict[str, int]:
         return {"ts": self._start}
@@ -46,6 +54,8 @@ class ClockReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:
         """Where the batch after `start` ends. The resolved ts is read before the schemas: every DDL at or below it is then known."""
         from_ts = start["ts"] if start else self._start
+        if time.monotonic() < self._due:
+            return {"ts": from_ts}
         reader, history = self._opened(from_ts)
         resolved = reader.resolved_ts()
         end = min(resolved, self._target) if self._target else resolved
@@ -55,7 +65,9 @@ class ClockReader(DataSourceStreamReader):
             follow(history, reader)
         if from_ts - history.start_ts > KEPT_HISTORY:
             history.forget(from_ts)
-        return {"ts": next_end(reader, history, from_ts, end)}
+        to_ts = next_end(reader, history, from_ts, end)
+        self._due = time.monotonic() + self._trigger_s if to_ts == end else 0.0
+        return {"ts": to_ts}
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:

@@ -78,9 +78,9 @@ class Changefeed:
 
     def _start(self) -> StreamingQuery:
         source = self._session.readStream.format(NAME).option("log", self._log).option("start_ts", str(self._delivered))
-        frame = source.option("target_ts", str(self._target or 0)).load()
+        frame = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms)).load()
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder))
-        return writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime=f"{self._trigger_ms} milliseconds").start()
+        return writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
 
     def _watch(self, query: StreamingQuery) -> None:
         """Return when the feed is over. Raises QueryFailed."""

@@ -74,10 +74,12 @@ class Source:
         self._from, self._to = np.uint64(from_ts), np.uint64(to_ts)
         self._words = words
         self._places: list[_Place] = []
-        self._now = -1
+        self._now = -1  # place of the batch in use
+        self._ended = False
         self._reader: Any = None
         self._file = -1
         self._next = (0, 0)
+        self._looked_at: tuple[int, int, Any] = (-1, -1, None)
         self.batch: pa.RecordBatch | None = None
         words[f.S_POS], words[f.S_END], words[f.S_MORE] = 0, 0, int(bool(paths))
 
@@ -99,15 +101,18 @@ class Source:
 
     def set_back(self, number: int) -> None:
         """Make row `number`, which was read before, the next one."""
+        now = self._now
         while self._places[self._now].base > number:
             self._now -= 1
         place = self._places[self._now]
-        self._use(place)
+        if now != self._now or self._ended:
+            self._use(place)
         self._words[f.S_POS] = number - place.base
 
     def _end(self) -> None:
         """Nothing is left: `number` is that of the row after the last."""
         last = self._places[-1] if self._places else None
+        self._ended = True
         self._words[[f.S_POS, f.S_END, f.S_MORE]] = 0
         self._words[f.S_BASE] = last.base + last.rows if last else 0
 
@@ -120,8 +125,7 @@ class Source:
                 at = self._first_batch()
             if at < self._reader.num_record_batches:
                 last = self._places[-1] if self._places else None
-                rows = self._reader.get_batch(at).num_rows
-                self._places.append(_Place(file, at, last.base + last.rows if last else 0, rows))
+                self._places.append(_Place(file, at, last.base + last.rows if last else 0, self._batch(at).num_rows))
                 self._now = len(self._places) - 1
                 self._next = (file, at + 1)
                 return True
@@ -146,14 +150,19 @@ class Source:
         return low
 
     def _batch(self, at: int) -> pa.RecordBatch:
+        """A batch of the open file. The last one is remembered: looking at a batch before using it costs nothing more."""
+        if self._looked_at[:2] == (self._file, at):
+            return self._looked_at[2]
         try:
-            return self._reader.get_batch(at)
+            self._looked_at = self._file, at, self._reader.get_batch(at)
+            return self._looked_at[2]
         except (pa.ArrowInvalid, OSError) as error:
             raise LogCorrupt(f"{redact(self._paths[self._file])}: record batch {at} cannot be read: {error}") from error
 
     def _use(self, place: _Place) -> bool:
         """Describe a batch to the kernels. False if none of its rows is of the interval and others may follow."""
         self._open(place.file)
+        self._ended = False
         self.batch = batch = self._batch(place.batch)
         found = commits(batch)
         begin = int(np.searchsorted(found, self._from, "right"))

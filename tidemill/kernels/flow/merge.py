@@ -135,15 +135,9 @@ def row_before(s, i, t, j):
 
 
 @jit
-def image_length(s, offsets, valid, bit, i):
-    """Length of a value of row i, -1 if it is null. The last four are words of the source and the row."""
-    bitmap = ld64(s + 8 * valid)
-    if bitmap != 0:
-        at = ld64(s + 8 * bit) + i
-        if (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 == 0:
-            return -1
-    o = ld64(s + 8 * offsets) + 4 * i
-    return ld32(o + 4) - ld32(o)
+def is_null(bitmap, at):
+    """Bit `at` of a validity bitmap is 0; without a bitmap no value is null."""
+    return bitmap != 0 and (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 == 0
 
 
 @jit
@@ -198,6 +192,16 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
         starts = ld64(s + 8 * S_START)
         ids = ld64(s + 8 * S_TABLE_ID)
         base = ld64(s + 8 * S_BASE)
+        key_offsets = ld64(s + 8 * S_KEY_OFFSETS)
+        keys = ld64(s + 8 * S_KEYS)
+        value_offsets = ld64(s + 8 * S_VALUE_OFFSETS)
+        values = ld64(s + 8 * S_VALUES)
+        value_valid = ld64(s + 8 * S_VALUE_VALID)
+        value_bit = ld64(s + 8 * S_VALUE_BIT)
+        old_offsets = ld64(s + 8 * S_OLD_OFFSETS)
+        olds = ld64(s + 8 * S_OLDS)
+        old_valid = ld64(s + 8 * S_OLD_VALID)
+        old_bit = ld64(s + 8 * S_OLD_BIT)
         limit = _FOREVER
         if live > 1:
             t = sources + S_SIZE * ld32(heads + 4)
@@ -227,8 +231,10 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
             if rule == DROP:
                 st64(state + 8 * ST_DROPPED, ld64(state + 8 * ST_DROPPED) + 1)
                 continue
-            value = image_length(s, S_VALUE_OFFSETS, S_VALUE_VALID, S_VALUE_BIT, i)
-            old = image_length(s, S_OLD_OFFSETS, S_OLD_VALID, S_OLD_BIT, i)
+            value_at = ld32(value_offsets + 4 * i)
+            value = -1 if is_null(value_valid, value_bit + i) else ld32(value_offsets + 4 * i + 4) - value_at
+            old_at = ld32(old_offsets + 4 * i)
+            old = -1 if is_null(old_valid, old_bit + i) else ld32(old_offsets + 4 * i + 4) - old_at
             may_split = 0
             if value < 0:
                 if old < 0:
@@ -254,12 +260,12 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
                 st64(state + 8 * ST_HASHED, ld64(state + 8 * ST_HASHED) + 1)
             if may_split != 0:
                 st64(state + 8 * ST_MAY_SPLIT, ld64(state + 8 * ST_MAY_SPLIT) + 1)
-            key_offset = ld64(s + 8 * S_KEY_OFFSETS) + 4 * i
-            key_length = ld32(key_offset + 4) - ld32(key_offset)
+            key_at = ld32(key_offsets + 4 * i)
+            key_length = ld32(key_offsets + 4 * i + 4) - key_at
             o = rows + _ROW * n
-            st64(o + R_KEY, ld64(s + 8 * S_KEYS) + ld32(key_offset))
-            st64(o + R_VALUE, ld64(s + 8 * S_VALUES) + ld32(ld64(s + 8 * S_VALUE_OFFSETS) + 4 * i) if value >= 0 else 0)
-            st64(o + R_OLD, ld64(s + 8 * S_OLDS) + ld32(ld64(s + 8 * S_OLD_OFFSETS) + 4 * i) if old >= 0 else 0)
+            st64(o + R_KEY, keys + key_at)
+            st64(o + R_VALUE, values + value_at if value >= 0 else 0)
+            st64(o + R_OLD, olds + old_at if old >= 0 else 0)
             st64(o + R_START, ld64(starts + 8 * i))
             st64(o + R_COMMIT, commit)
             st32(o + R_KEYLEN, key_length)

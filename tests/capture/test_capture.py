@@ -125,35 +125,43 @@ def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
     """The process is killed again and again; in the end the log verifies and holds every row once."""
 
     async def main() -> None:
-        random_ = random.Random(9)
+        random_ = random.Random(int(os.environ.get("TIDEMILL_SEED", "9")))
         snapshot, transactions = session()
         async with Playground(3, stores=2, resolved_interval=0.05) as playground:
             playground.cluster.transact(snapshot)
             log = tmp_path / "log"
             command = [sys.executable, "-m", "tidemill.cli.main", "capture", "--pd", playground.pd_address, "--log", str(log)]
             command += ["--log-file", str(tmp_path / "capture.log")]
-            todo, kills, ts = list(transactions), 0, 0
-            while todo or kills < 4:
+            status_file = tmp_path / "log.capture" / "status.json"
+
+            def runs(pid: int) -> bool:
+                return (
+                    status_file.exists() and (status := json.loads(status_file.read_text()))["pid"] == pid and status["state"] == "running"
+                )
+
+            parts = [transactions[at : at + 150] for at in range(0, len(transactions), 150)]
+            for part in parts:
                 process = await asyncio.create_subprocess_exec(*command)
                 try:
-                    await until(lambda: (log / "log.json").exists())
-                    head = LogReader(log).resolved_ts()
-                    for _ in range(60):
-                        if todo:
-                            ts = playground.cluster.transact(todo.pop(0))
-                        await asyncio.sleep(0.01)
-                    await until(lambda: LogReader(log).resolved_ts() > head)  # noqa: B023
-                    await asyncio.sleep(random_.random() * 0.5)
+                    await until(lambda: runs(process.pid))  # noqa: B023
+                    last = random_.randrange(len(part))
+                    for i, mutations in enumerate(part):
+                        ts = playground.cluster.transact(mutations)
+                        if random_.random() < 0.1:
+                            churn(playground, random_)
+                        if i == last:
+                            process.kill()
+                        await asyncio.sleep(0.004)
                 finally:
-                    process.kill()
+                    if process.returncode is None:
+                        process.kill()
                     await process.wait()
-                kills += 1
             process = await asyncio.create_subprocess_exec(*command)
-            await until(lambda: LogReader(log).resolved_ts() >= ts)
+            await until(lambda: runs(process.pid) and LogReader(log).resolved_ts() >= ts)
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
             assert compare(playground.cluster, log)[0] > 180
-            status = json.loads((tmp_path / "log.capture" / "status.json").read_text())
+            status = json.loads(status_file.read_text())
             assert (status["state"], status["error"]) == ("stopped", None)
         assert verify(log).is_whole
 

@@ -17,6 +17,7 @@ import pytest
 from tests.support.captures import until
 from tidemill.capture.config import CaptureConfig, duration_ms
 from tidemill.changelog.reader import LogReader
+from tidemill.cli.main import main
 from tidemill.errors import ConfigError
 from tidemill.playground.server import Playground
 
@@ -49,7 +50,7 @@ async def output_of(*arguments: str) -> tuple[int | None, str, str]:
 
 
 def test_capture_serves_its_status_and_ends_with_0(tmp_path: Path) -> None:
-    async def main() -> None:
+    async def work() -> None:
         async with asyncio.timeout(100), Playground(20, resolved_interval=0.1) as playground:
             playground.execute("create database d; create table d.t (id int primary key, v int)")
             log, address = tmp_path / "log", f"127.0.0.1:{free_port()}"
@@ -80,11 +81,11 @@ def test_capture_serves_its_status_and_ends_with_0(tmp_path: Path) -> None:
             assert (status["state"], status["error"]) == ("stopped", None)
             assert "new log" in (tmp_path / "capture.log").read_text()
 
-    asyncio.run(main())
+    asyncio.run(work())
 
 
 def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
-    async def main() -> None:
+    async def work() -> None:
         async with asyncio.timeout(100), Playground(21) as playground:
             playground.execute("create database d")
             start = str(playground.cluster.oracle.next())
@@ -100,7 +101,7 @@ def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
             assert (code, "lies in the cluster's future" in err) == (1, True)
             assert (await output_of("capture", "--log", "x"))[0] == 2
 
-    asyncio.run(main())
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize(
@@ -115,15 +116,17 @@ def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
         (("--status-addr", "nowhere"), "--status-addr nowhere"),
     ],
 )
-def test_bad_flags(flags: tuple[str, ...], text: str, tmp_path: Path) -> None:
-    code, _, err = asyncio.run(output_of("capture", "--pd", "127.0.0.1:1", "--log", str(tmp_path / "log"), *flags))
-    assert code == 1
+def test_bad_flags(flags: tuple[str, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["capture", "--pd", "127.0.0.1:1", "--log", str(tmp_path / "log"), *flags])
+    assert end.value.code == 1
+    err = capsys.readouterr().err
     assert text in err
     assert "Error TM:ErrConfig" in err
 
 
 def test_tables_tells_which_have_a_usable_key() -> None:
-    async def main() -> None:
+    async def work() -> None:
         async with asyncio.timeout(100), Playground(22) as playground:
             playground.execute("create database d")
             playground.execute("create table d.a (id int primary key, v int)")
@@ -138,7 +141,7 @@ def test_tables_tells_which_have_a_usable_key() -> None:
             assert "4 tables and views; 1 without a usable key" in out
             assert out.splitlines()[0].split() == ["schema", "table", "id", "kind", "partitions", "key"]
 
-    asyncio.run(main())
+    asyncio.run(work())
 
 
 def test_durations() -> None:

@@ -13,14 +13,16 @@ from tidemill.kernels.encode.tables import O_DIGITS2
 from tidemill.kernels.intrinsics import as_i, as_u, jit, ld16, ld64, st8, st16
 
 U13, U60, U1000, U3600 = (np.uint64(i) for i in (13, 60, 1000, 3600))
+MAX_MONTHS = 9999 * 13 + 12
 MAX_DURATION = (838 * 3600 + 59 * 60 + 59) * 10**9 + 999_999_999
 
 
 @jit
 def bad_time(u):
-    """Whether a packed time has a part that no calendar knows. Zero months and days are allowed."""
+    """Whether a packed time has a part that no calendar knows. Zero months and days are allowed. One branch for all parts."""
     v = u >> 24
-    return u < 0 or (u & 0xFFFFFF) > 999999 or (v & 63) > 59 or ((v >> 6) & 63) > 59 or ((v >> 12) & 31) > 23 or (v >> 22) > 9999 * 13 + 12
+    spare = (59 - (v & 63)) | (59 - ((v >> 6) & 63)) | (23 - ((v >> 12) & 31)) | (999999 - (u & 0xFFFFFF)) | (MAX_MONTHS - (v >> 22))
+    return (spare | u) < 0
 
 
 @jit
@@ -31,7 +33,7 @@ def no_day(u):
     months = ymd >> 5
     year = as_i(as_u(months) // U13)
     month = months - year * 13
-    if day == 0 or month == 0 or year == 0:
+    if ((day - 1) | (month - 1) | (year - 1)) < 0:
         return True
     if day <= 28:
         return False

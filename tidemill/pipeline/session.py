@@ -25,6 +25,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    # Rows never enter Java: what it does is brief and spread thin, and compiling it well costs more than it saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.locality.wait": "0s",
     "spark.python.daemon.module": "tidemill.pipeline.daemon",
     # A failed task fails its batch, and the driver begins the next epoch: an epoch cannot tell two attempts of one task apart.

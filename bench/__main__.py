@@ -1,0 +1,44 @@
+"""Every benchmark in turn: `python -m bench [--quick] [--corpus FOLDER]`. RESULTS.md says what was seen, how, and on what.
+
+Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape. --quick takes a tenth of the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+
+def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
+    """The command lines, without the interpreter."""
+    made = ["--corpus", str(corpus)] if corpus else []
+    log = ["--corpora", str(corpus)] if corpus else []
+    rows = "1000000" if quick else "10000000"
+    return [
+        ["bench.bench_encode", "narrow", "mixed", "wide", *made],
+        ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
+        ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
+        ["bench.bench_end_to_end", "catch-up", "--rows", rows],
+        ["bench.bench_end_to_end", "live", "--seconds", "20" if quick else "60"],
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--corpus", type=Path)
+    args = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}", flush=True)
+    failed = 0
+    for command in commands(args.quick, args.corpus):
+        print("\n$ python -m " + " ".join(command), flush=True)
+        failed += subprocess.run([sys.executable, "-m", *command], check=False).returncode != 0
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """Every benchmark in turn: `python -m bench [--quick] [--corpus FOLDER]`. RESULTS.md says what was seen, how, and on what.
 
-Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape. --quick takes a tenth of the rows.
+Each is a process of its own. Corpora are read from --corpus (narrow.parquet, …) or made, of the same shape.
+--quick takes a tenth of the rows.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class FilesDriverSink:
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """All files are complete and synced before the first of them gets its name."""
-        with file_errors("publishing a batch"):
+        with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
             published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
@@ -150,7 +150,7 @@ class FilesDriverSink:
 
     def _check(self, ctx: BatchContext) -> None:
         """A folder belongs to one changefeed. `fresh` empties it of batches first."""
-        with file_errors("opening the messages folder"):
+        with file_errors("opening the messages folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             state = self._folder / _STATE
             if self._fresh:

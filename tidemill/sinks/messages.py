@@ -77,7 +77,7 @@ class MessagesDriverSink:
     def finish_batch(self, ctx: BatchContext) -> None:
         """Append and sync. A failure half-way is taken back, so that the file never holds part of a batch while the driver lives."""
         file = self._opened()
-        with file_errors("appending a batch"):
+        with file_errors("appending a batch", self._path):
             start = file.seek(0, os.SEEK_END)
             try:
                 for paths in self._parts.parts(ctx).values():
@@ -106,7 +106,7 @@ class MessagesDriverSink:
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
-            with file_errors("opening the messages file"):
+            with file_errors("opening the messages file", self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self._path.open("wb" if self._fresh else "ab")
                 self._fresh = False

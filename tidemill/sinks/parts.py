@@ -26,13 +26,13 @@ _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, 
 
 
 @contextmanager
-def file_errors(what: str) -> Iterator[None]:
-    """Failures of the file system as sink errors; those that may pass can be retried."""
+def file_errors(what: str, place: Path) -> Iterator[None]:
+    """Failures of the file system as sink errors that name the file, or else `place`; those that may pass can be retried."""
     try:
         yield
     except OSError as error:
         kind = SinkUnavailable if error.errno in _MAY_PASS else SinkError
-        raise kind(f"{what}: {error.filename or ''}: {error.strerror or error}") from error
+        raise kind(f"{what}: {error.filename or place}: {error.strerror or error}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -60,7 +60,7 @@ class PartWriter:
 
     def append(self, target: Target, data: memoryview | bytes) -> None:
         path = self._open.get(target)
-        with file_errors("writing a part"):
+        with file_errors("writing a part", self._folder):
             if path is None:
                 topic, partition = target
                 path = self._folder / topic / f"{partition}.{self._item}.{self._round}.part"
@@ -73,7 +73,7 @@ class PartWriter:
                 file.write(data)
 
     def publish(self) -> None:
-        with file_errors("publishing a part"):
+        with file_errors("publishing a part", self._folder):
             for path in self._open.values():
                 path.rename(path.with_suffix(".done"))
         self._open.clear()
@@ -92,7 +92,7 @@ class PartReader:
         self._root = root
 
     def begin(self, ctx: BatchContext) -> None:
-        with file_errors("preparing a batch"):
+        with file_errors("preparing a batch", self._root):
             for folder in self._tries():
                 shutil.rmtree(folder, ignore_errors=True)
             _folder(self._root, ctx).mkdir(parents=True)
@@ -100,7 +100,7 @@ class PartReader:
     def parts(self, ctx: BatchContext) -> dict[Target, list[Path]]:
         """Finished parts by target, in the order of items."""
         found: dict[Target, list[tuple[int, int, Path]]] = {}
-        with file_errors("reading parts"):
+        with file_errors("reading parts", self._root):
             for topic in _folder(self._root, ctx).iterdir():
                 for path in topic.iterdir():
                     if match := _DONE.fullmatch(path.name):

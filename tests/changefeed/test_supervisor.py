@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -117,14 +118,22 @@ def test_stop_ends_both_halves() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_the_death_of_the_supervisor_ends_its_halves(tmp_path: Path) -> None:
-    """kill -9 of a supervisor: the kernel tells its children, which then end by themselves."""
-    import subprocess
-
+@pytest.mark.parametrize("heeds", [True, False])
+def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
+    """kill -9 of a supervisor: its halves notice, and those that do not heed the signal end all the same."""
+    handler = "lambda *a: sys.exit(0)" if heeds else "signal.SIG_IGN"
+    half = program(f"""
+        import signal, sys
+        from tidemill.changefeed import lifeline
+        lifeline.GRACE_S = 0.2
+        signal.signal(signal.SIGTERM, {handler})
+        lifeline.hold()
+        while True: signal.pause()
+    """)
     code = textwrap.dedent(f"""
         import asyncio
         from tidemill.changefeed.supervisor import Half, Supervisor
-        half = Half("deliver", {WAITS!r})
+        half = Half("deliver", {half!r})
         boss = Supervisor([half], until="deliver", on_change=lambda: half.pid and print(half.pid, flush=True))
         asyncio.run(boss.run())
     """)

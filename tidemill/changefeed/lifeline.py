@@ -1,12 +1,14 @@
 """A supervised process must not outlive its supervisor, whatever it is at.
 
-The supervisor holds the other end of the process's stdin and never writes. When it dies, the kernel sends SIGTERM (see
-`supervisor`) and the pipe ends; a process that is still there after the time a clean end may take ends itself.
+The supervisor holds the other end of the process's stdin and never writes. When it dies, however that comes, the pipe ends: the
+process sends itself SIGTERM, as a person would, and if it is still there after the time that a clean end may take, it just ends.
+(The kernel's parent death signal would need a hook in a fork of a process with gRPC's threads in it.)
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 from tidemill.errors import EXIT_RETRY
@@ -25,5 +27,6 @@ def _watch(descriptor: int) -> None:
             pass
     except OSError:
         return  # no stdin at all: started by hand
+    os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(GRACE_S)
     os._exit(EXIT_RETRY)

@@ -2,7 +2,7 @@
 
 A half that dies is started again, from its own durable state, after a pause that doubles up to 30 s and starts over once the half
 has got further. A half that ends with EXIT_FATAL cannot be helped by that: everything ends. The end of the supervisor, however it
-comes, ends the halves: the kernel sends them a signal, and `lifeline` ends those that do not heed it.
+comes, ends the halves: see `lifeline`.
 
 What a half writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
 """
@@ -10,7 +10,6 @@ What a half writes to stderr is passed on, except the `Error CODE: …` that it 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import re
@@ -29,7 +28,6 @@ CRASHES_IN_A_ROW = 20
 STOP_WITHIN_S = 25.0
 """What a stop may take before halves are killed: below the 30 s that a person was promised."""
 
-_PR_SET_PDEATHSIG = 1
 _ERROR_LINE = re.compile(r"Error (TM:\w+): (.*)")
 _HINT = "  "  # what `errors` puts before the second line of an error
 _LONGEST_LINE = 1 << 20
@@ -120,7 +118,6 @@ class Supervisor:
             *half.argv,
             stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=_die_with_parent(os.getpid()),
             env={**os.environ, "TIDEMILL_SUPERVISED": "1"},
         )
         half.process, half.pid = process, process.pid
@@ -191,18 +188,6 @@ async def _relay(half: Half, stderr: asyncio.StreamReader) -> None:
         half.last_error = errors.last_error
         if not data:
             return
-
-
-def _die_with_parent(parent: int) -> Callable[[], None]:
-    """For a child before its program starts: SIGTERM when the parent ends; and none if the parent has ended already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(EXIT_FATAL)
-
-    return prepare
 
 
 def _status_text(status: int) -> str:

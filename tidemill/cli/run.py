@@ -30,6 +30,7 @@ from tidemill.server.metrics import metrics_page
 CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
 STATUS_EVERY_S = 1.0
+PD_PATIENCE_S = 10.0  # at the start; a capture that runs waits for ever
 ORPHANS_S = 40.0
 """How long halves of a supervisor that was killed may take to end, see `lifeline`."""
 
@@ -86,7 +87,7 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     from tidemill.capture.tikv.pd import PdClient
     from tidemill.changelog.reader import LogReader, log_exists
 
-    client = await PdClient.connect(wishes.pd.split(","))
+    client = await PdClient.connect(wishes.pd.split(","), patience=PD_PATIENCE_S)
     try:
         now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:
@@ -167,6 +168,10 @@ async def run(wishes: Wishes) -> None:
     folder = FeedFolder(wishes.data_dir, wishes.changefeed_id)
     times = await _unless(over, resolve(wishes, folder))
     if times is None:
+        return
+    delivered = folder.checkpoint()
+    if times.target is not None and delivered is not None and delivered >= times.target:
+        log.info("everything up to %s is delivered already", tso.describe(times.target))
         return
     folder.lock("run.lock")
     try:

@@ -1,0 +1,103 @@
+"""Whole replays into a real broker: what arrives, and what happens when the broker goes away in the middle."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+
+from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
+from tests.support.kafka import new_topic_name, read_topic
+from tidemill.changefeed.config import parse_config
+from tidemill.errors import SinkUnavailable
+from tidemill.pipeline import replay as module
+from tidemill.pipeline.batch import Report, RetryPolicy
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.sinks.kafka import options
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def settings(broker: KafkaBroker, topic: str) -> Settings:
+    config = parse_config('[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "index-value"\n')
+    uri = f"kafka://{broker.address}/{topic}?protocol=open-protocol&partition-num=3&max-batch-size=4"
+    return Settings("k", config.sink_uri(uri), config, UTC)
+
+
+def delivered(broker: KafkaBroker, topic: str, folder: Path) -> Delivered:
+    """The topic's content as the reader of message files takes it."""
+    lines = []
+    for record in read_topic(broker.address, topic):
+        key, value = (base64.b64encode(part or b"").decode() for part in (record.key, record.value))
+        lines.append(json.dumps({"topic": topic, "partition": record.partition, "key": key, "value": value}))
+    path = folder / "topic.jsonl"
+    path.write_text("\n".join(lines))
+    return Delivered.read(path)
+
+
+def world_of_many_batches() -> World:
+    world = World.make(seed=12)
+    for number, ts in enumerate(sorted({c.commit_ts for c in world.rows})[10:50:10]):
+        if number < 2:
+            world.add_column((PLAIN, UNIQUE)[number], ts)
+    return world
+
+
+def test_a_replay_into_kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    world, topic = World.make(seed=11), new_topic_name("replay")
+    done = replay(world.log(tmp_path / "log", partitions=2), settings(kafka_broker, topic))
+    got = delivered(kafka_broker, topic, tmp_path)
+    assert got.events == expected(world, "index-value", 3)
+    assert got.resolved == {p: [world.end + 1] for p in range(3)}
+    assert got.late == 0
+    assert done.messages == sum(1 for n in got.batch_sizes) - 3
+
+
+def test_a_broker_that_comes_back_has_it_all(kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes between two batches and returns while the next one is being tried."""
+    monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 3000)
+    world, topic = world_of_many_batches(), new_topic_name("back")
+    reports: list[Report] = []
+    starting: list[threading.Thread] = []
+
+    def go_away_once(report: Report) -> None:
+        reports.append(report)
+        if len(reports) == 1:
+            kafka_broker.stop()
+            starting.append(threading.Timer(5.0, kafka_broker.start))
+            starting[0].start()
+
+    replay(world.log(tmp_path / "log"), settings(kafka_broker, topic), on_batch=go_away_once)
+    starting[0].join()
+    assert len(reports) == 3
+    got = delivered(kafka_broker, topic, tmp_path)
+    first = {p: {t: list(dict.fromkeys(e)) for t, e in tables.items()} for p, tables in got.events.items()}
+    assert sum(len(e) for t in first.values() for e in t.values()) == sum(r.stats.rows for r in reports)
+    for tables in first.values():
+        for events in tables.values():
+            stamps = [int(key.split(b":")[1].split(b",")[0]) for key, _ in events]
+            assert stamps == sorted(stamps)
+
+
+def test_a_broker_that_stays_away_ends_it(kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 1500)
+    monkeypatch.setattr(module, "RETRY", RetryPolicy(first_s=0.2, total_s=0.3))
+    world, topic = world_of_many_batches(), new_topic_name("away")
+    reports: list[Report] = []
+
+    def go_away(report: Report) -> None:
+        reports.append(report)
+        kafka_broker.stop()
+
+    try:
+        with pytest.raises(SinkUnavailable, match=r"batch 1 of k, .* failed [23] times, last: "):
+            replay(world.log(tmp_path / "log"), settings(kafka_broker, topic), on_batch=go_away)
+    finally:
+        kafka_broker.start()
+    assert len(reports) == 1

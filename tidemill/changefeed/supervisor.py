@@ -15,7 +15,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemill.errors import EXIT_FATAL, TidemillError
@@ -45,12 +45,14 @@ class HalfFailed(TidemillError):
 class Half:
     """One supervised process: its name, its command line, and what is known of it.
 
-    `progress`: a number that grows as the half gets further; a half that dies without it growing counts as crashed in a row.
+    `secrets`: what goes by the environment because command lines are seen by everybody. `progress`: a number that grows as the half
+    gets further; a half that dies without it growing counts as crashed in a row.
     """
 
     name: str
     argv: Sequence[str]
     progress: Callable[[], int] = lambda: 0
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     restarts: int = 0
     pid: int | None = None
     last_error: tuple[str, str] | None = None
@@ -118,7 +120,7 @@ class Supervisor:
             *half.argv,
             stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "TIDEMILL_SUPERVISED": "1"},
+            env={**os.environ, **half.secrets, "TIDEMILL_SUPERVISED": "1"},
         )
         half.process, half.pid = process, process.pid
         log.info("%s started (pid %d)", half.name, process.pid)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import re
 import signal
 import sys
@@ -152,10 +151,11 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
     feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
     capture += given(("--start-ts", times.capture_start))
     feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
-    python = [sys.executable, "-m"]
+    python, common = [sys.executable, "-m"], wishes.common_options
+    secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
     return [
-        Half("capture", [*python, "tidemill.cli.main", *capture, *wishes.common_options], lambda: resolved_of(folder)),
-        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *wishes.common_options], lambda: checkpoint_of(folder)),
+        Half("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
+        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], lambda: checkpoint_of(folder), secrets),
     ]
 
 
@@ -314,7 +314,6 @@ def command(
         ),
     )
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
-    os.environ["TIDEMILL_SINK_URI"], os.environ["TIDEMILL_LOG"] = sink_uri, log
     asyncio.run(run(wishes))
 
 

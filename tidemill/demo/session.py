@@ -62,6 +62,11 @@ class Upstream:
         self._process.terminate()
         self._process.wait()
 
+    @property
+    def pid(self) -> int | None:
+        """Its process."""
+        return None if self._process is None else self._process.pid
+
     def _drain(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None

@@ -4,11 +4,10 @@ import gc
 
 from pyspark import daemon
 
-from tidemill.pipeline import task
-from tidemill.sinks import base
-
-task.preload()
-assert base.open_task_sink
+import tidemill.pipeline.runners
+import tidemill.sinks.files
+import tidemill.sinks.kafka.task
+import tidemill.sinks.messages  # noqa: F401
 
 # pyspark's workers run gc.collect() after every task; over the objects of numba and llvmlite that takes 45 to 65 ms of CPU.
 # Frozen objects are not looked at, and stay shared between the forked workers.

@@ -127,7 +127,3 @@ class Shaper:
         flags = changed.ctypes.data if changed is not None else 0
         n = split(len(chunk.rows), chunk.rows.ctypes.data, flags, chunk.keep, self._split.ctypes.data)
         return self._split[:n]
-
-
-def preload() -> None:
-    """Nothing to do: importing this module has loaded every kernel."""

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test chaos lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 
 setup:
@@ -13,6 +13,11 @@ demo-kafka: setup
 
 test: setup
 	$(PYTHON) -m pytest
+
+# Kill everything at random, many times over: make chaos ROUNDS=20 SEED=7
+chaos: setup
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos -x -s
 
 lint: setup
 	.venv/bin/ruff check .

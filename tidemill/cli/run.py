@@ -18,7 +18,7 @@ import typer
 from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
 from tidemill.changefeed.config import ChangefeedConfig, load_config
-from tidemill.changefeed.health import Health, checkpoint_of, error_dict, resolved_of
+from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_processes, resolved_of
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
@@ -30,7 +30,7 @@ CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
 STATUS_EVERY_S = 1.0
 PD_PATIENCE_S = 10.0  # at the start; a capture that runs waits for ever
-ORPHANS_S = 40.0
+ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
 """How long halves of a supervisor that was killed may take to end, see `lifeline`."""
 
 log = logging.getLogger(__name__)
@@ -175,8 +175,9 @@ async def run(wishes: Wishes) -> None:
         return
     folder.lock("run.lock")
     try:
-        await _unless(over, _orphans_gone(folder))
-        if not over.is_set():
+        if await _unless(over, _orphans_gone(folder)):
+            times = await _unless(over, resolve(wishes, folder))
+        if times is not None and not over.is_set():
             await _supervise(wishes, times, folder, over)
     finally:
         folder.unlock()
@@ -195,17 +196,16 @@ async def _unless(over: asyncio.Event, work: Coroutine[Any, Any, Any]) -> Any:
     return None
 
 
-async def _orphans_gone(folder: FeedFolder) -> None:
-    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then."""
-    from tidemill.changefeed.health import old_processes
-
+async def _orphans_gone(folder: FeedFolder) -> bool:
+    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then. Were there any?"""
     deadline = asyncio.get_running_loop().time() + ORPHANS_S
     told = False
     while (old := old_processes(folder)) and asyncio.get_running_loop().time() < deadline:
         if not told:
             log.info("waiting for processes of the run before this one to end: %s", ", ".join(map(str, old)))
             told = True
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(ORPHANS_EVERY_S)
+    return told
 
 
 async def _supervise(wishes: Wishes, times: Times, folder: FeedFolder, over: asyncio.Event) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -77,6 +79,7 @@ def command(
     place.mkdir(parents=True, exist_ok=True)
     if any(place.iterdir()):
         raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
     wishes = Wishes(seconds, rate, seed, stores, partitions, kafka, place)
     console.print(f"Everything of this demo lies in {place}")
     outcome = run(wishes, console)

@@ -100,7 +100,7 @@ class Upstream:
 
 
 class Delivery:
-    """A `tidemill run` in a process of its own, in a session of its own: `kill` ends all of it at once."""
+    """A `tidemill run` in a process of its own, started and started again as a person would."""
 
     def __init__(
         self, folder: Path, upstream: Upstream, sink_uri: str, *, options: Sequence[str] = (), start_ts: int | None = None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tidemill.changelog.layout import Interval, SegmentName
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.segment import Inspector, regrouped, write_file
+from tidemill.changelog.segment import Inspector, read_batch, regrouped, write_file
 from tidemill.changelog.storage import Storage
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
@@ -160,14 +160,14 @@ class Compactor:
 def count_rows(reader: LogReader, path: str) -> int:
     """Rows of a segment, from the heads of its batches."""
     segment = reader.open_segment(path)
-    return int(sum(segment.get_batch(i).num_rows for i in range(segment.num_record_batches)))
+    return int(sum(read_batch(segment, i, path).num_rows for i in range(segment.num_record_batches)))
 
 
 def _batches(reader: LogReader, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for path in paths:
         segment = reader.open_segment(path)
         for i in range(segment.num_record_batches):
-            batch = segment.get_batch(i)
+            batch = read_batch(segment, i, path)
             yield pa.RecordBatch.from_arrays(batch.columns, schema=RAW_CHANGE)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidemill.changelog import layout
 from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
-from tidemill.changelog.segment import same_columns
+from tidemill.changelog.segment import check_columns, read_batch
 from tidemill.changelog.storage import Storage, open_segment, open_storage
 from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
@@ -117,8 +117,7 @@ class LogReader:
         Raises SegmentGone, LogCorrupt.
         """
         reader = self.storage.open(self.storage.name(path))
-        if not same_columns(reader.schema, RAW_CHANGE):
-            raise LogCorrupt(f"{redact(path)} has other columns than a segment: {reader.schema.to_string(truncate_metadata=True)}")
+        check_columns(reader, RAW_CHANGE, path)
         return reader
 
     def refresh(self) -> None:
@@ -225,7 +224,7 @@ class LogReader:
         for interval in self.schema_chain(from_ts, to_ts):
             for path in interval.parts:
                 reader = self.open_segment(path)
-                batches += [reader.get_batch(i) for i in range(reader.num_record_batches)]
+                batches += [read_batch(reader, i, path) for i in range(reader.num_record_batches)]
         if not batches:
             return RAW_CHANGE.empty_table()
         table = pa.table(pa.Table.from_batches(batches).columns, schema=RAW_CHANGE)
@@ -241,10 +240,10 @@ class LogReader:
     def read_snapshot(self, ts: int) -> pa.Table:
         """META_PAIR rows: the meta key-values as of `ts`. Raises SegmentGone, LogCorrupt."""
         name = f"{layout.SCHEMA}/{layout.snapshot_name(ts)}"
-        table = self.storage.open(name).read_all()
-        if not same_columns(table.schema, META_PAIR):
-            raise LogCorrupt(f"{redact(self.storage.path(name))} is no schema snapshot: its columns are {table.column_names}")
-        return pa.table(table.columns, schema=META_PAIR)
+        path, reader = self.storage.path(name), self.storage.open(name)
+        check_columns(reader, META_PAIR, path)
+        batches = [read_batch(reader, i, path, META_PAIR) for i in range(reader.num_record_batches)]
+        return pa.table(pa.Table.from_batches(batches, reader.schema).columns, schema=META_PAIR)
 
     # ---- feeds
 

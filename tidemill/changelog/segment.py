@@ -13,7 +13,7 @@ import pyarrow.ipc
 
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.changelog.storage import Draft, full_disk_is_disk_low
-from tidemill.errors import LogError
+from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.events import RAW_CHANGE
 
 COMPRESSIONS = ("none", "lz4", "zstd")
@@ -32,7 +32,38 @@ def ipc_options(compression: str) -> Any:
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """Equal names and types in equal order; whether a column may hold nulls is up to the writer."""
-    return list(one.names) == list(other.names) and list(one.types) == list(other.types)
+    try:
+        return list(one.names) == list(other.names) and list(one.types) == list(other.types)
+    except UnicodeDecodeError:  # a broken file's names
+        return False
+
+
+def check_columns(reader: Any, wanted: pa.Schema, path: str) -> None:
+    """Does a file have the wanted columns. Raises LogCorrupt."""
+    if not same_columns(reader.schema, wanted):
+        raise _unreadable(path, f"it has other columns than {_columns(wanted)}")
+
+
+def read_batch(reader: Any, number: int, path: str, wanted: pa.Schema = RAW_CHANGE) -> pa.RecordBatch:
+    """A record batch of a file that has the wanted columns, fit to be read by address: a mapped file is nothing to be trusted.
+
+    Every buffer is as long as its rows need, offsets ascend, and what may not be null is there. Raises LogCorrupt.
+    """
+    try:
+        batch = reader.get_batch(number)
+        batch.validate()
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
+    for field, column in zip(wanted, batch.columns, strict=True):
+        if column.null_count and not field.nullable:
+            raise _unreadable(path, f"record batch {number}: {column.null_count} rows have no {field.name}")
+        if field.type == pa.binary() and (offsets := _offsets(column))[:-1].size and (offsets[1:] < offsets[:-1]).any():
+            raise _unreadable(path, f"record batch {number}: the lengths of {field.name} are broken")
+    return batch
+
+
+def _unreadable(path: str, why: str) -> LogCorrupt:
+    return LogCorrupt(f"{redact(path)}: {why}", hint="`tidemill log verify` lists all damage. Restore the file from a copy.")
 
 
 def numpy_of(column: pa.Array) -> np.ndarray[Any, Any]:
@@ -137,7 +168,7 @@ def _offsets(column: pa.Array) -> np.ndarray[Any, Any]:
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(1, np.int32)
-    return np.frombuffer(buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+    return np.frombuffer(buffer, np.int32, column.offset + len(column) + 1)[column.offset :]
 
 
 def _width(column: pa.Array) -> int:

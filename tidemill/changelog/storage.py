@@ -179,7 +179,7 @@ def _open_local(path: str) -> Any:
         return pyarrow.ipc.open_file(pa.memory_map(path))
     except FileNotFoundError:
         raise _gone(path) from None
-    except (pa.ArrowInvalid, OSError) as e:
+    except (pa.ArrowException, OSError) as e:
         raise _broken(path, e) from None
 
 
@@ -429,7 +429,7 @@ class RemoteStorage(Storage):
             return pyarrow.ipc.open_file(source)
         except FileNotFoundError:
             raise _gone(self.path(name)) from None
-        except pa.ArrowInvalid as e:
+        except pa.ArrowException as e:
             raise _broken(self.path(name), e) from None
 
     def size(self, name: str) -> int:

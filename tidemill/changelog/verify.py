@@ -20,7 +20,7 @@ from tidemill.changelog import layout
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
 from tidemill.changelog.reader import LOOKS, LogReader, read_head
-from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of
+from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.errors import LogError, SegmentGone, TidemillError, redact
 from tidemill.events import Op
@@ -272,7 +272,7 @@ class _Check:
 def _batches(reader: LogReader, path: str) -> Iterator[pa.RecordBatch]:
     segment: Any = reader.open_segment(path)
     for i in range(segment.num_record_batches):
-        yield segment.get_batch(i)
+        yield read_batch(segment, i, path)
 
 
 def _count(reader: LogReader, path: str) -> int:

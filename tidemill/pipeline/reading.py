@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.changelog.reader import open_segment
-from tidemill.errors import LogCorrupt, redact
+from tidemill.changelog.segment import check_columns, read_batch
+from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 
 Words = npt.NDArray[np.int64]
@@ -20,12 +21,14 @@ _COLUMNS = ("table_id", "start_ts", "commit_ts", "key", "value", "old_value")
 
 
 def fixed_address(column: pa.Array) -> int:
-    """Where row 0 of an 8-byte column is."""
-    return int(column.buffers()[1].address) + 8 * int(column.offset)
+    """Where row 0 of an 8-byte column is; 0 without a row."""
+    return int(column.buffers()[1].address) + 8 * int(column.offset) if len(column) else 0
 
 
 def binary_addresses(column: pa.Array) -> tuple[int, int, int, int]:
-    """Of a binary column: offsets of row 0, bytes, validity bitmap (0: no nulls), bit of row 0 in it."""
+    """Of a binary column: offsets of row 0, bytes, validity bitmap (0: no nulls), bit of row 0 in it; zeros without a row."""
+    if not len(column):
+        return 0, 0, 0, 0
     valid, offsets, data = column.buffers()
     bitmap = int(valid.address) if valid is not None and column.null_count else 0
     return int(offsets.address) + 4 * int(column.offset), int(data.address) if data is not None else 0, bitmap, int(column.offset)
@@ -135,7 +138,9 @@ class Source:
 
     def _open(self, file: int) -> None:
         if self._file != file:
-            self._reader, self._file = open_segment(self._paths[file]), file
+            reader = open_segment(self._paths[file])
+            check_columns(reader, RAW_CHANGE, self._paths[file])
+            self._reader, self._file = reader, file
 
     def _first_batch(self) -> int:
         """Number of the first batch of the open file with a row above from_ts: batches are sorted among each other."""
@@ -153,11 +158,8 @@ class Source:
         """A batch of the open file. The last one is remembered: looking at a batch before using it costs nothing more."""
         if self._looked_at[:2] == (self._file, at):
             return self._looked_at[2]
-        try:
-            self._looked_at = self._file, at, self._reader.get_batch(at)
-            return self._looked_at[2]
-        except (pa.ArrowInvalid, OSError) as error:
-            raise LogCorrupt(f"{redact(self._paths[self._file])}: record batch {at} cannot be read: {error}") from error
+        self._looked_at = self._file, at, read_batch(self._reader, at, self._paths[self._file])
+        return self._looked_at[2]
 
     def _use(self, place: _Place) -> bool:
         """Describe a batch to the kernels. False if none of its rows is of the interval and others may follow."""

@@ -12,6 +12,8 @@ from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, SinkUnavailable
         ("kafka://u:p@ss@h:9092/t", "kafka://u:xxxxx@h:9092/t"),
         ("kafka://h/t?sasl-password=abc&protocol=open-protocol", "kafka://h/t?sasl-password=xxxxx&protocol=open-protocol"),
         ("s3://b/p?secret-access-key=x&access-key=y", "s3://b/p?secret-access-key=xxxxx&access-key=xxxxx"),
+        ("s3://KEY:a/b+c@bucket/p", "s3://KEY:xxxxx@bucket/p"),
+        ("kafka://h/t?sasl-passwd=abc", "kafka://h/t?sasl-passwd=xxxxx"),
         ("http://127.0.0.1:8081/a", "http://127.0.0.1:8081/a"),
     ],
 )

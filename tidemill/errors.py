@@ -181,8 +181,8 @@ class SqlError(TidemillError):
     code = "TM:ErrSql"
 
 
-_PASSWORD = re.compile(r"(://[^/@:\s]*:)[^/\s]*@")
-_SECRET = re.compile(r"(?i)\b([\w-]*(?:password|secret|access-key|token|sasl-user)[\w-]*=)[^&\s]*")
+_PASSWORD = re.compile(r"(://[^/@:\s]*:)[^?\s]*@")  # with its slashes, as keys of object stores have
+_SECRET = re.compile(r"(?i)\b([\w-]*(?:passw|pwd|secret|access-key|token|sasl-user)[\w-]*=)[^&\s]*")
 
 
 def redact(text: str) -> str:

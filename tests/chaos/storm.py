@@ -11,27 +11,31 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from tests.support.runs import assert_equal, audited, await_that, gone, processes, settled
-from tidemill.demo.delivered import from_files
+from tidemill.demo.delivered import from_files, from_kafka
 from tidemill.demo.session import Delivery, DemoFailed, Upstream
+from tidemill.playground.kafka_broker import KafkaBroker
 
 ROLES = ("capture", "driver", "jvm", "worker", "supervisor")
 FAULTS = (*ROLES, "streams", "silence")
 SILENCE_S = 4.0
+TOPIC = "storm"
 
 
 @dataclass
 class Storm:
-    """One upstream, one run, many faults."""
+    """One upstream, one run, many faults. Into files, or into Kafka, where a batch that is tried again leaves repeats."""
 
     folder: Path
     seed: int
     faults: int
+    kafka: bool = False
     kinds: tuple[str, ...] = FAULTS
     say: Callable[[str], None] = print
     happened: list[str] = field(default_factory=list)
@@ -39,12 +43,14 @@ class Storm:
     def blow(self) -> None:
         """Run it all. Raises AssertionError naming what is lost, and the seed."""
         options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "60", "--region-every", "60")
-        sink = f"file://{self.folder}/delivered?protocol=open-protocol&partition-num=3"
         rng = random.Random(self.seed)
-        with (
-            Upstream(self.folder, seed=self.seed, rate=25, options=options) as upstream,
-            Delivery(self.folder, upstream, sink, options=("--trigger-ms", "50"), start_ts=upstream.began_ts) as delivery,
-        ):
+        with ExitStack() as stack:
+            broker = stack.enter_context(KafkaBroker()).address if self.kafka else ""
+            place = f"kafka://{broker}/{TOPIC}" if broker else f"file://{self.folder}/delivered"
+            sink = f"{place}?protocol=open-protocol&partition-num=3"
+            upstream = stack.enter_context(Upstream(self.folder, seed=self.seed, rate=25, options=options))
+            delivery = Delivery(self.folder, upstream, sink, options=("--trigger-ms", "50"), start_ts=upstream.began_ts)
+            stack.enter_context(delivery)
             order = [kind for _ in range(1 + self.faults // len(self.kinds)) for kind in rng.sample(self.kinds, len(self.kinds))]
             for kind in order[: self.faults]:
                 self._calm(rng, delivery)
@@ -55,7 +61,7 @@ class Storm:
             everyone = [p for group in processes(delivery).values() for p in group]
             assert delivery.stop() == 0, "the run did not end with 0"
             assert gone(everyone) == [], "processes outlived the run"
-            audit = audited(from_files(self.folder / "delivered"))
+            audit = audited(from_kafka(broker, TOPIC) if broker else from_files(self.folder / "delivered"))
             assert_equal(audit, delivery.log, truth, end_ts)
             assert len(audit.ddls) > 3
             self.say(f"{len(audit.rows)} rows, {len(audit.ddls)} DDLs, {audit.repeats} repeats after {', '.join(self.happened)}")

@@ -55,8 +55,9 @@ def test_into_a_broker_that_goes_away(tmp_path: Path) -> None:
         assert second.feed_status()["state"] == "failed"
         assert second.status()["error"]["code"] == "TM:ErrSinkUnavailable"
 
-        broker.start()
         with Delivery(tmp_path, upstream, sink, options=("--trigger-ms", "50")) as third:
+            await_that(lambda: third.feed_status().get("state") == "warning", "it waits for the broker, which was there before", third)
+            broker.start()
             end_ts, truth = settled(upstream, third)
             assert third.stop() == 0
         assert_equal(audited(from_kafka(broker.address, TOPIC)), third.log, truth, end_ts)

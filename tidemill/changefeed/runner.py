@@ -135,14 +135,20 @@ class Runner:
         if changefeed.run():
             self._note_end(Event.TARGET_REACHED)
 
-    @staticmethod
-    def _meet(sink: DriverSink, settings: Settings, *, first: bool) -> None:
-        """Find out what the sink refuses before Spark starts. If it is away, a feed that has delivered before lets its batches wait."""
-        try:
-            sink.ensure_topics({settings.sink.topic})
-        except SinkUnavailable:
-            if first:
-                raise
+    def _meet(self, sink: DriverSink, settings: Settings, *, first: bool) -> None:
+        """Find out what the sink refuses before Spark starts. One that is away is waited for if it was there before. Raises Stopped."""
+        for pause in RetryPolicy(total_s=self._wishes.retry_s).pauses():
+            try:
+                sink.ensure_topics({settings.sink.topic})
+                return
+            except SinkUnavailable as error:
+                if first:
+                    raise
+                log.warning("the sink is away and is tried again in %.0f s: %s", pause, error)
+                self._note_failure(error)
+            if self._stop.wait(pause):
+                raise Stopped("stopped while waiting for the sink")
+        sink.ensure_topics({settings.sink.topic})
 
     def _wait_for_log(self) -> None:
         """The capture may not have made the log yet. Raises Stopped."""

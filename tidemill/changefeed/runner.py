@@ -34,7 +34,7 @@ from tidemill.pipeline.upstream import LogUpstream
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.sinks.base import DriverSink, open_driver_sink
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
 """The URLs come by the environment: they may hold passwords, and command lines are seen by everybody."""

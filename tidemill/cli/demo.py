@@ -103,6 +103,7 @@ def run(wishes: Wishes, console: Console) -> Outcome:
         upstream = stack.enter_context(
             Upstream(folder, seed=wishes.seed, rate=wishes.rate, options=("--stores", str(wishes.stores), "--resolved-interval", "0.5"))
         )
+        upstream.call("pause")
         console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (some seconds) …")
         uri = f"{sink}?protocol=open-protocol&partition-num={wishes.partitions}"
         delivery = stack.enter_context(Delivery(folder, upstream, uri, start_ts=upstream.began_ts))
@@ -128,7 +129,7 @@ def _broker(stack: ExitStack, console: Console) -> str:
 
 
 def _watch(wishes: Wishes, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
-    """Show progress while the workload runs. Its time begins with the first batch: Spark's start is not part of it."""
+    """Show progress while the workload runs. It rests until the first batch is delivered: Spark's start is not part of its time."""
     assert outcome.lags_s is not None
     end: float | None = None
     with Live(console=console, refresh_per_second=4, transient=True) as live:
@@ -136,6 +137,7 @@ def _watch(wishes: Wishes, upstream: Upstream, delivery: Delivery, outcome: Outc
             delivery.check()
             feed, stats = delivery.feed_status(), upstream.stats()
             if end is None and feed.get("batches"):
+                upstream.call("resume")
                 end = time.monotonic() + wishes.seconds
             if end is not None and delivery.checkpoint():
                 outcome.lags_s.append(max(0.0, (tso.physical_ms(stats["ts"]) - tso.physical_ms(delivery.checkpoint())) / 1000))

@@ -133,6 +133,11 @@ def test_a_folder_belongs_to_one_changefeed_and_a_replay_empties_it(uri: str) ->
     other = open_driver_sink(uri)
     with pytest.raises(ConfigError, match="belongs to changefeed 'feed', not 'other'"):
         other.begin_batch(context(feed="other"))
+    before = contents(uri)
+    replay = open_driver_sink(uri, fresh=True)
+    with pytest.raises(ConfigError, match="belongs to changefeed 'feed', not 'replay'"):
+        replay.begin_batch(context(feed="replay"))
+    assert contents(uri) == before
     fresh = open_driver_sink(uri, fresh=True)
     run_batch(uri, fresh, 5, [(0, b"b", b"1")], resolved=False)
     assert contents(uri) == {f"t/0/{file_name(500, 600)}": [b"b"]}

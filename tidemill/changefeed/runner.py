@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
 """The URLs come by the environment: they may hold passwords, and command lines are seen by everybody."""
 LOG_POLL_S = 0.25
+WORD_S = 30.0
+"""Progress goes to the log at most so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Runner:
         self._wishes, self._stop = wishes, stop
         self._folder = FeedFolder(wishes.data_dir, wishes.changefeed)
         self._status = Status(wishes.changefeed, pid=os.getpid(), target_ts=wishes.target_ts)
+        self._next_word = 0.0
 
     def run(self) -> None:
         """Deliver until stopped or at the target. Raises what ended the feed."""
@@ -103,6 +107,7 @@ class Runner:
         sink = open_driver_sink(settings.sink.text)
         stack.callback(sink.close)
         self._meet(sink, settings, first=delivered is None)
+        log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
         stack.callback(session.stop)
         chooser = Chooser(settings)
@@ -132,7 +137,9 @@ class Runner:
             trigger_ms=wishes.trigger_ms,
             on_report=self._save,
         )
-        if changefeed.run():
+        reached = changefeed.run()
+        log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(self._status.checkpoint_ts))
+        if reached:
             self._note_end(Event.TARGET_REACHED)
 
     def _meet(self, sink: DriverSink, settings: Settings, *, first: bool) -> None:
@@ -205,6 +212,15 @@ class Runner:
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}
         self._save_status()
+        if time.monotonic() >= self._next_word:
+            self._next_word = time.monotonic() + WORD_S
+            log.info(
+                "delivered up to %s: %d rows and %d DDLs in %d batches",
+                tso.describe(report.to_ts),
+                status.rows,
+                status.ddls,
+                status.batches,
+            )
 
     def _note_failure(self, error: TidemillError) -> None:
         status = self._status

@@ -19,6 +19,8 @@ from tidemill.errors import redact
 
 app = typer.Typer()
 
+SHOWN_NOTES = 5
+
 Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
 
 
@@ -29,8 +31,10 @@ def verify_command(
 ) -> None:
     """Check that a log is whole: every file, every chain, every row. Ends with 1 if it is not, and lists all damage."""
     report = verify(log, quick=quick)
-    for note in report.notes:
+    for note in report.notes[:SHOWN_NOTES]:
         typer.echo(f"note     {note}")
+    if len(report.notes) > SHOWN_NOTES:
+        typer.echo(f"note     and {len(report.notes) - SHOWN_NOTES} more that harm nobody (files that compaction replaced stay a while)")
     for problem in report.problems:
         typer.echo(f"PROBLEM  {problem}")
     typer.echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))

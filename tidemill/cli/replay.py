@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Annotated
 import typer
 
 from tidemill import logs, tso
+
+
+log_ = logging.getLogger(__name__)
 
 
 def command(
@@ -40,6 +44,8 @@ def command(
     target = tso.parse(target_ts) if target_ts is not None else None
     changefeed = load_config(config)
     settings = Settings("replay", changefeed.sink_uri(sink_uri), changefeed, parse_zone(tz))
+    for warning in (*changefeed.warnings, *settings.sink.warnings):
+        log_.warning("%s", warning)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -314,6 +314,8 @@ def command(
         ),
     )
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
+    for warning in (*changefeed.warnings, *wishes.sink.warnings):
+        logging.getLogger(__name__).warning("%s", warning)
     asyncio.run(run(wishes))
 
 

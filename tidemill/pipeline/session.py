@@ -105,7 +105,9 @@ def start_session(
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "ab") as noise:
         launch: Any = launch_gateway
-        gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise})
+        # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
+        # Java ends by itself when the driver's end of its stdin closes.
+        gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
     context = SparkContext(gateway=gateway, conf=conf)
     context.setLogLevel("WARN")
     return SparkSession(context)

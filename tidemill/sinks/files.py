@@ -149,18 +149,18 @@ class FilesDriverSink:
                 self._idle[target] = path
 
     def _check(self, ctx: BatchContext) -> None:
-        """A folder belongs to one changefeed. `fresh` empties it of batches first."""
+        """A folder belongs to one changefeed. `fresh` empties its own folder of batches first, never another's."""
         with file_errors("opening the messages folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             state = self._folder / _STATE
+            if state.exists():
+                owner = json.loads(state.read_bytes()).get("changefeed")
+                if owner != ctx.feed:
+                    raise ConfigError(f"{self._folder} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
             if self._fresh:
                 for path in self._folder.glob("*/*/*.messages"):
                     if _NAME.fullmatch(path.name):
                         path.unlink()
-            elif state.exists():
-                owner = json.loads(state.read_bytes()).get("changefeed")
-                if owner != ctx.feed:
-                    raise ConfigError(f"{self._folder} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
         self._checked = True
 
     def _write_state(self, ctx: BatchContext) -> None:

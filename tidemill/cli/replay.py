@@ -12,7 +12,6 @@ import typer
 
 from tidemill import logs, tso
 
-
 log_ = logging.getLogger(__name__)
 
 

@@ -2,20 +2,20 @@
 
 Spark keeps it (offset log, commit log) and paces it: an interval is written down before it is run, so that a batch id means the same
 interval after any crash. The methods run in a Python process of Spark's own, so the clock follows the schema history itself:
-the barriers it cuts at are a function of the log alone.
+the barriers it cuts at are a function of the log alone. Spark loads this module in three more processes, only to look at it:
+what the clock needs to run is imported when it does.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.reader import LogReader
-from tidemill.pipeline.upstream import KEPT_HISTORY, next_end
+if TYPE_CHECKING:
+    from tidemill.changelog.reader import LogReader
 
 NAME = "tidemill-clock"
 
@@ -56,6 +56,9 @@ class ClockReader(DataSourceStreamReader):
         from_ts = start["ts"] if start else self._start
         if time.monotonic() < self._due:
             return {"ts": from_ts}
+        from tidemill.changelog.history import follow
+        from tidemill.pipeline.upstream import KEPT_HISTORY, next_end
+
         reader, history = self._opened(from_ts)
         resolved = reader.resolved_ts()
         end = min(resolved, self._target) if self._target else resolved
@@ -71,6 +74,9 @@ class ClockReader(DataSourceStreamReader):
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:
+            from tidemill.changelog.history import load_history
+            from tidemill.changelog.reader import LogReader
+
             reader = LogReader(self._log)
             self._state = reader, load_history(reader, from_ts=from_ts)
         return self._state

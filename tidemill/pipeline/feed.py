@@ -65,7 +65,7 @@ class Changefeed:
         """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
         if self._reached():
             return True
-        set_aside_broken(self._folder)
+        set_aside_broken(self._folder, self._delivered)
         self._session.dataSource.register(Clock)
         query = self._start()
         try:
@@ -107,7 +107,7 @@ class Changefeed:
         with self._busy:
             if self._over.is_set() or self._driver.stop.is_set():
                 raise Stopped("no batch begins any more")
-            to_ts = offset_of(self._folder, batch)
+            to_ts = self._wanted(offset_of(self._folder, batch))
             from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
             if to_ts > self._delivered:
                 self._deliver(batch, max(from_ts, self._delivered), to_ts)
@@ -124,6 +124,10 @@ class Changefeed:
             raise
         self._delivered = to_ts
 
+    def _wanted(self, to_ts: int) -> int:
+        """A batch that was cut before the feed was given a target ends there."""
+        return to_ts if self._target is None else min(to_ts, self._target)
+
     def _reached(self) -> bool:
         return self._target is not None and self._delivered >= self._target
 
@@ -134,8 +138,19 @@ def offset_of(folder: Path, batch: int) -> int:
     return int(json.loads(text.strip().splitlines()[-1])["ts"])
 
 
-def set_aside_broken(folder: Path) -> None:
-    """Move Spark's checkpoint away if a crash of the machine left it unreadable (it is not synced); ours says where to go on."""
+def next_begin(folder: Path, delivered_ts: int) -> int:
+    """Where the batch begins that Spark runs first: a planned one again, or else the one after the last. Raises as `offset_of`."""
+    planned = max((int(p.name) for p in (folder / "offsets").iterdir() if p.name.isdecimal()), default=-1)
+    done = planned if (folder / "commits" / str(planned)).exists() else planned - 1
+    return offset_of(folder, done) if done >= 0 else delivered_ts
+
+
+def set_aside_broken(folder: Path, delivered_ts: int) -> None:
+    """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
+
+    It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
+    or where the last batch was cut short at a target: what lies between would be lost.
+    """
     offsets = folder / "offsets"
     if not offsets.is_dir():
         return
@@ -146,10 +161,12 @@ def set_aside_broken(folder: Path) -> None:
         for name in (folder / "commits").glob("[0-9]*"):
             if not name.read_text(encoding="utf-8").startswith("v"):
                 raise ValueError(f"{name} is no commit")
+        if (begin := next_begin(folder, delivered_ts)) > delivered_ts:
+            raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered_ts}")
     except (ValueError, KeyError, IndexError, OSError) as error:
         number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.broken-*"))
         aside = folder.with_name(f"{folder.name}.broken-{number}")
-        log.warning("Spark's checkpoint in %s cannot be read (%s); it is moved to %s and a new one begins", folder, error, aside.name)
+        log.warning("Spark's checkpoint in %s cannot be used (%s); it is moved to %s and a new one begins", folder, error, aside.name)
         folder.rename(aside)
 
 

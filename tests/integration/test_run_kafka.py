@@ -40,7 +40,7 @@ def test_into_a_broker_that_goes_away(tmp_path: Path) -> None:
         rows = first.feed_status()["rows"]
         assert rows > 50
 
-        with Delivery(tmp_path, upstream, sink, options=("--trigger-ms", "50", "--sink-retry", "1s")) as second:
+        with Delivery(tmp_path, upstream, sink, options=("--trigger-ms", "50", "--sink-retry", "0s")) as second:
             at = second.checkpoint()
             await_that(lambda: second.checkpoint() > at, "it runs", second)
             broker.stop(kill=True)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.logs import CHANGE, PAIR, START, build_log, put, write_arrow
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.segment import read_batch
-from tidemill.errors import LogCorrupt, TidemillError
+from tidemill.errors import LogCorrupt, LogError, TidemillError
 from tidemill.events import META_PAIR
 from tidemill.pipeline.reading import Sources
 
@@ -92,3 +92,27 @@ def test_a_file_without_rows_can_be_read(tmp_path: Path) -> None:
     with pa.OSFile(str(path)) as file:
         assert read_batch(pa.ipc.open_file(file), 0, str(path), META_PAIR).num_rows == 0
     assert issubclass(LogCorrupt, TidemillError)
+
+
+def test_rows_outside_of_the_interval_that_the_name_says(tmp_path: Path) -> None:
+    _, segment = sound_log(tmp_path / "log")
+    other = segment.with_name(f"{START:020d}-{START + 58:020d}.arrow")
+    segment.rename(other)
+    with pytest.raises(LogCorrupt, match=f"{other}: its rows reach from {START + 1} to {START + 59}"):
+        read_rows(other)
+
+
+def test_a_number_of_partitions_that_nobody_has(tmp_path: Path) -> None:
+    """A reader would look into each."""
+    log, _ = sound_log(tmp_path / "log")
+    text = (log / "log.json").read_text()
+    (log / "log.json").write_text(text.replace('"partitions": 1', '"partitions": 100000000000'))
+    with pytest.raises(LogError, match="1 to 65536 partitions, not 100000000000"):
+        LogReader(log)
+
+
+def test_json_that_is_too_deep(tmp_path: Path) -> None:
+    log, _ = sound_log(tmp_path / "log")
+    (log / "rows/0/head.json").write_text("[" * 200_000)
+    with pytest.raises(LogCorrupt, match=r"head\.json is no JSON"):
+        LogReader(log).resolved_ts()

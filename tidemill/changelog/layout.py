@@ -55,6 +55,10 @@ def rows_folder(partition: int) -> str:
     return f"rows/{partition}"
 
 
+MAX_PARTITIONS = 1 << 16
+"""A folder each: more is a mistake, or a broken log.json."""
+
+
 def folders(partitions: int) -> list[str]:
     """Every folder that has segments, a head and an owner."""
     return [SCHEMA, *(rows_folder(p) for p in range(partitions))]
@@ -87,8 +91,8 @@ class LogIdentity:
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of later versions, kept when log.json is written again
 
     def __post_init__(self) -> None:
-        if self.partitions < 1:
-            raise LogError(f"a change log has at least one partition, not {self.partitions}")
+        if not 1 <= self.partitions <= MAX_PARTITIONS:
+            raise LogError(f"a change log has 1 to {MAX_PARTITIONS} partitions, not {self.partitions}")
         if not 0 < self.start_ts <= MAX_TS:
             raise LogError(f"{self.start_ts} is no timestamp at which a change log can start")
 
@@ -152,7 +156,7 @@ def parse_object(data: bytes | str, name: str) -> dict[str, Any]:
     """A JSON object. Raises LogCorrupt naming the file."""
     try:
         value = json.loads(data)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise LogCorrupt(f"{redact(name)} is no JSON: {e}") from None
     if not isinstance(value, dict):
         raise LogCorrupt(f"{redact(name)} is no JSON object")

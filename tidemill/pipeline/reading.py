@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.changelog.layout import parse_segment
 from tidemill.changelog.reader import open_segment
 from tidemill.changelog.segment import check_columns, read_batch
+from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f
 
@@ -158,8 +160,11 @@ class Source:
         """A batch of the open file. The last one is remembered: looking at a batch before using it costs nothing more."""
         if self._looked_at[:2] == (self._file, at):
             return self._looked_at[2]
-        self._looked_at = self._file, at, read_batch(self._reader, at, self._paths[self._file])
-        return self._looked_at[2]
+        path = self._paths[self._file]
+        batch = read_batch(self._reader, at, path)
+        _check_interval(path, commits(batch))
+        self._looked_at = self._file, at, batch
+        return batch
 
     def _use(self, place: _Place) -> bool:
         """Describe a batch to the kernels. False if none of its rows is of the interval and others may follow."""
@@ -172,6 +177,14 @@ class Source:
         last = end < len(found) or (place.file == len(self._paths) - 1 and place.batch == self._reader.num_record_batches - 1)
         describe(self._words, batch, begin, end, more=not last, base=place.base)
         return begin < end or last
+
+
+def _check_interval(path: str, found: npt.NDArray[np.uint64]) -> None:
+    """Do the first and the last row lie in the interval that the file's name says. Raises LogCorrupt."""
+    segment = parse_segment(path.partition("?")[0].rpartition("/")[2])
+    if segment is None or not len(found) or (int(found[0]) > segment.from_ts and int(found[-1]) <= segment.to_ts):
+        return
+    raise LogCorrupt(f"{redact(path)}: its rows reach from {found[0]} to {found[-1]}, which its name does not say")
 
 
 class Sources:

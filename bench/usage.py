@@ -33,12 +33,12 @@ class Cpu:
 
 def kind_of(process: psutil.Process) -> str:
     """capture, driver, java, workers or supervisor."""
+    if "java" in process.name():
+        return "java"
     line = " ".join(process.cmdline())
     for kind, sign in (("capture", "tidemill.cli.main capture"), ("driver", "changefeed.runner"), ("workers", "tidemill.pipeline.daemon")):
         if sign in line:
             return kind
-    if "java" in process.name():
-        return "java"
     return "supervisor" if "tidemill.cli.main" in line else "workers"
 
 

@@ -73,8 +73,8 @@ class TreeUsage:
         for process in processes:
             try:
                 times = process.cpu_times()
-                name = self._seen.get((process.pid, process.create_time()), ("", 0.0))[0] or kind_of(process)
-                self._seen[process.pid, process.create_time()] = name, times.user + times.system
+                # Asked anew each time: a launcher becomes Java, a fork its own program.
+                self._seen[process.pid, process.create_time()] = kind_of(process), times.user + times.system
             except psutil.Error:
                 continue
 

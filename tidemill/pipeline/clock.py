@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tidemill.tso import physical_ms
+
 if TYPE_CHECKING:
     from tidemill.changelog.reader import LogReader
 
 NAME = "tidemill-clock"
+NEARLY = 0.9
+"""Resolved timestamps come a trigger apart, give or take some milliseconds."""
 
 
 class Clock(DataSource):
@@ -54,15 +58,13 @@ class ClockReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:
         """Where the batch after `start` ends. The resolved ts is read before the schemas: every DDL at or below it is then known."""
         from_ts = start["ts"] if start else self._start
-        if time.monotonic() < self._due:
-            return {"ts": from_ts}
         from tidemill.changelog.history import follow
         from tidemill.pipeline.upstream import KEPT_HISTORY, next_end
 
         reader, history = self._opened(from_ts)
         resolved = reader.resolved_ts()
         end = min(resolved, self._target) if self._target else resolved
-        if end <= from_ts:
+        if end <= from_ts or not self._is_due(from_ts, end):
             return {"ts": from_ts}
         if history.resolved_ts < end:
             follow(history, reader)
@@ -71,6 +73,10 @@ class ClockReader(DataSourceStreamReader):
         to_ts = next_end(reader, history, from_ts, end)
         self._due = time.monotonic() + self._trigger_s if to_ts == end else 0.0
         return {"ts": to_ts}
+
+    def _is_due(self, from_ts: int, end: int) -> bool:
+        """The log has moved on by about a trigger, or so much time has passed: a steady resolved ts is not waited for twice."""
+        return physical_ms(end) - physical_ms(from_ts) >= NEARLY * self._trigger_s * 1000 or time.monotonic() >= self._due
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:

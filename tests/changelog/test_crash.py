@@ -39,7 +39,7 @@ def rows_of(reader: LogReader, partition: int, to_ts: int) -> list[Change]:
     ]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_kill_minus_nine_at_random_points(tmp_path: Path) -> None:
     log = tmp_path / "log"
     rng = random.Random(os.environ.get("TIDEMILL_SEED", "7"))

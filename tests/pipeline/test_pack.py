@@ -11,14 +11,14 @@ import pytest
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, World
 from tests.support.logs import golden_log
 from tidemill.changefeed.dispatch import DispatchRule
-from tidemill.changefeed.uri import MessageFormat
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.pipeline import pack as packs
 from tidemill.pipeline.pack import Output, PackStore
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import TableVersion
 
-OUTPUT = Output(MessageFormat.OPEN, UTC, 16, 1 << 20)
+OUTPUT = Output(EncodingOptions(max_message_bytes=1 << 20), UTC)
 
 
 def choose(version: TableVersion) -> tuple[str, DispatchRule] | None:
@@ -113,6 +113,6 @@ def test_zones_survive_the_file(tmp_path: Path, zone: str) -> None:
 
     world = World.make(transactions=3)
     history = load_history(LogReader(world.log(tmp_path / "log")))
-    output = Output(MessageFormat.OPEN, parse_zone(zone), 16, 1 << 20)
+    output = Output(EncodingOptions(max_message_bytes=1 << 20), parse_zone(zone))
     store = PackStore(tmp_path / "packs", output, choose, count)
     assert packs.load(store.pack(history.snapshot(world.end))).output == output

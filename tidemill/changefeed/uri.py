@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from tidemill.changefeed.names import did_you_mean
 from tidemill.errors import ConfigError, redact
+from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
 class Scheme(enum.Enum):
@@ -26,12 +27,6 @@ class Scheme(enum.Enum):
     FILE = "file"
     MESSAGES = "messages"
     BLACKHOLE = "blackhole"
-
-
-class MessageFormat(enum.Enum):
-    """The protocols that can be delivered so far."""
-
-    OPEN = "open-protocol"
 
 
 DEFAULT_TOPIC = "tidemill"
@@ -108,6 +103,11 @@ class SinkUri:
         return redact(self.text)
 
     @property
+    def encoding(self) -> EncodingOptions:
+        """How rows become messages, as far as the URI says."""
+        return EncodingOptions(self.protocol, self.max_message_bytes, self.max_batch_size)
+
+    @property
     def broker(self) -> KafkaOptions:
         """The Kafka part of a kafka:// URI."""
         if self.kafka is None:
@@ -176,7 +176,7 @@ def parse_protocol(text: str) -> MessageFormat:
     known = _PROTOCOL_WORDS.get(text.lower())
     if known:
         return known
-    supported = ", ".join(p.value for p in MessageFormat)
+    supported = ", ".join(dict.fromkeys(p.value for p in _PROTOCOL_WORDS.values()))
     if text.lower() in _LATER_PROTOCOLS:
         raise ValueError(f"not supported yet; supported: {supported}")
     raise ValueError(f"no such protocol{did_you_mean(text, _PROTOCOL_WORDS)}; supported: {supported}")

@@ -5,20 +5,21 @@ Everything is built when the first row of a table comes by: a pack of thousands 
 
 from __future__ import annotations
 
+import importlib
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, table_hash
-from tidemill.changefeed.uri import MessageFormat
 from tidemill.errors import SchemaError
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenOptions, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram, UniqueChange
 from tidemill.kernels.encode.identity import unique_slots
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.pipeline.pack import Output, Pack, PackedTable
 from tidemill.protocols.messages import Messages
+from tidemill.protocols.options import MessageFormat
 
 Rows = npt.NDArray[np.void]
 
@@ -128,10 +129,21 @@ class Compiled:
         return self._kernels.key_hash.hash(rows)
 
 
+_ENCODERS = {
+    MessageFormat.OPEN: ("tidemill.kernels.encode", "OpenRowEncoder"),
+    MessageFormat.CANAL_JSON: ("tidemill.kernels.canal_json", "CanalJsonRowEncoder"),
+    MessageFormat.CSV: ("tidemill.kernels.csv", "CsvRowEncoder"),
+    MessageFormat.SIMPLE: ("tidemill.kernels.simple", "SimpleRowEncoder"),
+    MessageFormat.AVRO: ("tidemill.kernels.avro", "AvroRowEncoder"),
+}
+"""Where each protocol's encoder is: loaded when it is used, so that a worker has the kernels of one protocol only."""
+
+
 def row_encoder(output: Output, programs: list[TableProgram]) -> RowEncoder:
     """The encoder of a protocol."""
-    match output.protocol:
-        case MessageFormat.OPEN:
-            return OpenRowEncoder(programs, OpenOptions(output.max_batch_size, output.max_message_bytes))
-        case None:
-            return MountEncoder(programs)
+    options = output.encoding
+    if options.protocol is None:
+        return MountEncoder(programs)
+    module, name = _ENCODERS[options.protocol]
+    encoder: RowEncoder = getattr(importlib.import_module(module), name)(programs, options)
+    return encoder

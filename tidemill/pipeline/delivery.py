@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Protocol
 
 from tidemill.changefeed.config import ChangefeedConfig
 from tidemill.changefeed.dispatch import Dispatcher, DispatchRule
 from tidemill.changefeed.filter import TableFilter
-from tidemill.changefeed.uri import MessageFormat, SinkUri
+from tidemill.changefeed.uri import SinkUri
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackStore, Target
-from tidemill.protocols.open import encode as open_protocol
+from tidemill.protocols.messages import Words
+from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
@@ -31,8 +32,7 @@ class Settings:
     @property
     def output(self) -> Output:
         """How rows become messages."""
-        sink = self.sink
-        return Output(sink.protocol, self.zone, sink.max_batch_size, sink.max_message_bytes)
+        return Output(self.sink.encoding, self.zone)
 
 
 class Chooser:
@@ -74,32 +74,38 @@ class Chooser:
         return self._force or info.is_view or info.has_usable_key
 
 
-class _Words(Protocol):
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None]: ...
-    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None]: ...
+_PROTOCOLS = {
+    MessageFormat.OPEN: "tidemill.protocols.open",
+    MessageFormat.CANAL_JSON: "tidemill.protocols.canal_json",
+    MessageFormat.CSV: "tidemill.protocols.csv",
+    MessageFormat.SIMPLE: "tidemill.protocols.simple",
+    MessageFormat.AVRO: "tidemill.protocols.avro",
+}
 
 
-def words_of(protocol: MessageFormat | None) -> _Words | None:
-    """The module that prints a protocol's DDL and resolved messages; None where nothing is printed."""
-    match protocol:
-        case MessageFormat.OPEN:
-            return open_protocol
-        case None:
-            return None
+def words_of(options: EncodingOptions) -> Words | None:
+    """What prints a protocol's DDL and resolved messages; None where nothing is printed."""
+    if options.protocol is None:
+        return None
+    words: Words = importlib.import_module(_PROTOCOLS[options.protocol]).words(options)
+    return words
 
 
 class SinkEvents:
     """DDL and resolved events for the sink. See `batch.Events`."""
 
     def __init__(self, settings: Settings, chooser: Chooser, packs: PackStore) -> None:
-        self._words, self._chooser, self._packs = words_of(settings.sink.protocol), chooser, packs
+        self._words, self._chooser, self._packs = words_of(settings.output.encoding), chooser, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
         if self._words is None:
             return None
+        message = self._words.ddl_message(event)
+        if message is None:
+            return None
         topic = self._chooser.topic(event)
-        key, value = self._words.ddl_message(event)
-        return topic, key, value, range(self._packs.partitions(topic))
+        partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
+        return topic, *message, range(partitions)
 
     def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
         return self._words.resolved_message(ts) if self._words is not None else None

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchRule
-from tidemill.changefeed.uri import MessageFormat
 from tidemill.pipeline import durable
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
 
 Target = tuple[str, int]
@@ -33,10 +33,8 @@ Target = tuple[str, int]
 class Output:
     """How rows become messages: the same for all tables of a changefeed."""
 
-    protocol: MessageFormat | None  # None: rows are only mounted
+    encoding: EncodingOptions
     zone: tzinfo  # of TIMESTAMP text
-    max_batch_size: int
-    max_message_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.events import DdlEvent
 from tidemill.kernels.layout import MESSAGE
 
 
@@ -57,3 +58,14 @@ class Messages:
 def no_messages() -> Messages:
     """An empty chunk."""
     return Messages(np.empty(0, MESSAGE), ())
+
+
+class Words(Protocol):
+    """What a protocol says besides rows. A message is key and value; None: the protocol says nothing."""
+
+    ddl_on_first_partition: bool
+    """DDLs go to partition 0 of their topic only, else to all."""
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None: ...
+
+    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None: ...

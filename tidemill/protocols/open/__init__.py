@@ -4,6 +4,7 @@ from tidemill.protocols.open.batch import OpenOptions
 from tidemill.protocols.open.decode import Fault, OpenMessageError, decode
 from tidemill.protocols.open.encode import OpenTable, ddl_message, resolved_message
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
+from tidemill.protocols.open.words import words
 
 __all__ = [
     "Column",
@@ -19,4 +20,5 @@ __all__ = [
     "ddl_message",
     "decode",
     "resolved_message",
+    "words",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tidemill.errors import MessageTooLarge
 from tidemill.protocols.open.codes import VERSION
+from tidemill.protocols.options import EncodingOptions
 
 RECORD_OVERHEAD = 36
 """What TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""
@@ -15,12 +15,8 @@ LENGTHS = 16
 """The two length words of an event."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOptions:
-    """max-batch-size: events of a message; max-message-bytes: of key, value and the record's overhead."""
-
-    max_batch_size: int = 16
-    max_message_bytes: int = 10485760
+OpenOptions = EncodingOptions
+"""Batches take max-batch-size (events of a message) and max-message-bytes (key, value and the record's overhead) of them."""
 
 
 def event_size(key: bytes, value: bytes) -> int:

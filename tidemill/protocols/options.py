@@ -1,0 +1,110 @@
+"""How rows become messages: TiCDC's encoding options, of all protocols, with TiCDC's defaults.
+
+One frozen bag for a changefeed: it comes from sink URI and TOML file (`changefeed`), travels in the pack, and each encoder reads what
+concerns it. Which protocol takes which option is checked where the settings are read.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class MessageFormat(enum.Enum):
+    """The protocols."""
+
+    OPEN = "open-protocol"
+    CANAL_JSON = "canal-json"
+    CSV = "csv"
+    SIMPLE = "simple"
+    AVRO = "avro"
+
+
+class LargeMessageOption(enum.Enum):
+    """What is sent in place of a row that is larger than max-message-bytes."""
+
+    NONE = "none"  # nothing: the changefeed fails
+    HANDLE_KEY_ONLY = "handle-key-only"
+    CLAIM_CHECK = "claim-check"
+
+
+class Compression(enum.Enum):
+    """large-message-handle-compression: of each event's value."""
+
+    NONE = "none"
+    SNAPPY = "snappy"  # a raw block
+    LZ4 = "lz4"  # a frame
+
+
+@dataclass(frozen=True, slots=True)
+class LargeMessage:
+    """[sink.kafka-config.large-message-handle]"""
+
+    option: LargeMessageOption = LargeMessageOption.NONE
+    compression: Compression = Compression.NONE
+    claim_check_storage_uri: str = field(default="", repr=False)  # may hold keys
+    claim_check_raw_value: bool = False
+
+
+class DecimalMode(enum.Enum):
+    """avro-decimal-handling-mode"""
+
+    PRECISE = "precise"
+    STRING = "string"
+
+
+class BigintUnsignedMode(enum.Enum):
+    """avro-bigint-unsigned-handling-mode"""
+
+    LONG = "long"
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class AvroOptions:
+    decimal_mode: DecimalMode = DecimalMode.PRECISE
+    bigint_unsigned_mode: BigintUnsignedMode = BigintUnsignedMode.LONG
+    enable_watermark: bool = False
+    registry: str = field(default="", repr=False)  # address of the schema registry; may hold a password
+    namespace: str = "default"  # the changefeed's: first part of each record's namespace
+
+
+class BinaryEncoding(enum.Enum):
+    """csv binary-encoding-method"""
+
+    BASE64 = "base64"
+    HEX = "hex"
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """[sink.csv], and sink.terminator."""
+
+    delimiter: str = ","
+    quote: str = '"'
+    null: str = "\\N"
+    terminator: str = "\r\n"
+    include_commit_ts: bool = False
+    binary_encoding: BinaryEncoding = BinaryEncoding.BASE64
+    output_old_value: bool = False
+    output_handle_key: bool = False
+    output_field_header: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingOptions:
+    """Sizes are bytes. `protocol` None: rows are only ordered and mounted."""
+
+    protocol: MessageFormat | None = MessageFormat.OPEN
+    max_message_bytes: int = 10 * 1024 * 1024
+    max_batch_size: int = 16  # events of an Open Protocol message
+    enable_tidb_extension: bool = False  # canal-json, avro
+    content_compatible: bool = False  # canal-json
+    only_output_updated_columns: bool = False
+    delete_only_handle_key_columns: bool = False
+    output_old_value: bool = True  # open-protocol
+    output_raw_change_event: bool = False  # updates of handle or unique keys stay whole
+    row_checksum: bool = False  # integrity.integrity-check-level = correctness
+    large_message: LargeMessage = LargeMessage()
+    avro: AvroOptions = AvroOptions()
+    csv: CsvOptions = CsvOptions()

@@ -537,6 +537,18 @@ def test_bootstrap_between_the_steps(at: int) -> None:
     assert middle.barriers(at, 130) == whole.barriers(at, 130)
 
 
+@pytest.mark.parametrize(("changed_at", "told"), [(50, 1), (95, 0)])
+def test_a_column_change_that_changes_nothing_is_told_when_the_history_begins_inside_its_job(changed_at: int, told: int) -> None:
+    """Nothing in the log shows its effect: the time of the table's last change tells whether the job had done its work before."""
+    history = begun(s.table(T1, "t", update_timestamp=changed_at))
+    done = named(1, Action.MODIFY_COLUMN, DONE, "alter table t modify column b int", start_ts=90)
+    running = named(1, Action.MODIFY_COLUMN, RUNNING, "alter table t modify column b int", start_ts=90)
+    history.advance([s.put_job(104, 105, running)], 106)
+    after = s.table(T1, "t", update_timestamp=109)
+    history.advance([s.put_table(109, 110, DB, after), s.put_job(109, 110, done)], 120)
+    assert [event.ts for event in events(history)] == [110] * told
+
+
 def test_many_tables() -> None:
     """A cluster of some size: a snapshot does not cost what the whole history does."""
     history = begun(*(s.table(1000 + i, f"t{i}") for i in range(2000)))

@@ -126,6 +126,7 @@ class _Track:
     """What has been seen of a job."""
 
     whole: bool  # from its first row on
+    fresh: bool = False  # it had not written its table's description when it was first seen
     meta_seen: bool = False
     visible: bool = False  # its transactions changed a public view
     done: bool = False
@@ -156,7 +157,9 @@ class JobTracker:
         """One step of a job, with what its transaction changed. Returns the events that stand here."""
         if job.id in self._done:
             return []
-        track = self._tracks.setdefault(job.id, _Track(whole=job.state in (JobState.QUEUEING, JobState.NONE)))
+        if job.id not in self._tracks:
+            self._tracks[job.id] = self._begun(job, changes)
+        track = self._tracks[job.id]
         track.meta_seen |= meta_seen
         if job.is_done and not track.meta_seen:
             changes = fallback(job)
@@ -175,12 +178,19 @@ class JobTracker:
             del self._tracks[job.id]
         return events
 
+    def _begun(self, job: DdlJob, changes: Sequence[Change]) -> _Track:
+        """A job seen for the first time. TiDB writes into a table's description when it was last changed: where that was before the
+        job was queued, none of the job's work came before what is seen now."""
+        before = _Around(self._catalog, changes).before(job.table_id)
+        untouched = before is not None and 0 < before.info.update_ts < job.start_ts
+        return _Track(whole=job.state in (JobState.QUEUEING, JobState.NONE), fresh=untouched)
+
     @staticmethod
     def _was_visible_before(job: DdlJob, track: _Track) -> bool:
         """Did the job's effect become public before the bootstrap, or earlier in the log?"""
         if track.visible:
             return True
-        return not track.whole and any(action in _ALWAYS_VISIBLE for action in job.actions)
+        return not (track.whole or track.fresh) and any(action in _ALWAYS_VISIBLE for action in job.actions)
 
     def _place(self, job: DdlJob, ts: int, changes: Sequence[Change]) -> list[PlacedDdl]:
         if is_system_schema(job.schema_name):

@@ -256,14 +256,19 @@ def _replace_table(context: DdlContext, job: Job, table: Table, new_table_id: in
     job.finish()
 
 
+def _columns(table: Table) -> list[tuple[int, str, Json]]:
+    return [(column["id"], column["name"]["L"], column["type"]) for column in table.info["cols"]]
+
+
 def exchange(context: DdlContext, table: Table, action: ast.ExchangePartition) -> Steps:
     """EXCHANGE PARTITION … WITH TABLE: two physical ids change places in one step."""
     plain = context.catalog.table(action.table, context.schema)
     definition = _named(table, [action.name])[0]
     if plain.info["partition"]:
         raise SqlError(f"table {plain.name} is partitioned")
-    if [(c["name"]["L"], c["type"]) for c in plain.info["cols"]] != [(c["name"]["L"], c["type"]) for c in table.info["cols"]]:
-        raise SqlError(f"tables {plain.name} and {table.name} have different columns")
+    # Column ids too: the rows keep them.
+    if _columns(plain) != _columns(table):
+        raise SqlError(f"tables {plain.name} and {table.name} have different columns (names, types and ids have to be equal)")
     args = {
         "partition_id": definition["id"], "pt_schema_id": table.schema_id, "pt_table_id": table.id, "partition_name": action.name,
         "with_validation": True,

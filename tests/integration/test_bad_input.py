@@ -171,6 +171,11 @@ def test_a_second_writer(tmp_path: Path, capsys: Capsys, whole_log: Path, upstre
             capsys, "capture", "--pd", pd_of(upstream), "--log", log, "--data-dir", tmp_path / "second", code="TM:ErrLogLocked",
             says=(str(first.pid),),
         )  # fmt: skip
+        refused(
+            capsys, "run", "--pd", pd_of(upstream), "--log", log, "--data-dir", tmp_path / "third", "--sink-uri", "blackhole://",
+            code="TM:ErrLogLocked", says=(str(first.pid),),
+        )  # fmt: skip
+        assert not (tmp_path / "third/changefeeds/default/feed.json").exists()
         first.terminate()
         output, _ = first.communicate(timeout=60)
     assert first.returncode == 0, output

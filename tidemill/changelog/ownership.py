@@ -65,6 +65,15 @@ def lock_of(storage: Storage) -> LocalLock | None:
     return LocalLock(storage.path(layout.LOCK))
 
 
+def check_free(storage: Storage) -> None:
+    """Raises LogLocked if another process writes a local log. Says nothing about the next moment: the writer takes the lock itself."""
+    if not storage.local or not Path(storage.path(layout.LOCK)).exists():
+        return
+    lock = LocalLock(storage.path(layout.LOCK))
+    lock.take()
+    lock.release()
+
+
 class Ownership:
     """This writer's right to publish in the folders of a log."""
 

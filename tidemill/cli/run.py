@@ -21,6 +21,8 @@ from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_processes, resolved_of
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
+from tidemill.changelog.ownership import check_free
+from tidemill.changelog.storage import open_storage
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.server.http import PageServer, json_page
@@ -132,8 +134,6 @@ def _check_inside(reader: Any, flag: str, ts: int) -> None:
 
 
 def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
-    from tidemill.changelog.storage import open_storage
-
     return FeedIdentity(
         changefeed=wishes.changefeed_id,
         cluster_id=cluster_id,
@@ -177,6 +177,7 @@ async def run(wishes: Wishes) -> None:
     try:
         if await _unless(over, _orphans_gone(folder)):
             times = await _unless(over, resolve(wishes, folder))
+        check_free(open_storage(wishes.log))
         if times is not None and not over.is_set():
             await _supervise(wishes, times, folder, over)
     finally:

@@ -52,7 +52,7 @@ class Surroundings:
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         return self.events
 
-    def pack(self, from_ts: int) -> str:
+    def pack(self, from_ts: int, to_ts: int) -> str:
         return f"pack-{from_ts}"
 
     def refresh(self) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, World
-from tests.support.logs import golden_log
+from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, UNIQUE, World
+from tests.support.logs import START, golden_log
 from tidemill.changefeed.dispatch import DispatchRule
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.errors import SinkUnavailable
 from tidemill.pipeline import pack as packs
 from tidemill.pipeline.pack import Output, PackStore
+from tidemill.pipeline.upstream import tables_with_rows
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import TableVersion
 
@@ -116,3 +118,58 @@ def test_zones_survive_the_file(tmp_path: Path, zone: str) -> None:
     output = Output(EncodingOptions(max_message_bytes=1 << 20), parse_zone(zone))
     store = PackStore(tmp_path / "packs", output, choose, count)
     assert packs.load(store.pack(history.snapshot(world.end))).output == output
+
+
+def test_only_tables_with_rows_are_registered_each_version_once(tmp_path: Path) -> None:
+    world = World.make()
+    world.add_column(PLAIN, world.end + 10)
+    history = load_history(LogReader(world.log(tmp_path / "log")))
+    asked: list[tuple[str, str, int]] = []
+
+    def register(version: TableVersion, topic: str) -> tuple[int, int]:
+        asked.append((version.table, topic, len(version.info.columns)))
+        return -1, 100 + len(asked)
+
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, register=register)
+    first, second = history.snapshot(world.end - 1), history.snapshot(world.end)
+    assert packs.load(store.pack(first, lambda ids: frozenset())).table(PLAIN).schema_ids is None  # type: ignore[union-attr]
+    path = store.pack(first, lambda ids: frozenset({PARTITION_IDS[0], PARTITION_IDS[1], PLAIN}))
+    pack = packs.load(path)
+    assert [pack.table(t).schema_ids for t in (PLAIN, *PARTITION_IDS)] == [(-1, 101), (-1, 102), (-1, 102)]  # type: ignore[union-attr]
+    assert pack.table(UNIQUE).schema_ids is None  # type: ignore[union-attr]
+    assert store.pack(first, lambda ids: {PLAIN} & ids) == path
+    assert [name for name, *_ in asked] == [NAMES[PLAIN], "t3"]
+    pack = packs.load(store.pack(second, lambda ids: ids))
+    assert pack.table(PLAIN).schema_ids == (-1, 103)  # type: ignore[union-attr]
+    assert asked == [("t1", "topic", 3), ("t3", "topic", 3), ("t1", "topic", 4), ("t2", "topic", 3)]
+
+
+def test_what_was_registered_before_a_refusal_is_in_the_next_pack(tmp_path: Path) -> None:
+    history = load_history(LogReader(World.make().log(tmp_path / "log")))
+    asked: list[str] = []
+
+    def register(version: TableVersion, topic: str) -> tuple[int, int]:
+        asked.append(version.table)
+        if asked == ["t1", "t2"]:
+            raise SinkUnavailable("away")
+        return 1, len(asked)
+
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, register=register)
+    snapshot = history.snapshot(history.resolved_ts)
+    with pytest.raises(SinkUnavailable):
+        store.pack(snapshot)
+    pack = packs.load(store.pack(snapshot))
+    assert asked == ["t1", "t2", "t2", "t3"]
+    assert [pack.table(t).schema_ids for t in (PLAIN, UNIQUE)] == [(1, 1), (1, 3)]  # type: ignore[union-attr]
+
+
+def test_tables_with_rows_of_an_interval_are_found_in_the_files(tmp_path: Path) -> None:
+    world = World.make()
+    reader = LogReader(world.log(tmp_path / "log", segments=4))
+    chains = [part for i in reader.chain(0, START, world.end) for part in i.parts]
+    every = {PLAIN, UNIQUE, KEYLESS, *PARTITION_IDS, 10**9}
+    for at in (START, world.rows[20].commit_ts, world.rows[-1].commit_ts - 1):
+        for to in (at, world.rows[25].commit_ts, world.end):
+            truth = {row.table_id for row in world.rows if at < row.commit_ts <= to}
+            assert tables_with_rows([chains], at, to, every) == truth
+            assert tables_with_rows([chains], at, to, {UNIQUE, 5}) == truth & {UNIQUE}

@@ -90,8 +90,8 @@ class Upstream(Protocol):
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         """DDLs to deliver, in order."""
 
-    def pack(self, from_ts: int) -> str:
-        """Path of the pack for rows just past from_ts."""
+    def pack(self, from_ts: int, to_ts: int) -> str:
+        """Path of the pack for the rows of (from_ts, to_ts]."""
 
     def refresh(self) -> None:
         """Forget what was remembered of files: one of them is gone."""
@@ -189,7 +189,7 @@ class BatchDriver:
             epoch=context.epoch,
             from_ts=context.from_ts,
             to_ts=context.to_ts,
-            pack=self.upstream.pack(context.from_ts),
+            pack=self.upstream.pack(context.from_ts, context.to_ts),
             sink=self.sink_uri,
             fence=str(self.fence.path),
         )

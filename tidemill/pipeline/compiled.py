@@ -6,6 +6,7 @@ Everything is built when the first row of a table comes by: a pack of thousands 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +37,7 @@ class _Kernels:
     """The kernels over the programs of the tables in use; made anew when a table joins them."""
 
     def __init__(self, output: Output, used: list[PackedTable], programs: list[TableProgram], modes: list[Mode]) -> None:
-        self.encoder = row_encoder(output, programs)
+        self.encoder = row_encoder(output, programs, used)
         self.unique = UniqueChange(programs)
         hashed = [
             [column.name for column in hashed_columns(table.rule, table.version.info)] if mode is Mode.HASH else []
@@ -139,11 +140,23 @@ _ENCODERS = {
 """Where each protocol's encoder is: loaded when it is used, so that a worker has the kernels of one protocol only."""
 
 
-def row_encoder(output: Output, programs: list[TableProgram]) -> RowEncoder:
-    """The encoder of a protocol."""
+def row_encoder(output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = ()) -> RowEncoder:
+    """The encoder of a protocol. `tables`: of the programs; only a protocol with a schema registry looks at them."""
     options = output.encoding
     if options.protocol is None:
         return MountEncoder(programs)
     module, name = _ENCODERS[options.protocol]
-    encoder: RowEncoder = getattr(importlib.import_module(module), name)(programs, options)
+    made = getattr(importlib.import_module(module), name)
+    encoder: RowEncoder
+    if options.protocol is MessageFormat.AVRO:
+        encoder = made(programs, options, [_schema_ids(table) for table in tables])
+    else:
+        encoder = made(programs, options)
     return encoder
+
+
+def _schema_ids(table: PackedTable) -> tuple[int, int]:
+    """Raises SchemaError where the driver did not see that the table has rows."""
+    if table.schema_ids is None:
+        raise SchemaError(f"{table.version.schema}.{table.version.table} has rows, but its schemas are not registered: a bug")
+    return table.schema_ids

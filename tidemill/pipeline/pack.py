@@ -12,7 +12,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class PackedTable:
     version: TableVersion
     topic: str
     rule: DispatchRule
+    schema_ids: tuple[int, int] | None = None  # of key (-1: none) and value in a schema registry; None: not registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ Choose = Callable[[TableVersion], "tuple[str, DispatchRule] | None"]
 """Topic and rule of a table whose rows are delivered; None for one whose rows are not."""
 CountPartitions = Callable[[Set[str]], Mapping[str, int]]
 """Makes sure that topics exist; how many partitions each has."""
+Register = Callable[[TableVersion, str], tuple[int, int]]
+"""Makes sure that a schema registry knows a table's schemas, for a topic; ids of key (-1: none) and value."""
 
 SMALL_DELTA = 64
 """Tables that a pack may have beside its base, whatever the size of that."""
@@ -147,8 +150,17 @@ SMALL_DELTA = 64
 class PackStore:
     """The driver's side: writes the packs of a changefeed into a folder, which it empties first."""
 
-    def __init__(self, folder: Path, output: Output, choose: Choose, count_partitions: CountPartitions, topics: Iterable[str] = ()) -> None:
-        self._folder, self._output, self._choose, self._count = folder, output, choose, count_partitions
+    def __init__(
+        self,
+        folder: Path,
+        output: Output,
+        choose: Choose,
+        count_partitions: CountPartitions,
+        topics: Iterable[str] = (),
+        register: Register | None = None,
+    ) -> None:
+        """`register`: of protocols whose messages name schema ids."""
+        self._folder, self._output, self._choose, self._count, self._register = folder, output, choose, count_partitions, register
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.pack"):
             old.unlink()
@@ -156,6 +168,8 @@ class PackStore:
         self._topics: dict[str, int] = {}
         self._tables: dict[int, _Entry] = {}  # wanted ones now
         self._chosen: dict[int, tuple[int, _Entry | None]] = {}  # version ts and entry of each table, wanted or not
+        self._unregistered: set[int] = set()  # wanted tables without schema ids
+        self._changed = False  # the wanted tables differ from those of the newest pack
         self._base: _Content | None = None
         self._base_path = ""
         self._delta_path = ""
@@ -172,33 +186,57 @@ class PackStore:
         self._add_topics({topic})
         return self._topics[topic]
 
-    def pack(self, snapshot: SchemaSnapshot) -> str:
-        """Path of a pack that is valid for rows just past the snapshot's ts."""
+    def pack(self, snapshot: SchemaSnapshot, with_rows: Callable[[Set[int]], Set[int]] = frozenset) -> str:
+        """Path of a pack that is valid for rows just past the snapshot's ts.
+
+        `with_rows`: those of the given physical ids whose rows it will be used for. Only their tables are registered. Raises what the
+        registry answers; what was registered until then counts.
+        """
         topics_before = len(self._topics)
-        changed = self._refresh(snapshot)
+        self._refresh(snapshot)
+        if self._register is not None and self._unregistered:
+            self._register_tables(self._register, with_rows)
         known = len(snapshot.known_ids)
-        if self._base is not None and not changed and (len(self._topics), known) == (topics_before, self._known):
+        if self._base is not None and not self._changed and (len(self._topics), known) == (topics_before, self._known):
             return self._delta_path
         self._known = known
         delta = self._delta(snapshot) if self._base is not None else None
         if delta is None or len(delta.tables) + len(delta.removed) > max(SMALL_DELTA, len(self._tables) // 4):
-            return self._write_base(snapshot)
-        return self._write_delta(delta)
+            path = self._write_base(snapshot)
+        else:
+            path = self._write_delta(delta)
+        self._changed = False
+        return path
 
-    def _refresh(self, snapshot: SchemaSnapshot) -> bool:
-        """Follow the snapshot; False if the wanted tables are the same as before."""
-        changed = False
+    def _refresh(self, snapshot: SchemaSnapshot) -> None:
+        """Follow the snapshot."""
         for table_id, version in snapshot.tables.items():
             known = self._chosen.get(table_id)
             if known is None or known[0] != version.from_ts:
-                entry = self._entry(version)
-                changed |= entry is not None or (known is not None and known[1] is not None)
-                self._chosen[table_id] = version.from_ts, entry
+                self._enter(table_id, version.from_ts, self._entry(version))
         for table_id in self._chosen.keys() - snapshot.tables.keys():
-            changed |= self._chosen.pop(table_id)[1] is not None
-        if changed:
-            self._tables = {table_id: entry for table_id, (_, entry) in self._chosen.items() if entry is not None}
-        return changed
+            self._enter(table_id, 0, None)
+            del self._chosen[table_id]
+
+    def _enter(self, table_id: int, version_ts: int, entry: _Entry | None) -> None:
+        """From now on the table is this; None: it is not wanted."""
+        self._chosen[table_id] = version_ts, entry
+        self._unregistered.discard(table_id)
+        if entry is not None:
+            self._tables[table_id] = entry
+            self._unregistered.add(table_id)
+        if entry is not None or self._tables.pop(table_id, None) is not None:
+            self._changed = True
+
+    def _register_tables(self, register: Register, with_rows: Callable[[Set[int]], Set[int]]) -> None:
+        """Give ids to the tables that are about to have rows and have none."""
+        tables = {physical: table_id for table_id in self._unregistered for physical in self._tables[table_id].physical_ids}
+        for table_id in sorted({tables[physical] for physical in with_rows(tables.keys())}):
+            entry = self._tables[table_id]
+            table = unpack(entry.packed)
+            packed = pickle.dumps(replace(table, schema_ids=register(table.version, table.topic)))
+            self._enter(table_id, entry.version_ts, replace(entry, packed=packed))
+            self._unregistered.discard(table_id)
 
     def _entry(self, version: TableVersion) -> _Entry | None:
         chosen = self._choose(version) if version.physical_ids else None
@@ -217,7 +255,7 @@ class PackStore:
     def _delta(self, snapshot: SchemaSnapshot) -> _Content:
         assert self._base is not None
         base = self._base.tables
-        tables = {t: e for t, e in self._tables.items() if t not in base or base[t].version_ts != e.version_ts}
+        tables = {t: e for t, e in self._tables.items() if base.get(t) != e}
         more = snapshot.known_ids - set(self._base.known_ids.tolist())
         return self._content(self._base_path, tables, frozenset(base.keys() - self._tables.keys()), more)
 
@@ -227,7 +265,7 @@ class PackStore:
 
     def _write_base(self, snapshot: SchemaSnapshot) -> str:
         old = [self._base_path, self._delta_path]
-        self._base = self._content(None, self._tables, frozenset(), snapshot.known_ids)
+        self._base = self._content(None, dict(self._tables), frozenset(), snapshot.known_ids)
         self._base_path = self._delta_path = self._write(self._base)
         self._remove(*old)
         return self._base_path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+
+import pyarrow.compute as pc
 
 from tidemill.changelog.history import follow
 from tidemill.changelog.layout import Affinity
@@ -30,6 +32,20 @@ def count_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> int
             sources.advance(number)
             rows += int(words[f.S_END] - words[f.S_POS])
     return rows
+
+
+def tables_with_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, physical_ids: Set[int]) -> Set[int]:
+    """Those of the physical ids that have rows of (from_ts, to_ts] in the chains. Reads one column, until all are found."""
+    sources = Sources(chains, from_ts, to_ts)
+    missing = set(physical_ids)
+    for number, words in enumerate(sources.words[: len(sources)]):
+        while missing and words[f.S_MORE]:
+            sources.begin_chunk()
+            sources.advance(number)
+            batch, begin, end = sources.all[number].batch, int(words[f.S_POS]), int(words[f.S_END])
+            if batch is not None and end > begin:
+                missing.difference_update(pc.unique(batch.column("table_id").slice(begin, end - begin)).to_pylist())
+    return physical_ids - missing
 
 
 class LogUpstream:
@@ -63,10 +79,15 @@ class LogUpstream:
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         return [event for event in self._history.ddl_events(from_ts, to_ts) if self._wants(event)]
 
-    def pack(self, from_ts: int) -> str:
+    def pack(self, from_ts: int, to_ts: int) -> str:
         if from_ts - self._history.start_ts > KEPT_HISTORY:
             self._history.forget(from_ts)
-        return self._packs.pack(self._history.snapshot(from_ts))
+
+        def with_rows(physical_ids: Set[int]) -> Set[int]:
+            chains = [chain for load in self.loads(from_ts, to_ts) for chain in load.chains]
+            return tables_with_rows(chains, from_ts, to_ts, physical_ids)
+
+        return self._packs.pack(self._history.snapshot(from_ts), with_rows)
 
     def refresh(self) -> None:
         self._reader.refresh()

@@ -89,6 +89,12 @@ class LogLocked(LogError):
     code = "TM:ErrLogLocked"
 
 
+class LogInUse(LogError):
+    """Changefeeds still need the log."""
+
+    code = "TM:ErrLogInUse"
+
+
 class LogFenced(LogError):
     """This writer's epoch is over: another one has taken the partition."""
 

@@ -24,6 +24,7 @@ from tidemill.changelog.feeds import register
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
+from tidemill.cli.main import main as cli
 from tidemill.errors import ClusterMismatch, DiskLow, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.cluster import CommitMode
 from tidemill.playground.server import Playground
@@ -235,6 +236,25 @@ def test_the_gc_safe_point_is_held_before_the_first_row_and_follows_the_log(tmp_
                 assert (held, least) in ((service, capture.safe_point.safe_point), ("gc_worker", least))
 
     run(main())
+
+
+def test_a_dropped_log_lets_garbage_collection_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        async with Playground(6, resolved_interval=0.1, gc_barriers=True) as playground:
+            points, now = playground.cluster.safe_points, playground.cluster.oracle.next
+            async with running(config(playground, tmp_path / "log")) as capture:
+                started = capture.writer.identity.start_ts
+                assert capture.status.as_dict()["gc_seconds_left"] > 0 or capture.safe_point.seconds_left > 0
+            assert points.advance_gc(now()) >= started - 1, "the stopped capture's wish holds"
+            assert points.collected < now() - 1
+            with pytest.raises(SystemExit, match="0"):
+                await asyncio.to_thread(cli, ["log", "drop", str(tmp_path / "log"), "--pd", playground.pd_address])
+            assert not (tmp_path / "log" / "log.json").exists()
+            later = now()
+            assert points.advance_gc(later) == later
+
+    run(main())
+    assert "PD no longer keeps history" in capsys.readouterr().out
 
 
 def test_a_start_that_gc_has_passed_is_refused_before_anything_is_captured(tmp_path: Path) -> None:

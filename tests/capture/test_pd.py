@@ -12,9 +12,10 @@ import pytest
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.channels import Backoff
 from tidemill.capture.tikv.pd import PdClient, parse_version
-from tidemill.capture.tikv.safepoint import ServiceSafePoint
+from tidemill.capture.tikv.safepoint import GcGuard, service_id
 from tidemill.capture.tikv.snapshot import Snapshot
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsBeforeGc, UpstreamError, UpstreamUnavailable, VersionTooOld
+from tidemill.playground.server import Playground
 from tidemill.tidb.keys import to_encoded
 from tidemill.wire import errorpb_pb2 as errorpb
 from tidemill.wire import keyspacepb_pb2 as keyspacepb
@@ -306,7 +307,7 @@ def test_service_safe_point() -> None:
     ts = 470_000_000_000_000_000
 
     async def use(pd: PdClient) -> None:
-        safe_point = ServiceSafePoint(pd, "tidemill-x", 60)
+        safe_point = GcGuard(pd, "tidemill-x", 60)
         await safe_point.protect(ts)
         assert safe_point.safe_point == ts - 1
         cluster.least_wish = ts
@@ -317,6 +318,37 @@ def test_service_safe_point() -> None:
             await safe_point.protect(ts)
 
     with_cluster(cluster, use)
+
+
+@pytest.mark.parametrize("barriers", [False, True])
+def test_a_guard_holds_garbage_collection_back_until_it_is_removed(barriers: bool) -> None:
+    async def main() -> None:
+        async with Playground(1, gc_barriers=barriers) as playground:
+            points = playground.cluster.safe_points
+            pd = await PdClient.connect(playground.pd_address)
+            try:
+                assert (await pd.gc_state() is not None) == barriers
+                ts = playground.cluster.oracle.next()
+                guard = GcGuard(pd, service_id(pd.cluster_id, "x"), 60)
+                await guard.protect(ts)
+                assert 58 < guard.seconds_left <= 60
+                assert points.advance_gc(ts + 10) == ts - 1
+                await guard.protect(ts + 5)
+                assert points.advance_gc(ts + 10) == ts + 4
+                await guard.remove()
+                assert guard.seconds_left == 0
+                assert points.advance_gc(ts + 10) == ts + 10
+                with pytest.raises(StartTsBeforeGc, match=rf"history from {ts + 10} \(.*UTC\) on .* below {ts + 10} "):
+                    await guard.protect(ts + 10)
+                await guard.protect(ts + 11)
+            finally:
+                await pd.close()
+
+    asyncio.run(main())
+
+
+def test_service_ids_are_of_the_cluster_and_the_log() -> None:
+    assert service_id(7, "abc") == "tidemill-7-abc"
 
 
 # ---- reading at a ts -------------------------------------------------------------------------------------------------

@@ -92,3 +92,25 @@ def test_an_old_log_is_trimmed(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert LogReader(tmp_path).start_ts > golden().start_ts
     assert "files removed" in out
     assert run(capsys, "verify", str(tmp_path))[0] == 0
+
+
+def test_drop_deletes_a_log_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, partitions=2, segments=3)
+    (tmp_path / "notes.txt").write_text("mine")
+    feeds.register(tmp_path, "nightly", golden().start_ts + 5)
+    status, _, err = run(capsys, "drop", str(tmp_path), "--without-pd")
+    assert (status, "TM:ErrLogInUse" in err, "nightly" in err) == (1, True, True)
+    with LogWriter.open(tmp_path):
+        status, _, err = run(capsys, "drop", str(tmp_path), "--without-pd", "--force")
+        assert (status, "TM:ErrLogLocked" in err) == (1, True)
+    assert run(capsys, "verify", str(tmp_path))[0] == 0
+    status, out, _ = run(capsys, "drop", str(tmp_path), "--without-pd", "--force")
+    assert (status, "is gone" in out) == (0, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_drop_wants_to_know_about_pd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path)
+    status, _, err = run(capsys, "drop", str(tmp_path))
+    assert (status, "--without-pd" in err) == (2, True)
+    assert run(capsys, "verify", str(tmp_path))[0] == 0

@@ -29,7 +29,7 @@ from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
 from tidemill.capture.tikv.receiver import Options, Receiver
 from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.capture.tikv.safepoint import FIRST_TTL, ServiceSafePoint
+from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
 from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import IDENTITY, LogIdentity
@@ -43,9 +43,6 @@ from tidemill.server.metrics import metrics_page
 from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
-
-CAPTURE_ID = "capture_id"
-"""Field of log.json that names the capture at PD, so that captures never share a GC safe point."""
 
 STATUS_EVERY = 1.0
 MAINTAIN_EVERY = 10.0
@@ -66,7 +63,7 @@ class Capture:
         self.receiver: Receiver
         self.puller: Puller
         self.spans: TableSpans
-        self.safe_point: ServiceSafePoint
+        self.safe_point: GcGuard
         self._machine: RegionMachine
         self._over: asyncio.Future[None]
         self._followed = 0  # schema changes up to here have become spans
@@ -159,7 +156,7 @@ class Capture:
                 raise LogError(f"{self.status.log} was not written by a capture of TiKV: log.json has no {CAPTURE_ID}")
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
-            self.safe_point = ServiceSafePoint(self.pd, service_id(capture_id), config.gc_ttl)
+            self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
             await self.safe_point.protect(self.writer.resolved_ts)
             self.history = load_history(LogReader(config.log))
         except BaseException:
@@ -173,7 +170,7 @@ class Capture:
         if start_ts > now:
             raise ConfigError(f"--start-ts {tso.describe(start_ts)} lies in the cluster's future: it is {tso.describe(now)} there")
         capture_id = uuid.uuid4().hex[:16]
-        await ServiceSafePoint(self.pd, service_id(capture_id), config.gc_ttl).protect(start_ts, FIRST_TTL)
+        await GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl).protect(start_ts, FIRST_TTL)
         pairs = await read_meta(self.pd, start_ts)
         identity = LogIdentity(
             cluster_id=str(self.pd.cluster_id),
@@ -298,6 +295,7 @@ class Capture:
             status.region_errors = dict(self._machine.errors)
             status.waiting_bytes, status.prewrite_bytes = matcher.row_bytes(), matcher.prewrite_bytes()
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
+            status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.start_ts = self.writer.identity.start_ts
             status.refresh(self.writer.resolved_ts)
         return status.as_dict()
@@ -305,11 +303,6 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
-
-
-def service_id(capture_id: str) -> str:
-    """The capture's name at PD."""
-    return f"tidemill-{capture_id}"
 
 
 def keeps(key: bytes) -> bool:

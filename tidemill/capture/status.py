@@ -44,6 +44,7 @@ class CaptureStatus:
     prewrite_bytes: int = 0
     gc_service: str = ""
     gc_safe_point: int = 0
+    gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
     error: dict[str, str] | None = None  # code and message
     updated: float = 0.0  # Unix seconds
 
@@ -87,3 +88,4 @@ class CaptureStatus:
         yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", self.waiting_bytes)
         yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", self.prewrite_bytes)
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
+        yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)

@@ -22,7 +22,9 @@ MAX_BATCH_BYTES = 64 << 20
 
 IDENTITY = "log.json"
 LOCK = "writer.lock"
+ROWS = "rows"
 SCHEMA = "schema"
+SNAPSHOT = "snapshot"
 FEEDS = "feeds"
 HEAD = "head.json"
 OWNER = "owner.json"

@@ -109,6 +109,10 @@ class Storage(ABC):
         """Remove a file; harmless where there is none."""
 
     @abstractmethod
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder and all below it; harmless where there is none."""
+
+    @abstractmethod
     def open(self, name: str) -> Any:
         """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
 
@@ -277,6 +281,10 @@ class LocalStorage(Storage):
     def delete(self, name: str) -> None:
         Path(self.path(name)).unlink(missing_ok=True)
 
+    def delete_folder(self, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.path(folder))
+
     def open(self, name: str) -> Any:
         return _open_local(self.path(name))
 
@@ -420,6 +428,10 @@ class RemoteStorage(Storage):
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self._at(name))
+
+    def delete_folder(self, folder: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_dir(self._at(folder))
 
     def open(self, name: str) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import Annotated, Any
@@ -11,11 +12,13 @@ import typer
 from tidemill import tso
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import count_rows
+from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
+from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
-from tidemill.errors import redact
+from tidemill.errors import LogInUse, redact
 
 app = typer.Typer()
 
@@ -131,6 +134,53 @@ def trim(
 ) -> None:
     """Let go of what is older than the retention in a log that no capture writes to (a running capture does it itself)."""
     _maintain(log, LogOptions(retention_ms=round(_seconds(retention) * 1000), low_water_bytes=0, grace_s=_seconds(grace)), take_over)
+
+
+@app.command("drop")
+def drop_command(
+    log: Location,
+    pd: Annotated[str | None, typer.Option("--pd", help="PD's address, HOST:PORT; several with commas.")] = None,
+    without_pd: Annotated[
+        bool, typer.Option("--without-pd", help="Leave the log's wish at PD: it holds garbage collection back until its TTL is over.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also if changefeeds still need the log.")] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: no capture writes to it, I have looked.")] = False,
+) -> None:
+    """Delete a log that no capture writes to, and let the cluster's garbage collection go on."""
+    if (pd is None) != without_pd:
+        raise typer.BadParameter("give --pd, where the log's wish to keep history is taken back, or --without-pd")
+    reader = LogReader(log)
+    if not reader.storage.local and not take_over:
+        raise typer.BadParameter("an object store has no lock: make sure that no capture writes to it, then give --take-over")
+    if (feeds := sorted(reader.feeds())) and not force:
+        raise LogInUse(
+            f"{redact(reader.location)} is needed by changefeeds: {', '.join(feeds)}", hint="Remove them first, or give --force."
+        )
+    lock = lock_of(reader.storage)
+    if lock is not None:
+        lock.take()
+    try:
+        if pd is not None:
+            asyncio.run(_let_go(reader, pd))
+        drop(reader.storage)
+    finally:
+        if lock is not None:
+            lock.release()
+    typer.echo(f"{redact(reader.location)} is gone" + ("" if without_pd else ", and PD no longer keeps history for it"))
+
+
+async def _let_go(reader: LogReader, pd: str) -> None:
+    """Take the log's wish at PD back. Raises ClusterMismatch, UpstreamUnavailable."""
+    from tidemill.capture.tikv.pd import PdClient
+    from tidemill.capture.tikv.safepoint import CAPTURE_ID, GcGuard, service_id
+
+    capture_id = reader.identity.extra.get(CAPTURE_ID)
+    client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), patience=10.0)
+    try:
+        if isinstance(capture_id, str):
+            await GcGuard(client, service_id(client.cluster_id, capture_id), 0).remove()
+    finally:
+        await client.close()
 
 
 def _maintain(log: str, options: LogOptions, take_over: bool) -> None:

@@ -57,6 +57,7 @@ def serve(
     transactions: Annotated[int, typer.Option("--transactions", help="Transactions of work; 0 is endless.")] = 0,
     resolved_interval: Annotated[float, typer.Option("--resolved-interval", help="Seconds between two resolved timestamps.")] = 1.0,
     gc_life_time: Annotated[float, typer.Option("--gc-life-time", help="Seconds of history to keep; 0 keeps all.")] = 0.0,
+    gc_barriers: Annotated[bool, typer.Option("--gc-barriers", help="PD serves GC barriers, as PD 9 does.")] = False,
     exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the work is done, instead of serving on.")] = False,
 ) -> None:
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
@@ -71,7 +72,9 @@ def serve(
     )  # fmt: skip
 
     async def run() -> None:
-        playground = server.Playground(seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time)
+        playground = server.Playground(
+            seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers
+        )
         try:
             await playground.start(host, port)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The playground's PD over gRPC: members, timestamps, regions, stores, GC safe points, as PD 8.5 answers."""
+"""The playground's PD over gRPC: members, timestamps, regions, stores, GC safe points, as PD 8.5 answers; GC barriers as newer ones do."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ from tidemill import tso
 from tidemill.playground.cluster import Cluster, Store
 from tidemill.playground.feed import region_message
 from tidemill.playground.regions import Region
+from tidemill.playground.safepoints import GC_WORKER, ServiceSafePoint
 from tidemill.wire import metapb_pb2 as metapb
 from tidemill.wire import pdpb_pb2 as pdpb
 
 MEMBER_ID = 1
 NAME = "playground"
-UNIMPLEMENTED = (
-    "GetGCState",
-    "SetGCBarrier",
-    "DeleteGCBarrier",
-    "SetGlobalGCBarrier",
-    "DeleteGlobalGCBarrier",
-)
+BARRIERS = ("GetGCState", "SetGCBarrier", "DeleteGCBarrier")
 """Calls that PD 8.5 does not know; clients fall back to service safe points."""
+UNIMPLEMENTED = ("SetGlobalGCBarrier", "DeleteGlobalGCBarrier")
+NO_KEYSPACE = pdpb.KeyspaceScope(keyspace_id=0xFFFFFFFF)
 
 Context: TypeAlias = grpc.aio.ServicerContext
 Handler = Callable[[Any, Context], Awaitable[Any]]
 
 
 class PdService:
-    """Answers of the (only, leading) PD member. `url` is the address that clients are told."""
+    """Answers of the (only, leading) PD member. `url` is the address that clients are told; `gc_barriers`: it knows them."""
 
-    def __init__(self, cluster: Cluster, url: Callable[[], str]) -> None:
-        self._cluster, self._url = cluster, url
+    def __init__(self, cluster: Cluster, url: Callable[[], str], *, gc_barriers: bool = False) -> None:
+        self._cluster, self._url, self._gc_barriers = cluster, url, gc_barriers
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `pdpb.PD`."""
@@ -52,11 +49,18 @@ class PdService:
             "GetGCSafePoint": (pdpb.GetGCSafePointRequest, self._checked(self._get_gc_safe_point)),
             "UpdateServiceGCSafePoint": (pdpb.UpdateServiceGCSafePointRequest, self._checked(self._update_service_safe_point)),
         }
+        unknown: tuple[str, ...] = UNIMPLEMENTED
+        if self._gc_barriers:
+            unary["GetGCState"] = pdpb.GetGCStateRequest, self._checked(self._get_gc_state)
+            unary["SetGCBarrier"] = pdpb.SetGCBarrierRequest, self._checked(self._set_gc_barrier)
+            unary["DeleteGCBarrier"] = pdpb.DeleteGCBarrierRequest, self._checked(self._delete_gc_barrier)
+        else:
+            unknown += BARRIERS
         methods = {
             name: grpc.unary_unary_rpc_method_handler(call, message.FromString, lambda answer: answer.SerializeToString())
             for name, (message, call) in unary.items()
         }
-        methods.update({name: grpc.unary_unary_rpc_method_handler(_unknown(name)) for name in UNIMPLEMENTED})
+        methods.update({name: grpc.unary_unary_rpc_method_handler(_unknown(name)) for name in unknown})
         methods["Tso"] = grpc.stream_stream_rpc_method_handler(
             self._tso, pdpb.TsoRequest.FromString, lambda answer: answer.SerializeToString()
         )
@@ -176,6 +180,30 @@ class PdService:
             TTL=minimum.ttl(tso.physical_ms(self._cluster.oracle.last) // 1000),
             min_safe_point=minimum.safe_point,
         )
+
+    async def _get_gc_state(self, request: pdpb.GetGCStateRequest, context: Context) -> pdpb.GetGCStateResponse:
+        points = self._cluster.safe_points
+        barriers = [self._barrier_info(s) for s in points.services() if s.service_id != GC_WORKER]
+        state = pdpb.GCState(
+            keyspace_scope=NO_KEYSPACE, txn_safe_point=points.collected, gc_safe_point=points.collected, gc_barriers=barriers
+        )  # fmt: skip
+        return pdpb.GetGCStateResponse(header=self._header(), gc_state=state)
+
+    async def _set_gc_barrier(self, request: pdpb.SetGCBarrierRequest, context: Context) -> pdpb.SetGCBarrierResponse:
+        try:
+            barrier = self._cluster.safe_points.set_barrier(request.barrier_id.encode(), request.barrier_ts, request.ttl_seconds)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return pdpb.SetGCBarrierResponse(header=self._header(), new_barrier_info=self._barrier_info(barrier))
+
+    async def _delete_gc_barrier(self, request: pdpb.DeleteGCBarrierRequest, context: Context) -> pdpb.DeleteGCBarrierResponse:
+        removed = self._cluster.safe_points.delete_barrier(request.barrier_id.encode())
+        info = self._barrier_info(removed) if removed is not None else None
+        return pdpb.DeleteGCBarrierResponse(header=self._header(), deleted_barrier_info=info)
+
+    def _barrier_info(self, point: ServiceSafePoint) -> pdpb.GCBarrierInfo:
+        ttl = point.ttl(tso.physical_ms(self._cluster.oracle.last) // 1000)
+        return pdpb.GCBarrierInfo(barrier_id=point.service_id.decode(errors="replace"), barrier_ts=point.safe_point, ttl_seconds=ttl)
 
 
 def _unknown(name: str) -> Handler:

@@ -50,6 +50,20 @@ class SafePoints:
             self._services[service_id] = ServiceSafePoint(service_id, safe_point, expires)
         return self.minimum()
 
+    def set_barrier(self, barrier_id: bytes, barrier_ts: int, ttl: int) -> ServiceSafePoint:
+        """Store a GC barrier, which PD keeps with the services' claims. Raises ValueError where garbage collection is past it."""
+        if barrier_ts < self.collected:
+            raise ValueError(f"the GC barrier {barrier_ts} is behind the txn safe point {self.collected}")
+        if ttl <= 0 or barrier_id == GC_WORKER:
+            raise ValueError(f"the GC barrier {barrier_id.decode(errors='replace')} with a TTL of {ttl} s is not allowed")
+        barrier = ServiceSafePoint(barrier_id, barrier_ts, min(self._clock() + ttl, ENDLESS))
+        self._services[barrier_id] = barrier
+        return barrier
+
+    def delete_barrier(self, barrier_id: bytes) -> ServiceSafePoint | None:
+        """Remove a barrier; returns it if it was there."""
+        return self._services.pop(barrier_id, None) if barrier_id != GC_WORKER else None
+
     def services(self) -> list[ServiceSafePoint]:
         """All claims that have not expired, lowest first."""
         self.minimum()

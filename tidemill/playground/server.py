@@ -45,6 +45,7 @@ class Playground:
 
     `stores` TiKV stores listen on ports of their own, the first one shares PD's. The content of workloads depends on `seed`.
     With a `gc_life_time` (seconds) older history is collected every minute, as far as services' safe points allow.
+    `gc_barriers`: PD serves GC barriers, as version 9 and newer do.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Playground:
         cluster_id: int | None = None,
         resolved_interval: float = RESOLVED_INTERVAL,
         gc_life_time: float = 0.0,
+        gc_barriers: bool = False,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.seed = seed
@@ -63,7 +65,7 @@ class Playground:
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
         self.resolved_interval, self.gc_life_time = resolved_interval, gc_life_time
-        self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}")
+        self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}", gc_barriers=gc_barriers)
         self.feeds: dict[int, FeedService] = {}
         self.control = ControlService(self)
         self.pd_address = ""

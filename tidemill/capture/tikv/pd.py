@@ -27,6 +27,9 @@ CALL_TIMEOUT = 3.0
 """Seconds a single call may take."""
 
 _FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
+_NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
+"""The scope of a cluster without keyspaces."""
+
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -60,6 +63,16 @@ class Store:
     version: str
     tombstone: bool
     tiflash: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GcState:
+    """Garbage collection as PD 9 and newer tell it. Reads at or above `txn_safe_point` are allowed; below `gc_safe_point` versions may
+    be gone. `barriers`: id and ts of those that hold it back."""
+
+    txn_safe_point: int
+    gc_safe_point: int
+    barriers: tuple[tuple[str, int], ...] = ()
 
 
 def region_of(region: metapb_pb2.Region, leader: metapb_pb2.Peer | None = None) -> Region:
@@ -310,6 +323,26 @@ class PdClient:
         request = pdpb_pb2.UpdateServiceGCSafePointRequest(service_id=service_id.encode(), TTL=ttl, safe_point=safe_point)
         answer = await self._call("UpdateServiceGCSafePoint", request)
         return answer.service_id.decode(errors="replace"), int(answer.min_safe_point)
+
+    async def gc_state(self) -> GcState | None:
+        """The state of garbage collection; None where PD has no barriers (8.5 and older)."""
+        try:
+            answer = await self._call("GetGCState", pdpb_pb2.GetGCStateRequest(keyspace_scope=_NO_KEYSPACE))
+        except _Unimplemented:
+            return None
+        state = answer.gc_state
+        return GcState(state.txn_safe_point, state.gc_safe_point, tuple((b.barrier_id, b.barrier_ts) for b in state.gc_barriers))
+
+    async def set_gc_barrier(self, barrier_id: str, barrier_ts: int, ttl: int) -> None:
+        """Keep the txn safe point at or below `barrier_ts` for `ttl` s. Raises UpstreamError where it is above already."""
+        request = pdpb_pb2.SetGCBarrierRequest(
+            keyspace_scope=_NO_KEYSPACE, barrier_id=barrier_id, barrier_ts=barrier_ts, ttl_seconds=ttl
+        )  # fmt: skip
+        await self._call("SetGCBarrier", request)
+
+    async def delete_gc_barrier(self, barrier_id: str) -> None:
+        """Take a barrier away; one that is not there is no error."""
+        await self._call("DeleteGCBarrier", pdpb_pb2.DeleteGCBarrierRequest(keyspace_scope=_NO_KEYSPACE, barrier_id=barrier_id))
 
     # ------------------------------------------------------------------ what cluster this is
 

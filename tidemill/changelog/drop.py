@@ -1,0 +1,17 @@
+"""Dropping a log: its files go, log.json first, so that what a crash leaves behind is no log."""
+
+from __future__ import annotations
+
+from tidemill.changelog import layout
+from tidemill.changelog.storage import Storage
+
+FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.SNAPSHOT)
+
+
+def drop(storage: Storage) -> None:
+    """Delete a log that nobody writes. Other files in its folder stay, and the folder with them."""
+    storage.delete(layout.IDENTITY)
+    storage.settle("")
+    for folder in FOLDERS:
+        storage.delete_folder(folder)
+    storage.delete(layout.LOCK)

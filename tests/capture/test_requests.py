@@ -14,8 +14,9 @@ import pytest
 from tests.support.eventfeeds import recording
 from tidemill.capture.tikv.channels import Channels
 from tidemill.capture.tikv.pd import PdClient, Peer, Region
+from tidemill.capture.tikv.pieces import Phase
 from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.regions import Drop, Fail, Phase, Place, RegionMachine, Span, Subscribe
+from tidemill.capture.tikv.regions import Drop, Fail, Place, RegionMachine, Span, Subscribe
 from tidemill.capture.tikv.snapshot import Snapshot
 from tidemill.errors import ClusterMismatch, UpstreamError
 from tidemill.tidb.keys import DBS, meta_hash_range, record_range, to_encoded

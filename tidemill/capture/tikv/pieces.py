@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import enum
+import random
 from collections import deque
 from dataclasses import dataclass, field
 
 from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.pd import Region
+
+BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
+BACKOFF_FORGET = 300.0  # seconds without an error after which a piece's back-off begins anew
+FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # scans that a store is given at the same time
 
 
 class Phase(enum.Enum):
@@ -20,9 +25,9 @@ class Phase(enum.Enum):
     LIVE = "live"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Piece:
-    """A part of a span that one subscription carries, or none yet."""
+    """A part of a span that one subscription carries, or none yet. `region` is whose it is in the span's range lock."""
 
     id: int
     span: Span
@@ -34,9 +39,20 @@ class Piece:
     slot: int = -1
     request_id: int = 0
     due: float = 0.0
+    since: float = 0.0  # when it came into its phase
     attempts: int = 0
     failed_at: float = -1e9
     duplicates: int = 0
+    refused: int = 0  # times in a row that the range lock did not let it have what PD told
+
+    def backoff(self, now: float) -> float:
+        """Seconds to wait after an error."""
+        if now - self.failed_at > BACKOFF_FORGET:
+            self.attempts = 0
+        self.failed_at = now
+        wait = min(BACKOFF_FIRST * 2.0**self.attempts, BACKOFF_CAP)
+        self.attempts = min(self.attempts + 1, 16)
+        return wait * random.uniform(0.5, 1.0)
 
 
 @dataclass(slots=True)
@@ -55,10 +71,21 @@ class Stream:
 
 @dataclass(slots=True)
 class Store:
-    """A store, its streams and who waits for them."""
+    """A store, its streams and who waits for them. The queue holds each waiting piece once, so it is never longer than the store
+    has regions; `window` is how many scans may be under way: it grows by one with every scan that ends and shrinks when the store
+    complains."""
 
     id: int
     multiplexed: bool = True
     scanning: int = 0
+    window: float = FIRST_WINDOW
     streams: list[Stream] = field(default_factory=list)
     queue: deque[int] = field(default_factory=deque)
+
+    def grow(self, most: int) -> None:
+        """A scan has ended well."""
+        self.window = min(self.window + 1, most)
+
+    def shrink(self, factor: float) -> None:
+        """The store has too much to do."""
+        self.window = max(self.window * factor, LEAST_WINDOW)

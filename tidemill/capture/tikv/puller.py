@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ CLIENT_VERSION = "8.5.0"
 
 REGIONS_AT_ONCE = 1024
 TICK = 5.0
+EVENTS_AT_ONCE = 2048
+"""Pieces that are handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class Puller:
         self._loop = asyncio.get_running_loop()
         self._feeds: dict[int, Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._events: deque[Event] = deque()
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._stopped = False
@@ -76,23 +80,40 @@ class Puller:
     # ------------------------------------------------------------------ events
 
     def _handle(self, events: list[Event]) -> None:
-        now = self._loop.time()
-        for event in events:
-            match event:
-                case ScanDone(piece):
-                    self.machine.scan_done(piece, now)
-                case PieceFailed(piece, resolved, error):
-                    self.machine.failed(piece, resolved, _error_of(error), now)
-                case ProtocolBroken(piece, resolved, cause):
-                    _log.warning("a store broke the protocol (%s); its piece is subscribed again from %d", cause, resolved)
-                    self.machine.broken(piece, resolved, now)
-                case StreamLost(stream, pieces, reason, bad):
-                    if pieces:
-                        _log.info("stream %d with %d subscriptions is over: %s", stream, len(pieces), reason)
-                    if bad and stream in self._feeds:
-                        self._feeds[stream].cancel()
-                    self.machine.stream_lost(stream, pieces, now)
+        """Events of the receiver wait their turn: few at a time, so that no storm keeps the loop from reading."""
+        idle = not self._events
+        self._events.extend(events)
+        if idle:
+            self._drain()
+
+    def _drain(self) -> None:
+        now, room = self._loop.time(), EVENTS_AT_ONCE
+        while self._events and room > 0:
+            room -= self._take(self._events.popleft(), now, room)
         self.act()
+        if self._events and not self._stopped:
+            self._loop.call_soon(self._visibly, self._drain)
+
+    def _take(self, event: Event, now: float, room: int) -> int:
+        """Handle one event, or a part of it that fits. Returns how many pieces that were."""
+        match event:
+            case ScanDone(piece):
+                self.machine.scan_done(piece, now)
+            case PieceFailed(piece, resolved, error):
+                self.machine.failed(piece, resolved, _error_of(error), now)
+            case ProtocolBroken(piece, resolved, cause):
+                _log.warning("a store broke the protocol (%s); its piece is subscribed again from %d", cause, resolved)
+                self.machine.broken(piece, resolved, now)
+            case StreamLost(stream, pieces, reason, bad):
+                if len(pieces) > room:
+                    self._events.appendleft(StreamLost(stream, pieces[room:], reason, bad))
+                elif pieces:
+                    _log.info("stream %d is over: %s; %d subscriptions begin again", stream, reason, len(pieces))
+                if bad and stream in self._feeds:
+                    self._feeds[stream].cancel()
+                self.machine.stream_lost(stream, pieces[:room], now, last=len(pieces) <= room)
+                return max(1, min(len(pieces), room))
+        return 1
 
     async def _tick(self) -> None:
         while True:

@@ -1,0 +1,63 @@
+"""Streams of all stores, and which of them can carry a region. Pure."""
+
+from __future__ import annotations
+
+from tidemill.capture.tikv.pieces import FIRST_WINDOW, Store, Stream
+
+SLOTS = 65536
+IDLE = 60.0  # seconds after which a stream without subscriptions is closed
+
+
+class Streams:
+    """`partitions`: how many there are, because request ids are told apart by them."""
+
+    def __init__(self, partitions: int, max_scans: int) -> None:
+        self.partitions, self.max_scans = partitions, max_scans
+        self.by_slot: dict[int, Stream] = {}
+        self.stores: dict[int, Store] = {}
+        self._next_slot = 0
+
+    def store(self, store_id: int) -> Store:
+        """The store's record."""
+        if store_id not in self.stores:
+            self.stores[store_id] = Store(store_id, window=min(FIRST_WINDOW, self.max_scans))
+        return self.stores[store_id]
+
+    def choose(self, store: Store, region_id: int, partition: int) -> tuple[Stream | None, int]:
+        """A stream of the store on which the region can be subscribed, and the request id; None: there has to be another one.
+
+        One request id a partition lets the store batch resolved ts; a second piece of the same region takes another one. Without
+        multiplexing it takes another stream.
+        """
+        first = 1 + partition
+        for stream in store.streams:
+            if stream.ended or stream.multiplexed != store.multiplexed:
+                continue
+            if not store.multiplexed:
+                if (region_id, 0) not in stream.used:
+                    return stream, first
+                continue
+            request_id = first
+            while (region_id, request_id) in stream.used:
+                request_id += self.partitions
+            return stream, request_id
+        return None, first
+
+    def add(self, store: Store) -> Stream:
+        """A new stream to the store, in a free slot."""
+        while self._next_slot in self.by_slot:
+            self._next_slot = (self._next_slot + 1) % SLOTS
+        stream = Stream(self._next_slot, store.id, store.multiplexed)
+        self._next_slot = (self._next_slot + 1) % SLOTS
+        self.by_slot[stream.slot] = stream
+        store.streams.append(stream)
+        return stream
+
+    def remove(self, stream: Stream) -> None:
+        """Forget a stream; its slot is free again."""
+        del self.by_slot[stream.slot]
+        self.stores[stream.store_id].streams.remove(stream)
+
+    def idle(self, now: float) -> list[Stream]:
+        """Streams that have had no subscription for a minute."""
+        return [s for s in self.by_slot.values() if s.up and not s.ended and not s.pieces and now - s.idle_since >= IDLE]

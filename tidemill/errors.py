@@ -95,6 +95,12 @@ class LogInUse(LogError):
     code = "TM:ErrLogInUse"
 
 
+class NotCaptured(LogError):
+    """A changefeed wants rows that the capture's rules left out of the log."""
+
+    code = "TM:ErrNotCaptured"
+
+
 class LogFenced(LogError):
     """This writer's epoch is over: another one has taken the partition."""
 

@@ -12,6 +12,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill import tso
+from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import CaptureStatus
@@ -179,6 +181,8 @@ class Capture:
             partition_by=PARTITION_BY,
             extra={CAPTURE_ID: capture_id},
         )
+        if config.rules is not None and config.rules.rules != rules.EVERYTHING:
+            identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
         SchemaHistory.bootstrap(start_ts, pairs.items())  # what cannot be read had better not become a log
         self.writer = LogWriter.create(config.log, identity, snapshot=pairs, options=options)
         _log.info("new log %s of cluster %s from %s", self.status.log, identity.cluster_id, tso.describe(start_ts))
@@ -203,7 +207,6 @@ class Capture:
         )
         self._machine = RegionMachine(n + 1)
         self.puller = Puller(self.pd, self.receiver, self._machine, self.config.transport, self.fail)
-        self.spans = TableSpans(n, self.puller.add_span, self.puller.remove_span, self._moved)
         self._begin()
         self.receiver.start()
         self.status.state = "running"
@@ -227,10 +230,25 @@ class Capture:
         for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
             low, high = encode_range(start, end)
             self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, n, schema_head, "schema", urgent=True))
-        self.spans.begin(self.history, self._heads())
+        self._begin_tables(n)
         self.puller.place_all()
         self._followed = self.history.resolved_ts
         self.receiver.set_ceiling(self._followed, range(n))
+
+    def _begin_tables(self, n: int) -> None:
+        """Spans of the tables that the rules want. Where these change, the rules before hold up to a ts that no partition is past."""
+        heads = self._heads()
+        wanted = self.config.rules
+        if wanted is not None and not rules.same(rules.in_force(self.writer.identity, tso.MAX_TS)[0], wanted):
+            changed_at = max(*heads, self.history.resolved_ts)
+            self.writer.set_identity(self.writer.identity.with_rules(replace(wanted, from_ts=changed_at)))
+            _log.info("from %s on tables are captured by the rules %s", tso.describe(changed_at), ", ".join(wanted.rules))
+        entries = rules.in_force(self.writer.identity, min(heads))
+        self.spans = TableSpans(n, self.puller.add_span, self.puller.remove_span, self._moved, rules.wants_of(*entries))
+        self.spans.begin(self.history, heads)
+        last = entries[-1]
+        if len(entries) > 1 and last is not None:
+            self.spans.narrow(rules.wants_of(last), self.history, last.from_ts)
 
     def _heads(self) -> list[int]:
         return [self.writer.partition(p).head for p in range(self.writer.identity.partitions)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
 
@@ -38,6 +39,7 @@ class CaptureConfig:
     transport: Transport = Transport.H2
     status_addr: str | None = None
     data_dir: Path | None = None
+    rules: CaptureRules | None = None  # from_ts 0; None: as the log has them, all tables for a new one
     low_water_bytes: int = DEFAULTS.low_water_bytes
     row_budget: int = 512 << 20  # bytes of rows that wait in memory
     prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory

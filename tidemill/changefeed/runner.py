@@ -116,7 +116,7 @@ class Runner:
         )
         driver = BatchDriver(
             feed=wishes.changefeed,
-            upstream=LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl),
+            upstream=LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl, chooser.rows),
             events=SinkEvents(settings, chooser, packs),
             sink=sink,
             sink_uri=settings.sink.text,

@@ -75,6 +75,10 @@ class CaptureRules:
 
     from_ts: int
     rules: tuple[str, ...]
+    case_sensitive: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"from_ts": self.from_ts, "rules": list(self.rules)} | ({"case_sensitive": True} if self.case_sensitive else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,10 @@ class LogIdentity:
                 found = entry.rules
         return found
 
+    def with_rules(self, entry: CaptureRules) -> LogIdentity:
+        """The same log, from `entry.from_ts` on captured under other rules."""
+        return replace(self, capture_rules=(*(e for e in self.capture_rules if e.from_ts < entry.from_ts), entry))
+
     def moved_to(self, start_ts: int) -> LogIdentity:
         """The same log after retention dropped what was at or below `start_ts`."""
         return replace(self, start_ts=start_ts)
@@ -124,7 +132,7 @@ class LogIdentity:
         if self.split_tables:
             fields["split_tables"] = list(self.split_tables)
         if self.capture_rules:
-            fields["capture_rules"] = [{"from_ts": r.from_ts, "rules": list(r.rules)} for r in self.capture_rules]
+            fields["capture_rules"] = [r.to_dict() for r in self.capture_rules]
         return json.dumps({**fields, **self.extra}) + "\n"
 
     @classmethod
@@ -144,7 +152,8 @@ class LogIdentity:
                 partition_by=fields.pop("partition_by", None),
                 split_tables=tuple(fields.pop("split_tables", ())),
                 capture_rules=tuple(
-                    CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"])) for r in fields.pop("capture_rules", ())
+                    CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
+                    for r in fields.pop("capture_rules", ())
                 ),
                 extra=fields,
             )

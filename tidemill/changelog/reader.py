@@ -59,6 +59,11 @@ class LogReader:
         """log.json as it was when last read."""
         return self._identity
 
+    def identity_now(self) -> LogIdentity:
+        """log.json as it is."""
+        self._identity = read_identity(self.storage)
+        return self._identity
+
     @property
     def partitions(self) -> int:
         return self._identity.partitions
@@ -66,8 +71,7 @@ class LogReader:
     @property
     def start_ts(self) -> int:
         """Rows above it are there. Retention moves it, so it is read anew."""
-        self._identity = read_identity(self.storage)
-        return self._identity.start_ts
+        return self.identity_now().start_ts
 
     # ---- heads
 

@@ -12,6 +12,7 @@ from tidemill import logs
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig, duration_ms
 from tidemill.capture.tikv.feed import Transport
+from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
 from tidemill.errors import ConfigError
 
@@ -30,6 +31,9 @@ def command(
     partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     compression: Annotated[str, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd.")] = "none",
     retention: Annotated[str, typer.Option("--log-retention", help="How long segments stay that no changefeed needs.")] = "24h",
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
+    ] = None,
     gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
@@ -43,7 +47,7 @@ def command(
     if transport not in tuple(Transport):
         raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
     logs.setup(log_level, log_file, part="capture")
-    config = CaptureConfig(
+    settings = CaptureConfig(
         pd=tuple(pd.split(",")),
         log=log,
         start_ts=start_ts,
@@ -54,5 +58,15 @@ def command(
         transport=Transport(transport),
         status_addr=status_addr,
         data_dir=data_dir,
+        rules=capture_rules(config) if config is not None else None,
     )
-    uvloop.run(Capture(config).run())
+    uvloop.run(Capture(settings).run())
+
+
+def capture_rules(path: Path) -> CaptureRules:
+    """The table rules of a changefeed's TOML file. Raises ConfigError."""
+    from tidemill.changefeed.config import load_config
+
+    config = load_config(path)
+    config.table_filter()
+    return CaptureRules(0, tuple(config.filter.rules), config.case_sensitive)

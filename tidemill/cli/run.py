@@ -267,6 +267,9 @@ def command(
     gc_ttl: Annotated[
         int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down (86400).")
     ] = None,
+    capture_config: Annotated[
+        Path | None, typer.Option("--capture-config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
+    ] = None,
     transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
@@ -307,6 +310,7 @@ def command(
             ("--log-retention", log_retention),
             ("--gc-ttl", gc_ttl),
             ("--transport", transport),
+            ("--config", capture_config),
         ),
         feed_options=given(
             ("--master", master),

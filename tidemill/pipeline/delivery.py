@@ -46,9 +46,13 @@ class Chooser:
 
     def table(self, version: TableVersion) -> tuple[str, DispatchRule] | None:
         """Topic and dispatch rule of a table whose rows are delivered, else None. Raises ConfigError for a rule that does not fit it."""
-        if not self._passes(version.schema, version.table) or not self._eligible(version.info) or not version.info.has_rows:
+        if not self.rows(version):
             return None
         return self._topic, self._dispatcher.rule(version)
+
+    def rows(self, version: TableVersion) -> bool:
+        """Are rows of a table delivered?"""
+        return self._passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
 
     def topic(self, event: DdlEvent) -> str:
         """Where a DDL goes."""

@@ -88,7 +88,7 @@ def replay(
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
         driver = BatchDriver(
             feed=settings.feed,
-            upstream=LogUpstream(reader, history, packs, chooser.ddl),
+            upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows),
             events=SinkEvents(settings, chooser, packs),
             sink=sink,
             sink_uri=settings.sink.text,

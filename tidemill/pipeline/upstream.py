@@ -11,10 +11,11 @@ from tidemill.changelog.layout import Affinity
 from tidemill.changelog.reader import LogReader
 from tidemill.events import DdlEvent
 from tidemill.kernels.flow import layout as f
+from tidemill.pipeline.captured import Captured
 from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.planner import MAX_INTERVAL, Load, batch_end, end_by_size
 from tidemill.pipeline.reading import Sources
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.history import SchemaHistory, TableVersion
 
 COUNTED_FILES = 64
 """Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""
@@ -51,8 +52,16 @@ def tables_with_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, 
 class LogUpstream:
     """What a log gives to the batches of one changefeed. See `batch.Upstream`."""
 
-    def __init__(self, reader: LogReader, history: SchemaHistory, packs: PackStore, wants: Callable[[DdlEvent], bool]) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        history: SchemaHistory,
+        packs: PackStore,
+        wants: Callable[[DdlEvent], bool],
+        wants_rows: Callable[[TableVersion], bool] = lambda version: False,
+    ) -> None:
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
+        self._captured = Captured(reader.identity_now, wants_rows)
         self.affinity: Affinity = reader.identity.affinity
         self._loads: tuple[int, int, list[Load]] = (-1, -1, [])
 
@@ -62,6 +71,7 @@ class LogUpstream:
 
     def loads(self, from_ts: int, to_ts: int) -> list[Load]:
         if self._loads[:2] != (from_ts, to_ts):
+            self._captured.check(self._history, from_ts, to_ts)
             self._loads = from_ts, to_ts, [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
         return self._loads[2]
 

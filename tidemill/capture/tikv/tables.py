@@ -38,10 +38,18 @@ class _Retired:
 
 
 class TableSpans:
-    """Spans of all tables. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition."""
+    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition."""
 
-    def __init__(self, partitions: int, add: Callable[[Span], None], remove: Callable[[int], None], moved: Callable[[Moved], None]) -> None:
+    def __init__(
+        self,
+        partitions: int,
+        add: Callable[[Span], None],
+        remove: Callable[[int], None],
+        moved: Callable[[Moved], None],
+        wants: Callable[[TableVersion], bool] = lambda version: True,
+    ) -> None:
         self.partitions = partitions
+        self._wants = wants
         self._add, self._remove, self._moved = add, remove, moved
         self._next = 1
         self._span_of: dict[int, Span] = {}  # by physical id
@@ -55,7 +63,7 @@ class TableSpans:
         """All that is to be captured when the partitions' heads are at `heads` and the schema is known up to the history's
         resolved ts."""
         first = min(*heads, history.resolved_ts)
-        for version in history.snapshot(first).tables.values():
+        for version in filter(self._wants, history.snapshot(first).tables.values()):
             partition = partition_of(version.table_id, self.partitions)
             for physical_id in version.physical_ids:
                 self._capture(physical_id, version, partition, max(first, heads[partition]))
@@ -65,12 +73,20 @@ class TableSpans:
     def follow(self, changes: Iterable[PhysicalChange], heads: list[int]) -> None:
         """Changes of the schema, in order of their ts. The heads are past none of them, but for changes read from the log again."""
         for change in changes:
-            begun = {p: version for version in change.begun for p in version.physical_ids}
+            begun = {p: version for version in change.begun if self._wants(version) for p in version.physical_ids}
             ended = {p: version for version in change.ended for p in version.physical_ids}
             for physical_id in sorted(ended.keys() - begun.keys()):
                 self._retire(physical_id, change.ts)
             for physical_id, version in sorted(begun.items()):
                 self._switch(physical_id, version, change.ts, heads)
+
+    def narrow(self, wants: Callable[[TableVersion], bool], history: SchemaHistory, ts: int) -> None:
+        """From `ts` on fewer tables are wanted: the others' spans end there. `history` reaches what the spans follow from."""
+        self._wants = wants
+        for version in history.snapshot(history.resolved_ts).tables.values():
+            if not wants(version):
+                for physical_id in version.physical_ids:
+                    self._retire(physical_id, ts)
 
     def _switch(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
         partition = partition_of(version.table_id, self.partitions)

@@ -1,0 +1,98 @@
+"""`capture --config`: tables that no rule wants are not in the log, and who wants them is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.captures import caught_up, config, log_changes, running
+from tidemill.capture import rules
+from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.verify import verify
+from tidemill.cli.main import main as cli
+from tidemill.playground.server import Playground
+
+
+def only(*patterns: str) -> CaptureRules:
+    return CaptureRules(0, patterns)
+
+
+def counts(log: Path) -> Counter[str]:
+    """Rows of each table by the name that it had then."""
+    history = load_history(LogReader(log))
+    rows = [row for partition in log_changes(log).values() for row in partition]
+    return Counter(history.snapshot(row.commit_ts - 1).by_physical[row.table_id].table for row in rows)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit, match="1"):
+        cli(list(arguments))
+    return capsys.readouterr().err
+
+
+def test_entries_follow_each_other() -> None:
+    identity = LogIdentity("1", 5, 2).with_rules(CaptureRules(10, ("a.*",))).with_rules(CaptureRules(20, ("b.*",), case_sensitive=True))
+    assert LogIdentity.from_json(identity.to_json()) == identity
+    assert [e and e.rules for e in rules.in_force(identity, 5)] == [None, ("a.*",), ("b.*",)]
+    assert [e and e.rules for e in rules.in_force(identity, 10)] == [("a.*",), ("b.*",)]
+    assert [e and e.rules for e in rules.in_force(identity, 30)] == [("b.*",)]
+    assert rules.same(None, only("*.*"))
+    assert not rules.same(only("b.*"), identity.capture_rules[-1])
+
+
+def test_tables_that_no_rule_wants_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+
+    async def main() -> None:
+        async with Playground(3, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.a (id int primary key); create table d.b (id int primary key)")
+
+            def fill(i: int) -> None:
+                for table in ("a", "b"):
+                    playground.execute(f"insert into d.{table} values ({i})")
+
+            async with running(config(playground, log, rules=only("d.a*"))) as capture:
+                fill(1)
+                playground.execute("create table d.a2 (id int primary key); insert into d.a2 values (1)")
+                playground.execute("create table d.c (id int primary key); insert into d.c values (1)")
+                playground.execute("rename table d.c to d.a3; insert into d.a3 values (2)")
+                playground.execute("rename table d.a2 to d.z; insert into d.z values (2)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert len(capture.spans) == 2
+            fill(2)  # while nobody looks
+            async with running(config(playground, log, rules=only("d.b"))) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert len(capture.spans) == 1
+                fill(3)
+                await caught_up(capture, playground.cluster.oracle.next())
+            async with running(config(playground, log)) as capture:  # without rules: as the log has them
+                fill(4)
+                await caught_up(capture, playground.cluster.oracle.next())
+
+    asyncio.run(main())
+    found = counts(log)
+    assert (found["a2"], found["a3"], found["c"]) == (1, 1, 0)
+    assert found["z"] <= 1, "a row that comes before the span has ended may be there"
+    assert 1 <= found["a"] <= 2
+    assert found["b"] == 3, "the new rules hold from where the log ended before"
+    assert [e["rules"] for e in json.loads((log / "log.json").read_text())["capture_rules"]] == [["d.a*"], ["d.b"]]
+    assert verify(str(log)).is_whole
+
+    sink = f"messages://{tmp_path}/out.jsonl?protocol=open-protocol"
+    told = refused(capsys, "replay", "--log", str(log), "--sink-uri", sink)
+    assert "Error TM:ErrNotCaptured" in told
+    assert "wants d.b from" in told
+    (tmp_path / "a.toml").write_text('[filter]\nrules = ["d.a"]\n')
+    told = refused(capsys, "replay", "--log", str(log), "--sink-uri", sink, "--config", str(tmp_path / "a.toml"))
+    assert "wants d.a from" in told, "up to the second rules it is all there, then no more"
+    (tmp_path / "b.toml").write_text('[filter]\nrules = ["d.b"]\n')
+    second = LogReader(log).identity.capture_rules[1].from_ts
+    with pytest.raises(SystemExit, match="0"):
+        cli(["replay", "--log", str(log), "--sink-uri", sink, "--config", str(tmp_path / "b.toml"), "--start-ts", str(second)])
+    assert "3 rows" in capsys.readouterr().out

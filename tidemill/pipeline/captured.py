@@ -1,0 +1,38 @@
+"""Is what a changefeed wants in the log? A capture may leave tables out; log.json says which, and from when (`capture --config`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemill.capture.rules import in_force, table_filter
+from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.errors import NotCaptured
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tso import describe
+
+
+class Captured:
+    """The rules of a log. `wants`: does the changefeed deliver rows of this table?"""
+
+    def __init__(self, identity: Callable[[], LogIdentity], wants: Callable[[TableVersion], bool]) -> None:
+        self._identity, self._wants = identity, wants
+
+    def check(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
+        """Raises NotCaptured if the log lacks rows of (from_ts, to_ts] that are wanted. No switch of schemas lies inside the interval."""
+        identity = self._identity()
+        if not identity.capture_rules:
+            return
+        for entry in in_force(identity, from_ts):
+            if entry is not None and entry.from_ts < to_ts:
+                self._check_tables(history, from_ts, entry)
+
+    def _check_tables(self, history: SchemaHistory, ts: int, entry: CaptureRules) -> None:
+        captured = table_filter(entry)
+        for version in history.snapshot(ts).tables.values():
+            if not captured.matches(version.schema, version.table) and self._wants(version):
+                raise NotCaptured(
+                    f"the changefeed wants {version.schema}.{version.table} from {describe(ts)} on, "
+                    f"but the log has only tables of the rules {', '.join(entry.rules)} from {describe(entry.from_ts)} on",
+                    hint="Leave the table out in [filter] rules, or widen the rules of `tidemill capture --config` and start later.",
+                )

@@ -15,10 +15,29 @@ from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, SinkUnavailable
         ("s3://KEY:a/b+c@bucket/p", "s3://KEY:xxxxx@bucket/p"),
         ("kafka://h/t?sasl-passwd=abc", "kafka://h/t?sasl-passwd=xxxxx"),
         ("http://127.0.0.1:8081/a", "http://127.0.0.1:8081/a"),
+        ("kafka://h/t?sasl-password=a b c&protocol=x", "kafka://h/t?sasl-password=xxxxx&protocol=x"),
+        ("kafka://h/t?protocol=x&sasl-password=a b c", "kafka://h/t?protocol=x&sasl-password=xxxxx"),
+        ("sink URI kafka://h/t?sasl-password=a b: no protocol", "sink URI kafka://h/t?sasl-password=xxxxx: no protocol"),
+        ("sasl-password=xxxxx is not taken", "sasl-password=xxxxx is not taken"),
+        ("mysql://root:a?b c@h:3306/?x=1", "mysql://root:xxxxx@h:3306/?x=1"),
+        ("mysql://root:a?b=c@h:3306/", "mysql://root:xxxxx@h:3306/"),
+        ("mysql://root:pa ss w@rd@h:3306/: away", "mysql://root:xxxxx@h:3306/: away"),
+        ("mysql://u:12/3?4@h/", "mysql://u:xxxxx@h/"),
+        ("from a://u:p@h to b://v:q@k", "from a://u:xxxxx@h to b://v:xxxxx@k"),
+        ("a://u:x://y@h", "a://u:xxxxx@h"),
+        ("http://127.0.0.1:8081/a?b=c asks admin@example", "http://127.0.0.1:8081/a?b=c asks admin@example"),
+        ("kafka://[::1]:9092,h:9093/t?x=@", "kafka://[::1]:9092,h:9093/t?x=@"),
+        ("schema-registry=http%3A%2F%2Fu%3Ap%40ss%40h%3A8081&x=1", "schema-registry=http%3A%2F%2Fu%3Axxxxx%40h%3A8081&x=1"),
+        ("schema-registry=http%3A%2F%2Fh%3A8081&x=1", "schema-registry=http%3A%2F%2Fh%3A8081&x=1"),
+        (
+            "claim-check-storage-uri=s3%3A%2F%2Fb%2Fp%3Faccess-key%3DAB%26secret-access-key%3DCD%26region%3Dx&y=1",
+            "claim-check-storage-uri=s3%3A%2F%2Fb%2Fp%3Faccess-key%3Dxxxxx%26secret-access-key%3Dxxxxx%26region%3Dx&y=1",
+        ),
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
     assert redact(text) == shown
+    assert redact(shown) == shown
 
 
 def test_codes_are_unique() -> None:

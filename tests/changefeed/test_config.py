@@ -73,9 +73,33 @@ def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
     named = [w.split()[1] for w in config.warnings]
     assert named == [
         *("memory-quota", "check-gc-safe-point", "mounter.worker-num", "scheduler.enable-table-across-nodes"),
-        *("sink.terminator", "sink.csv.delimiter", "sink.mysql-config"),
+        "sink.mysql-config",
     ]
     assert all(w.startswith("feed.toml: ") for w in config.warnings)
+    assert config.warnings[2] == (
+        "feed.toml: mounter.worker-num has no meaning for Tidemill: Spark's cores do this work: --master local[N]"
+    )
+
+
+def test_dispatchers_that_say_more_than_counts() -> None:
+    config = parse_config(
+        """
+        [[sink.dispatchers]]
+        matcher = ["a.*"]
+        partition = "table"
+        index = "uk"
+        columns = ["x"]
+        [[sink.dispatchers]]
+        matcher = ["b.*"]
+        partition = "columns"
+        """,
+        "f",
+    )
+    assert config.warnings == (
+        "f: sink.dispatchers[0].index has no effect with partition = 'table'",
+        "f: sink.dispatchers[0].columns has no effect with partition = 'table'",
+        "f: sink.dispatchers[1].partition = 'columns' without columns is the same as 'table'",
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,19 +116,20 @@ def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
         ("[filter]\nrules = '*.*'", "filter.rules = '*.*': expected a valid list"),
         ("[filter]\nrules = ['a']", "filter.rules"),
         ("sink = 1", "sink = 1: expected a table"),
-        ("[sink]\nprotocol = 'avro'", "sink.protocol = 'avro': not supported yet"),
+        ("[sink]\nprotocol = 'maxwell'", "sink.protocol = 'maxwell': not supported yet"),
         ("[[sink.dispatchers]]\npartition = 'ts'", "sink.dispatchers[0].matcher: Field required"),
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'colums'", "did you mean `columns`?"),
-        ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'columns'\ncolumns = ['x']", "'columns' is not supported yet"),
-        ("[[sink.dispatchers]]\nmatcher = ['a.b']\nindex = 'uk'", "index is not supported yet"),
-        ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntopic = 'x'", "topic is not supported yet"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntarget-schema = 'x'", "sink.dispatchers[0].target-schema is not supported yet"),
+        ("[[sink.dispatchers]]\nmatcher = ['a.b']\ntopic = '{schem}'", "sink.dispatchers[0].topic = '{schem}': expected a topic name"),
+        ("[[sink.column-selectors]]\nmatcher = ['a.b']", "sink.column-selectors[0].columns: Field required"),
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'ts'\ndispatcher = 'ts'", "old name of partition"),
         ("[[sink.dispatchers]]\nmatcher = ['a b.c']", "sink.dispatchers[0].matcher"),
-        ("[sink]\nonly-output-updated-columns = true", "sink.only-output-updated-columns is not supported yet"),
+        ("[sink]\nonly-output-updated-columns = 'true'", "sink.only-output-updated-columns = 'true': expected a valid boolean"),
+        ("[sink]\ntransaction-atomicity = 'table'", "sink.transaction-atomicity is not supported yet"),
+        ("[integrity]\nintegrity-check-level = 'none'\n[sink.integrity]\nintegrity-check-level = 'correctness'", "contradict each other"),
         ("bdr-mode = true", "bdr-mode is not supported yet"),
         ("[filter]\nignore-txn-start-ts = [1]", "filter.ignore-txn-start-ts is not supported yet"),
-        ("[sink.open]\noutput-old-value = false", "sink.open.output-old-value is not supported yet"),
-        ("[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = 'claim-check'", "is not supported yet"),
+        ("[sink.open]\noutput-old-valu = false", "unknown key sink.open.output-old-valu; did you mean `output-old-value`?"),
         ("a = ", "feed.toml: "),
     ],
 )
@@ -114,7 +139,10 @@ def test_refusals(text: str, fault: str) -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    config = parse_config("[sink.kafka-config]\nsasl-user = 'zq8'\nsasl-password = 'zq7'")
+    config = parse_config(
+        "[sink]\nschema-registry = 'http://u:zq7@h'\n[sink.kafka-config]\nsasl-user = 'zq8'\nsasl-password = 'zq7'\n"
+        "[sink.kafka-config.large-message-handle]\nclaim-check-storage-uri = 's3://b/?secret-access-key=zq7'"
+    )
     assert "zq7" not in repr(config)
     uri = config.sink_uri("kafka://b:1/t?protocol=default")
     assert uri.broker.sasl is not None

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.changefeed.uri import MessageFormat, Scheme, Tls, parse_duration, parse_sink_uri
+from tidemill.changefeed.parameters import Scheme
+from tidemill.changefeed.uri import Tls, parse_sink_uri
+from tidemill.changefeed.values import parse_duration
 from tidemill.errors import ConfigError
+from tidemill.protocols.options import MessageFormat
 
 
 def test_kafka() -> None:
@@ -61,7 +64,7 @@ def test_other_sinks(text: str, scheme: Scheme, path: str) -> None:
     ("text", "fault"),
     [
         ("kafka://b:1/t", "no protocol"),
-        ("kafka://b:1/t?protocol=canal-json", "not supported yet; supported: open-protocol"),
+        ("kafka://b:1/t?protocol=maxwell", "not supported yet; supported: open-protocol"),
         ("kafka://b:1/t?protocol=open-protocl", "did you mean `open-protocol`"),
         ("kafka://b:1/t?protocol=default&partiton-num=3", "unknown parameter partiton-num; did you mean `partition-num`"),
         ("kafka://b:1/t?protocol=default&partition-num=0", "partition-num = '0': expected an integer from 1"),
@@ -70,7 +73,9 @@ def test_other_sinks(text: str, scheme: Scheme, path: str) -> None:
         ("kafka://b:1/t?protocol=default&required-acks=2", "expected -1"),
         ("kafka://b:1/t?protocol=default&compression=lzo", "expected one of none, gzip"),
         ("kafka://b:1/t?protocol=default&dial-timeout=10", "expected a duration"),
-        ("kafka://b:1/t?protocol=default&only-output-updated-columns=true", "not supported yet"),
+        ("kafka://b:1/t?protocol=default&only-output-updated-columns=yes", "expected true or false"),
+        ("kafka://b:1/t?protocol=default&output-row-key=true", "not supported yet"),
+        ("kafka://b:1/t?protocol=default&sasl-oauth-scopes=x", "not supported yet"),
         ("kafka://b:1/t?protocol=default&sasl-user=x", "belong together"),
         ("kafka://b:1/t?protocol=default&cert=/x", "cert and key belong together"),
         ("kafka+ssl://b:1/t?protocol=default&enable-tls=false", "contradicts"),
@@ -102,6 +107,9 @@ def test_ticdc_parameters_without_meaning_are_warned_about() -> None:
     uri = parse_sink_uri("kafka://b:1/t?protocol=default&kafka-version=2.4.0&only-output-updated-columns=false&enable-tidb-extension=true")
     assert [w.split()[0] for w in uri.warnings] == ["kafka-version", "enable-tidb-extension"]
     assert parse_sink_uri("file:///d?protocol=default&compression=lz4").warnings[0].startswith("compression has no meaning for file://")
+    assert parse_sink_uri("file:///d?protocol=default&worker-count=4").warnings == (
+        "worker-count has no meaning for Tidemill: Spark's cores are used: --master local[N]",
+    )
 
 
 def test_defaults_from_the_configuration_yield_to_the_uri() -> None:

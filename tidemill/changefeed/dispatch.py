@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.names import did_you_mean
+from tidemill.changefeed.topics import TopicExpression
+from tidemill.changefeed.values import check_topic
 from tidemill.errors import ConfigError
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
@@ -51,15 +53,39 @@ class DispatchRule:
     columns: tuple[str, ...] = ()
 
 
-class Dispatcher:
-    """The dispatch rules of a changefeed: the first whose matcher lets the table in counts, else `table`."""
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One [[sink.dispatchers]]: which tables, and where their rows go."""
 
-    def __init__(self, rules: Sequence[tuple[TableFilter, DispatchRule]]) -> None:
-        self._rules = tuple(rules)
+    matcher: TableFilter
+    rule: DispatchRule
+    topic: TopicExpression
+
+
+class Dispatcher:
+    """The dispatchers of a changefeed: the first whose matcher lets the table in counts, else `table` and the sink's topic."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = tuple(routes)
+
+    def _route(self, schema: str, table: str) -> Route | None:
+        return next((route for route in self._routes if route.matcher.matches(schema, table)), None)
 
     def named(self, schema: str, table: str) -> DispatchRule:
         """The rule for a table of this name, not looked at further."""
-        return next((rule for matcher, rule in self._rules if matcher.matches(schema, table)), DispatchRule())
+        route = self._route(schema, table)
+        return route.rule if route is not None else DispatchRule()
+
+    def topic(self, schema: str, table: str, default: str) -> str:
+        """The topic of a table of this name. Raises ConfigError for one that Kafka would refuse."""
+        route = self._route(schema, table)
+        if route is None:
+            return default
+        topic = route.topic.topic(schema, table, default)
+        try:
+            return check_topic(topic)
+        except ValueError as error:
+            raise ConfigError(f"topic = {route.topic.text!r} makes {topic!r} of {schema}.{table}: {error}") from None
 
     def rule(self, version: TableVersion) -> DispatchRule:
         """The rule for a table. Raises ConfigError when it names an index or column that the table has not."""

@@ -8,75 +8,100 @@ from __future__ import annotations
 
 from typing import Any
 
-_IGNORED = """
-memory-quota performance-mode check-gc-safe-point enable-table-monitor sync-point-interval sync-point-retention
-changefeed-error-stuck-duration active-active-progress-interval active-active-sync-stats-interval event-collector-batch-count
-event-collector-batch-bytes enable-table-across-nodes
-mounter.worker-num
-scheduler.enable-table-across-nodes scheduler.region-threshold scheduler.region-count-per-span
-scheduler.region-count-refresh-interval scheduler.write-key-threshold scheduler.scheduling-task-count-per-node
-scheduler.enable-splittable-check scheduler.force-split scheduler.balance-score-threshold scheduler.min-traffic-percentage
-scheduler.max-traffic-percentage
-integrity.corruption-handle-level
-consistent.max-log-size consistent.flush-interval consistent.meta-flush-interval consistent.encoding-worker-num
-consistent.flush-worker-num consistent.storage consistent.use-file-backend consistent.compression consistent.flush-concurrency
-consistent.event-collector-batch-count consistent.memory-usage.memory-quota-percentage
-synced-status.synced-check-interval synced-status.checkpoint-interval
-sink.transaction-atomicity sink.encoder-concurrency sink.terminator sink.date-separator sink.enable-partition-separator
-sink.file-index-digit sink.enable-kafka-sink-v2 sink.safe-mode sink.advance-timeout-in-sec sink.send-bootstrap-interval-in-sec
-sink.send-bootstrap-in-msg-count sink.send-bootstrap-to-all-partition sink.send-all-bootstrap-at-start sink.debezium-disable-schema
-sink.case-sensitive sink.force-replicate sink.integrity.integrity-check-level sink.integrity.corruption-handle-level
-sink.csv.delimiter sink.csv.quote sink.csv.null sink.csv.include-commit-ts sink.csv.binary-encoding-method
-sink.csv.output-old-value sink.csv.output-handle-key sink.csv.output-field-header
-sink.debezium.output-old-value sink.debezium.include-start-ts
-sink.mysql-config.* sink.pulsar-config.* sink.cloud-storage-config.*
-sink.kafka-config.kafka-version sink.kafka-config.sasl-gssapi-disable-pafxfast
-sink.kafka-config.codec-config.enable-tidb-extension sink.kafka-config.codec-config.avro-enable-watermark
-sink.kafka-config.codec-config.avro-decimal-handling-mode sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode
-sink.kafka-config.codec-config.avro-include-before-value sink.kafka-config.codec-config.encoding-format
-sink.kafka-config.codec-config.output-row-key
-sink.kafka-config.large-message-handle.claim-check-raw-value
+_CORES = "Spark's cores do this work: --master local[N]"
+_LOG = "the change log keeps changes on disk, whatever their size"
+_REDO = "the change log is the redo log: tidemill replay delivers it again, from any ts"
+_ONE_CAPTURE = "a table is captured by one process; a hot table's log may be split by key"
+_OTHER_SINK = "it belongs to another sink"
+_SCHEDULER = """
+enable-table-across-nodes region-threshold region-count-per-span region-count-refresh-interval write-key-threshold
+scheduling-task-count-per-node enable-splittable-check force-split balance-score-threshold min-traffic-percentage max-traffic-percentage
 """
-IGNORED = frozenset(_IGNORED.split())
-"""Keys that change nothing here; `.*` stands for all keys below."""
+
+IGNORED: dict[str, str] = {
+    "memory-quota": _LOG,
+    "performance-mode": "--trigger-ms decides between latency and throughput",
+    "check-gc-safe-point": "start-ts is always checked against GC and against the change log",
+    "enable-table-monitor": "tidemill run writes what it does to status.json and /metrics",
+    "sync-point-interval": "there are no sync points",
+    "sync-point-retention": "there are no sync points",
+    "changefeed-error-stuck-duration": "--retry-s says for how long a failing batch is tried again",
+    "active-active-progress-interval": "there is no active-active mode",
+    "active-active-sync-stats-interval": "there is no active-active mode",
+    "event-collector-batch-count": _LOG,
+    "event-collector-batch-bytes": _LOG,
+    "enable-table-across-nodes": _ONE_CAPTURE,
+    "sql-mode": "each DDL is read with the sql_mode that its job names",
+    "mounter.worker-num": _CORES,
+    **dict.fromkeys([f"scheduler.{key}" for key in _SCHEDULER.split()], _ONE_CAPTURE),
+    "integrity.corruption-handle-level": "rows are not verified, checksums are handed on",
+    "sink.integrity.corruption-handle-level": "rows are not verified, checksums are handed on",
+    "consistent.max-log-size": _REDO,
+    "consistent.flush-interval": _REDO,
+    "consistent.meta-flush-interval": _REDO,
+    "consistent.encoding-worker-num": _REDO,
+    "consistent.flush-worker-num": _REDO,
+    "consistent.storage": _REDO,
+    "consistent.use-file-backend": _REDO,
+    "consistent.compression": _REDO,
+    "consistent.flush-concurrency": _REDO,
+    "consistent.event-collector-batch-count": _REDO,
+    "consistent.memory-usage.memory-quota-percentage": _REDO,
+    "synced-status.synced-check-interval": "status.json tells the checkpoint and its lag",
+    "synced-status.checkpoint-interval": "status.json tells the checkpoint and its lag",
+    "sink.encoder-concurrency": _CORES,
+    "sink.enable-kafka-sink-v2": "there is one Kafka client, librdkafka",
+    "sink.safe-mode": _OTHER_SINK,
+    "sink.advance-timeout-in-sec": "a batch that is not acknowledged within 60 s is tried again",
+    "sink.debezium-disable-schema": "protocol debezium is not supported",
+    "sink.debezium.output-old-value": "protocol debezium is not supported",
+    "sink.debezium.include-start-ts": "protocol debezium is not supported",
+    "sink.case-sensitive": "the key at the top of the file counts",
+    "sink.force-replicate": "the key at the top of the file counts",
+    "sink.mysql-config.*": _OTHER_SINK,
+    "sink.pulsar-config.*": _OTHER_SINK,
+    "sink.cloud-storage-config.worker-count": _CORES,
+    "sink.cloud-storage-config.flush-concurrency": _CORES,
+    "sink.cloud-storage-config.spool-disk-quota": _LOG,
+    "sink.cloud-storage-config.spool-base-dir": _LOG,
+    "sink.cloud-storage-config.file-expiration-days": "files are not removed: use the store's own rules",
+    "sink.cloud-storage-config.file-cleanup-cron-spec": "files are not removed: use the store's own rules",
+    "sink.kafka-config.kafka-version": "the client asks the broker",
+    "sink.kafka-config.sasl-gssapi-disable-pafxfast": "GSSAPI is not supported",
+}
+"""Keys that change nothing here, and what replaces them; `.*` stands for all keys below."""
+
+_KAFKA = "sink.kafka-config."
 
 REFUSED: dict[str, Any] = {
     "enable-sync-point": False,
     "bdr-mode": False,
     "enable-active-active": False,
-    "sql-mode": None,
+    "consistent.level": "none",
+    "sink.transaction-atomicity": "none",
+    _KAFKA + "glue-schema-registry-config": None,
+    _KAFKA + "codec-config.avro-include-before-value": False,
+    _KAFKA + "codec-config.output-row-key": False,
+    _KAFKA + "sasl-oauth-scopes": [],
+    **dict.fromkeys(
+        [
+            f"{_KAFKA}sasl-gssapi-{k}"
+            for k in ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")
+        ],
+        "",
+    ),
+    **dict.fromkeys([f"{_KAFKA}sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "grant-type", "audience")], ""),
     "filter.ignore-txn-start-ts": [],
     "filter.event-filters": [],
-    "integrity.integrity-check-level": "none",
-    "consistent.level": "none",
-    "sink.column-selectors": [],
-    "sink.schema-registry": "",
-    "sink.only-output-updated-columns": False,
-    "sink.delete-only-output-handle-key-columns": False,
-    "sink.content-compatible": False,
-    "sink.open.output-old-value": True,
-    "sink.kafka-config.output-raw-change-event": False,
-    "sink.kafka-config.glue-schema-registry-config": None,
-    "sink.kafka-config.large-message-handle.large-message-handle-option": "none",
-    "sink.kafka-config.large-message-handle.large-message-handle-compression": "none",
-    "sink.kafka-config.large-message-handle.claim-check-storage-uri": "",
-    "sink.kafka-config.sasl-gssapi-auth-type": "",
-    "sink.kafka-config.sasl-gssapi-keytab-path": "",
-    "sink.kafka-config.sasl-gssapi-kerberos-config-path": "",
-    "sink.kafka-config.sasl-gssapi-service-name": "",
-    "sink.kafka-config.sasl-gssapi-user": "",
-    "sink.kafka-config.sasl-gssapi-password": "",
-    "sink.kafka-config.sasl-gssapi-realm": "",
-    "sink.kafka-config.sasl-oauth-client-id": "",
-    "sink.kafka-config.sasl-oauth-client-secret": "",
-    "sink.kafka-config.sasl-oauth-token-url": "",
-    "sink.kafka-config.sasl-oauth-scopes": [],
-    "sink.kafka-config.sasl-oauth-grant-type": "",
-    "sink.kafka-config.sasl-oauth-audience": "",
 }
 """Keys that are not supported yet, with the value under which they ask for nothing (None: no value does)."""
 
+REFUSED_IN_LISTS: dict[str, dict[str, Any]] = {"sink.dispatchers": {"target-schema": "", "target-table": ""}}
+"""The same for the tables of a list, by the list's path."""
 
-def ignored(path: str) -> bool:
-    """Whether a key has no meaning here."""
-    return path in IGNORED or any(f"{path}.".startswith(key[:-1]) for key in IGNORED if key.endswith(".*"))
+
+def ignored(path: str) -> str | None:
+    """Why a key has no meaning here; None for one that has, or that nobody knows."""
+    if path in IGNORED:
+        return IGNORED[path]
+    return next((why for key, why in IGNORED.items() if key.endswith(".*") and f"{path}.".startswith(key[:-1])), None)

@@ -1,52 +1,40 @@
 """Sink URIs: where a changefeed delivers, and how.
 
     kafka://HOST:PORT[,HOST:PORT…]/TOPIC?protocol=…        kafka+ssl:// the same over TLS
-    file:///DIR?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
+    file:///DIR?protocol=…          s3://BUCKET/PREFIX?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
 
-Parameters are TiCDC's. One that is unknown, malformed or given twice is a ConfigError; one of TiCDC's that has no meaning here is taken
-with a warning, unless it would change what is delivered. The same parameters may come from the TOML file; those of the URI win.
-Secrets live in `SinkUri.text` and in `Sasl.password` only, and neither is in any repr.
+Parameters are TiCDC's (`parameters`). One that is unknown, malformed or given twice is a ConfigError; one of TiCDC's that has no meaning
+here is taken with a warning, unless it would change what is delivered. The same may come from the TOML file; the URI wins.
+Secrets live in `SinkUri.text` and in fields that are in no repr.
 """
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
+from tidemill.changefeed import parameters as p
+from tidemill.changefeed.encoding import encoding_options
 from tidemill.changefeed.names import did_you_mean
+from tidemill.changefeed.parameters import DateSeparator, Parameter, Scheme
+from tidemill.changefeed.values import Adjusted, any_text, check_topic
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 
-
-class Scheme(enum.Enum):
-    KAFKA = "kafka"
-    FILE = "file"
-    MESSAGES = "messages"
-    BLACKHOLE = "blackhole"
-
-
 DEFAULT_TOPIC = "tidemill"
-MAX_MESSAGE_BYTES = 10 * 1024 * 1024
-MAX_BATCH_SIZE = 16
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
 
 _PROTOCOL_WORDS = {"open-protocol": MessageFormat.OPEN, "default": MessageFormat.OPEN}
 _LATER_PROTOCOLS = {"canal", "canal-json", "avro", "flat-avro", "maxwell", "craft", "csv", "debezium", "debezium-avro", "simple"}
-_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
+_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme if s is not Scheme.S3}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),
     *("s3", "gcs", "gs", "azblob", "azure", "noop"),
 }
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
-_CLIENT_ID = re.compile(r"[A-Za-z0-9._-]+")
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|h|m|s)")
-_MILLIS = {"h": 3_600_000.0, "m": 60_000.0, "s": 1000.0, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
-_TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +73,62 @@ class KafkaOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach a bucket; empty: as the environment says."""
+
+    bucket: str
+    region: str = ""
+    endpoint: str = ""
+    access_key: str = field(default="", repr=False)
+    secret_access_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    force_path_style: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Paths and files of a storage sink, as in TiCDC."""
+
+    date_separator: DateSeparator = DateSeparator.DAY
+    partition_separator: bool = True  # a folder for each partition of a partitioned table
+    file_index_digits: int = 20
+    flush_interval_ms: int = 5000
+    file_size: int = 64 << 20  # bytes
+    use_table_id_as_path: bool = False
+    output_column_id: bool = False
+    s3: S3Options | None = None  # None: a local folder
+
+
+@dataclass(frozen=True, slots=True)
 class SinkUri:
     """A checked sink URI. `text` is all of it, secrets and parameters from the TOML file included: hand it to workers, print `str()`."""
 
     text: str = field(repr=False)
     scheme: Scheme
-    protocol: MessageFormat | None  # None: blackhole without encoding
+    encoding: EncodingOptions
     topic: str
-    path: str  # of file and messages, absolute
+    path: str  # of file and messages, absolute; of s3 within the bucket
     partition_num: int | None
-    max_message_bytes: int
-    max_batch_size: int
+    split_on_dispatch_key: bool
     kafka: KafkaOptions | None
+    storage: StorageOptions | None
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return redact(self.text)
 
     @property
-    def encoding(self) -> EncodingOptions:
-        """How rows become messages, as far as the URI says."""
-        return EncodingOptions(self.protocol, self.max_message_bytes, self.max_batch_size)
+    def protocol(self) -> MessageFormat | None:
+        """None: blackhole without encoding."""
+        return self.encoding.protocol
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.encoding.max_message_bytes
+
+    @property
+    def max_batch_size(self) -> int:
+        return self.encoding.max_batch_size
 
     @property
     def broker(self) -> KafkaOptions:
@@ -113,62 +136,6 @@ class SinkUri:
         if self.kafka is None:
             raise ConfigError(f"{self} is not a Kafka address")
         return self.kafka
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,19}", text) or not low <= int(text) <= high:
-            raise ValueError(f"expected an integer from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def parse_bool(text: str) -> bool:
-    """A boolean in any of the spellings that Go takes."""
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    raise ValueError("expected true or false")
-
-
-def parse_duration(text: str) -> int:
-    """A duration as Go writes it (`10s`, `1m30s`, `250ms`) in milliseconds."""
-    parts = _DURATION_PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError("expected a duration such as 10s, 1m30s or 250ms")
-    millis = sum(float(number) * _MILLIS[unit] for number, unit in parts)
-    if not 1 <= millis <= 86_400_000:
-        raise ValueError("expected a duration from 1ms to 24h")
-    return round(millis)
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
-        return text.lower()
-
-    return parse
-
-
-def _acks(text: str) -> int:
-    acks = {"-1": -1, "all": -1, "0": 0, "1": 1}.get(text.lower())
-    if acks is None:
-        raise ValueError("expected -1 (all in-sync replicas), 1 or 0")
-    return acks
-
-
-def check_topic(text: str) -> str:
-    """A legal Kafka topic name."""
-    if not _TOPIC.fullmatch(text) or text in (".", ".."):
-        raise ValueError("expected 1 to 249 of the characters A-Z a-z 0-9 . _ -")
-    return text
-
-
-def _client_id(text: str) -> str:
-    if not _CLIENT_ID.fullmatch(text):
-        raise ValueError("expected characters A-Z a-z 0-9 . _ -")
-    return text
 
 
 def parse_protocol(text: str) -> MessageFormat:
@@ -182,73 +149,9 @@ def parse_protocol(text: str) -> MessageFormat:
     raise ValueError(f"no such protocol{did_you_mean(text, _PROTOCOL_WORDS)}; supported: {supported}")
 
 
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected a value")
-    return text
-
-
-_EVERYWHERE: dict[str, Callable[[str], Any]] = {
-    "protocol": parse_protocol,
-    "partition-num": _integer(1, 100_000),
-    "max-message-bytes": _integer(1, 1_000_000_000),
-    "max-batch-size": _integer(1, 65_535),
-}
-_KAFKA: dict[str, Callable[[str], Any]] = {
-    "replication-factor": _integer(1, 32_767),
-    "auto-create-topic": parse_bool,
-    "required-acks": _acks,
-    "compression": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "kafka-client-id": _client_id,
-    "max-retry": _integer(1, 2_147_483_647),
-    "dial-timeout": parse_duration,
-    "write-timeout": parse_duration,
-    "read-timeout": parse_duration,
-    "enable-tls": parse_bool,
-    "ca": _text,
-    "cert": _text,
-    "key": _text,
-    "insecure-skip-verify": parse_bool,
-    "sasl-user": _text,
-    "sasl-password": _text,
-    "sasl-mechanism": _one_of("plain", "scram-sha-256", "scram-sha-512"),
-}
-_TOPICLESS: dict[str, Callable[[str], Any]] = {"topic": check_topic}
-PARAMETERS: dict[Scheme, dict[str, Callable[[str], Any]]] = {
-    Scheme.KAFKA: _EVERYWHERE | _KAFKA,
-    Scheme.FILE: _EVERYWHERE | _TOPICLESS,
-    Scheme.MESSAGES: _EVERYWHERE | _TOPICLESS,
-    Scheme.BLACKHOLE: _EVERYWHERE | _TOPICLESS,
-}
-"""The parameters of each scheme and what reads their values (ValueError says what was expected)."""
-
-# TiCDC parameters whose effect belongs to protocols or services that this version does not have.
-_WITHOUT_MEANING = {
-    *(
-        "kafka-version",
-        "avro-decimal-handling-mode",
-        "avro-bigint-unsigned-handling-mode",
-        "avro-enable-watermark",
-        "avro-include-before-value",
-    ),
-    *("enable-tidb-extension", "encoding-format", "debezium-disable-schema", "debezium-include-start-ts", "output-row-key"),
-    *("worker-count", "flush-interval", "file-size", "use-table-id-as-path", "spool-disk-quota", "spool-base-dir"),
-    *("sasl-gssapi-disable-pafxfast",),
-}
-# … and those that would change what is delivered or how the broker is reached: refused unless they ask for nothing.
-_REFUSED = {
-    "only-output-updated-columns": "false",
-    "content-compatible": "false",
-    "delete-only-output-handle-key-columns": "false",
-    "output-raw-change-event": "false",
-    "large-message-handle-option": "none",
-    "large-message-handle-compression": "none",
-    "claim-check-storage-uri": "",
-    "schema-registry": "",
-    **dict.fromkeys(
-        [f"sasl-gssapi-{k}" for k in ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")], ""
-    ),
-    **dict.fromkeys([f"sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "scopes", "grant-type", "audience")], ""),
+PARAMETERS = {
+    "protocol": Parameter("protocol", parse_protocol, "", "the form of messages", ("sink.protocol",)),
+    **p.PARAMETERS,
 }
 
 
@@ -260,37 +163,54 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         raise ConfigError(f"sink URI {redact(text)}: {error}") from None
     scheme = _scheme(parts, text)
     given, warnings = _parameters(scheme, parts, text)
-    named = set(given)
+    values = {name: _value(name, value, warnings, "sink URI") for name, value in given.items()}
     for name, value in (defaults or {}).items():
-        if name in PARAMETERS[scheme]:
-            given.setdefault(name, value)
-        else:
+        if name in given:
+            continue
+        parsed = _value(name, value, warnings, "configuration, [sink]")
+        if scheme in PARAMETERS[name].schemes:
+            given[name], values[name] = value, parsed
+        elif parsed != default_of(PARAMETERS[name]) and scheme is not Scheme.KAFKA:
             warnings.append(f"{name} has no meaning for {scheme.value}://")
-    values = {name: _value(name, value, PARAMETERS[scheme][name], in_uri=name in named) for name, value in given.items()}
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
-    kafka = _kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None
-    topic = _kafka_topic(parts, text) if scheme is Scheme.KAFKA else values.get("topic", DEFAULT_TOPIC)
+    _warn_of_others(protocol, values, warnings)
+    whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
     return SinkUri(
         text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),
         scheme=scheme,
-        protocol=protocol,
-        topic=topic,
+        encoding=encoding_options(protocol, whole),
+        topic=_kafka_topic(parts, text) if scheme is Scheme.KAFKA else whole["topic"],
         path=_path(scheme, parts, text),
-        partition_num=values.get("partition-num"),
-        max_message_bytes=values.get("max-message-bytes", MAX_MESSAGE_BYTES),
-        max_batch_size=values.get("max-batch-size", MAX_BATCH_SIZE),
-        kafka=kafka,
+        partition_num=whole["partition-num"],
+        split_on_dispatch_key=whole["split-on-dispatch-key"],
+        kafka=_kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None,
+        storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
         warnings=tuple(warnings),
     )
+
+
+def default_of(parameter: Parameter) -> Any:
+    """The value of a parameter that is not given; None where nothing is set."""
+    if parameter.default == "" and parameter.parse is not any_text:
+        return None
+    return parameter.parse(parameter.default)
+
+
+def _warn_of_others(protocol: MessageFormat | None, values: Mapping[str, Any], warnings: list[str]) -> None:
+    """Parameters that ask for something that the protocol has not."""
+    for name, value in values.items():
+        parameter = PARAMETERS[name]
+        if protocol is not None and protocol not in parameter.protocols and value != default_of(parameter):
+            warnings.append(f"{name} has no meaning for protocol {protocol.value}")
 
 
 def _scheme(parts: SplitResult, text: str) -> Scheme:
     word = parts.scheme
     if word in _SCHEME_WORDS and "://" in text:
         return _SCHEME_WORDS[word]
-    supported = ", ".join(f"{s.value}://" for s in Scheme)
+    supported = ", ".join(dict.fromkeys(f"{s.value}://" for s in _SCHEME_WORDS.values()))
     if word in _LATER_SCHEMES:
         raise ConfigError(f"sink URI: {word}:// is not supported yet; supported: {supported}")
     if not word or "://" not in text:
@@ -309,31 +229,41 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str) -> tuple[dict[str
         if name in seen:
             raise ConfigError(f"sink URI: {name} is given twice")
         seen.add(name)
-        if name in PARAMETERS[scheme]:
-            given[name] = value
-        elif name in _REFUSED:
-            if value.lower() not in (_REFUSED[name], ""):
+        if name in p.UNSUPPORTED:
+            if value.lower() not in (p.UNSUPPORTED[name], ""):
                 raise ConfigError(f"sink URI: {name} is not supported yet")
-        elif name in _WITHOUT_MEANING or any(name in p for p in PARAMETERS.values()):
-            warnings.append(f"{name} has no meaning for {scheme.value}:// with the protocols supported so far")
-        else:
-            known = {*PARAMETERS[scheme], *_WITHOUT_MEANING, *_REFUSED}
+        elif name in p.UNUSED:
+            warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
+        elif name not in PARAMETERS:
+            known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
             raise ConfigError(f"sink URI: unknown parameter {name}{did_you_mean(name, known)}")
+        elif scheme in PARAMETERS[name].schemes:
+            given[name] = value
+        else:
+            warnings.append(f"{name} has no meaning for {scheme.value}://")
     return given, warnings
 
 
-def _value(name: str, text: str, parse: Callable[[str], Any], *, in_uri: bool) -> Any:
+def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
+    parameter = PARAMETERS[name]
     try:
-        return parse(text)
+        return parameter.parse(text)
+    except Adjusted as adjusted:
+        warnings.append(f"{name} = {text}: {adjusted}")
+        return adjusted.value
     except ValueError as error:
-        shown = "" if "password" in name or name == "sasl-user" else f" = {text!r}"
-        raise ConfigError(f"{'sink URI' if in_uri else 'configuration, [sink]'}: {name}{shown}: {error}") from None
+        shown = "" if parameter.secret else f" = {text!r}"
+        raise ConfigError(f"{where}: {name}{shown}: {error}") from None
 
 
 def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
+    path = unquote(parts.path)
+    if scheme is Scheme.S3:
+        if not parts.netloc or "@" in parts.netloc:
+            raise ConfigError(f"sink URI {redact(text)}: expected s3://BUCKET/PREFIX; keys go into the parameters")
+        return path.strip("/")
     if scheme not in (Scheme.FILE, Scheme.MESSAGES):
         return ""
-    path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not path.startswith("/"):
         raise ConfigError(f"sink URI {redact(text)}: expected an absolute path: {scheme.value}:///path")
     if not path.strip("/") or (scheme is Scheme.MESSAGES and path.endswith("/")):
@@ -398,3 +328,25 @@ def _sasl(values: Mapping[str, Any]) -> Sasl | None:
     if user is None or password is None:
         raise ConfigError("sink URI: sasl-user and sasl-password belong together")
     return Sasl(values.get("sasl-mechanism", "plain").upper(), user, password)
+
+
+def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
+    s3 = S3Options(
+        bucket=parts.netloc,
+        region=values["region"] or "",
+        endpoint=values["endpoint"] or "",
+        access_key=values["access-key"] or "",
+        secret_access_key=values["secret-access-key"] or "",
+        session_token=values["session-token"] or "",
+        force_path_style=values["force-path-style"],
+    )
+    return StorageOptions(
+        date_separator=values["date-separator"],
+        partition_separator=values["enable-partition-separator"],
+        file_index_digits=values["file-index-digit"],
+        flush_interval_ms=values["flush-interval"],
+        file_size=values["file-size"],
+        use_table_id_as_path=values["use-table-id-as-path"],
+        output_column_id=values["output-column-id"],
+        s3=s3 if scheme is Scheme.S3 else None,
+    )

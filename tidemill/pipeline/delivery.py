@@ -48,15 +48,18 @@ class Chooser:
         """Topic and dispatch rule of a table whose rows are delivered, else None. Raises ConfigError for a rule that does not fit it."""
         if not self.rows(version):
             return None
-        return self._topic, self._dispatcher.rule(version)
+        return self._dispatcher.topic(version.schema, version.table, self._topic), self._dispatcher.rule(version)
 
     def rows(self, version: TableVersion) -> bool:
         """Are rows of a table delivered?"""
         return self._passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
 
     def topic(self, event: DdlEvent) -> str:
-        """Where a DDL goes."""
-        return self._topic
+        """Where a DDL goes: to the topic of its table, by the name before it if it had one. A schema's goes to the sink's topic."""
+        if not event.table:
+            return self._topic
+        name = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
+        return self._dispatcher.topic(*name, self._topic)
 
     def ddl(self, event: DdlEvent) -> bool:
         """Is a DDL delivered? It is where its table, before or after it, passes the filter and can be replicated."""

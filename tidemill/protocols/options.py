@@ -92,6 +92,16 @@ class CsvOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SimpleOptions:
+    """When protocol simple sends a table's description again: after so many seconds or row messages, to one or all partitions."""
+
+    bootstrap_interval_s: int = 120  # 0 or less: never by time
+    bootstrap_messages: int = 10_000  # 0 or less: never by count
+    bootstrap_all_partitions: bool = True
+    bootstrap_at_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EncodingOptions:
     """Sizes are bytes. `protocol` None: rows are only ordered and mounted."""
 
@@ -108,3 +118,4 @@ class EncodingOptions:
     large_message: LargeMessage = LargeMessage()
     avro: AvroOptions = AvroOptions()
     csv: CsvOptions = CsvOptions()
+    simple: SimpleOptions = SimpleOptions()

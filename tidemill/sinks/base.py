@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidemill.changefeed.uri import Scheme, SinkUri, parse_sink_uri
+from tidemill.changefeed.parameters import Scheme
+from tidemill.changefeed.uri import SinkUri, parse_sink_uri
+from tidemill.errors import ConfigError
 from tidemill.protocols.messages import Messages
 
 Target = tuple[str, int]
@@ -113,6 +115,8 @@ def _task_sink(uri: SinkUri) -> TaskSink:
             from tidemill.sinks.blackhole import BlackholeTaskSink
 
             return BlackholeTaskSink()
+        case Scheme.S3:
+            raise ConfigError(f"{uri}: s3:// is not supported yet")
 
 
 def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
@@ -135,6 +139,8 @@ def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
             from tidemill.sinks.blackhole import BlackholeDriverSink
 
             return BlackholeDriverSink(parsed)
+        case Scheme.S3:
+            raise ConfigError(f"{parsed}: s3:// is not supported yet")
 
 
 def partition_counts(uri: SinkUri, topics: set[str], default: int = 1) -> dict[str, int]:

@@ -1,0 +1,139 @@
+"""From parameters to `EncodingOptions`, and which combinations are refused.
+
+Source of the rules: TiCDC's checks of its codec settings (v8.5.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.errors import ConfigError
+from tidemill.protocols.options import (
+    AvroOptions,
+    BigintUnsignedMode,
+    CsvOptions,
+    DecimalMode,
+    EncodingOptions,
+    LargeMessage,
+    LargeMessageOption,
+    MessageFormat,
+    SimpleOptions,
+)
+
+_LARGE_PROTOCOLS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMPLE}
+
+
+def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) -> EncodingOptions:
+    """The bag, from parsed parameters by name, defaults included. What another protocol takes is left at its default.
+
+    Raises ConfigError for what contradicts.
+    """
+    canal, avro = protocol is MessageFormat.CANAL_JSON, protocol is MessageFormat.AVRO
+    compatible = canal and values["content-compatible"]
+    options = EncodingOptions(
+        protocol=protocol,
+        max_message_bytes=values["max-message-bytes"],
+        max_batch_size=values["max-batch-size"],
+        enable_tidb_extension=(canal or avro) and values["enable-tidb-extension"],
+        content_compatible=compatible,
+        only_output_updated_columns=compatible or values["only-output-updated-columns"],
+        delete_only_handle_key_columns=values["delete-only-output-handle-key-columns"],
+        output_old_value=values["open-output-old-value"],
+        output_raw_change_event=values["output-raw-change-event"],
+        row_checksum=values["integrity-check-level"] == "correctness",
+        large_message=LargeMessage(
+            option=values["large-message-handle-option"],
+            compression=values["large-message-handle-compression"],
+            claim_check_storage_uri=values["claim-check-storage-uri"],
+            claim_check_raw_value=values["claim-check-raw-value"],
+        ),
+        avro=AvroOptions(
+            decimal_mode=values["avro-decimal-handling-mode"],
+            bigint_unsigned_mode=values["avro-bigint-unsigned-handling-mode"],
+            enable_watermark=avro and values["enable-tidb-extension"] and values["avro-enable-watermark"],
+            registry=values["schema-registry"],
+        ),
+        csv=_csv(values),
+        simple=SimpleOptions(
+            bootstrap_interval_s=values["send-bootstrap-interval-in-sec"],
+            bootstrap_messages=values["send-bootstrap-in-msg-count"],
+            bootstrap_all_partitions=values["send-bootstrap-to-all-partition"],
+            bootstrap_at_start=values["send-all-bootstrap-at-start"],
+        ),
+    )
+    _check(options, values)
+    return options
+
+
+def _csv(values: Mapping[str, Any]) -> CsvOptions:
+    return CsvOptions(
+        delimiter=values["csv-delimiter"],
+        quote=values["csv-quote"],
+        null=values["csv-null"],
+        terminator=values["terminator"] or "\r\n",
+        include_commit_ts=values["csv-include-commit-ts"],
+        binary_encoding=values["csv-binary-encoding-method"],
+        output_old_value=values["csv-output-old-value"],
+        output_handle_key=values["csv-output-handle-key"],
+        output_field_header=values["csv-output-field-header"],
+    )
+
+
+def _check(options: EncodingOptions, values: Mapping[str, Any]) -> None:
+    match options.protocol:
+        case MessageFormat.CSV:
+            _check_csv(options)
+        case MessageFormat.AVRO:
+            _check_avro(options)
+        case MessageFormat.SIMPLE if values["encoding-format"] == "avro":
+            raise ConfigError("encoding-format = avro is not supported yet: protocol simple is written as JSON")
+    if options.protocol is not None:
+        _check_large(options, options.protocol)
+
+
+def _check_csv(options: EncodingOptions) -> None:
+    if options.csv.quote and options.csv.quote in options.csv.delimiter:
+        raise ConfigError("csv: quote and delimiter have a character in common")
+    if options.delete_only_handle_key_columns:
+        raise ConfigError("delete-only-output-handle-key-columns: a delete in CSV always has all columns")
+
+
+def _check_avro(options: EncodingOptions) -> None:
+    avro = options.avro
+    if not avro.registry:
+        raise ConfigError("protocol avro needs schema-registry, the address of the schema registry")
+    whole = options.enable_tidb_extension and avro.decimal_mode is DecimalMode.STRING
+    if options.row_checksum and not (whole and avro.bigint_unsigned_mode is BigintUnsignedMode.STRING):
+        raise ConfigError(
+            "integrity-check-level = correctness: with avro it needs enable-tidb-extension = true, avro-decimal-handling-mode = string "
+            "and avro-bigint-unsigned-handling-mode = string"
+        )
+
+
+def _check_large(options: EncodingOptions, protocol: MessageFormat) -> None:
+    large = options.large_message
+    if large.option is LargeMessageOption.NONE:
+        return
+    what = f"large-message-handle-option = {large.option.value}"
+    if protocol not in _LARGE_PROTOCOLS:
+        raise ConfigError(f"{what}: protocol {protocol.value} has no such messages")
+    if protocol is MessageFormat.CANAL_JSON and not options.enable_tidb_extension:
+        raise ConfigError(f"{what}: with canal-json it needs enable-tidb-extension = true")
+    if large.option is LargeMessageOption.CLAIM_CHECK:
+        if not large.claim_check_storage_uri:
+            raise ConfigError(f"{what} needs claim-check-storage-uri")
+        if large.claim_check_raw_value and protocol is MessageFormat.OPEN:
+            raise ConfigError("claim-check-raw-value: an open-protocol message cannot do without its key, so it is never stored raw")
+
+
+def check_with_force_replicate(options: EncodingOptions) -> None:
+    """What tables without a usable key, which force-replicate lets in, do not go with. Raises ConfigError."""
+    if options.protocol is MessageFormat.AVRO:
+        raise ConfigError("force-replicate = true: not with protocol avro, whose messages need a key")
+    if options.delete_only_handle_key_columns:
+        raise ConfigError("force-replicate = true: not with delete-only-output-handle-key-columns, as some tables have no handle key")
+    if options.large_message.option is LargeMessageOption.HANDLE_KEY_ONLY:
+        raise ConfigError(
+            "force-replicate = true: not with large-message-handle-option = handle-key-only, as some tables have no handle key"
+        )

@@ -1,0 +1,51 @@
+"""Topic expressions: which topic a table's rows go to, from the `topic` of a dispatcher.
+
+    [prefix]{schema}[middle]{table}[suffix]
+
+Both placeholders may be missing; what lies between consists of A-Z a-z 0-9 . _ -. Rules and their source: TiCDC v8.5.7's topic
+dispatcher, checked against golden/ticdc/topics.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_TOPIC_LENGTH = 249
+
+_FIXED = re.compile(r"[A-Za-z0-9._-]+")
+_EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(?:\{schema\})?(?:[A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
+_BOTH = re.compile(r"[A-Za-z0-9._-]*\{schema\}[A-Za-z0-9._-]*\{table\}[A-Za-z0-9._-]*")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+_DOTS = {".": "_", "..": "__"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicExpression:
+    """A checked expression; empty: the sink's topic."""
+
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if not _EXPRESSION.fullmatch(self.text):
+            raise ValueError("expected a topic name, or an expression [prefix]{schema}[middle]{table}[suffix] of A-Z a-z 0-9 . _ -")
+
+    def check_avro(self) -> None:
+        """Avro's schemas are registered by topic: tables may share one only by a fixed name. Raises ValueError."""
+        if self.text and not self.fixed and not _BOTH.fullmatch(self.text):
+            raise ValueError("with protocol avro an expression has both {schema} and {table}")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is a topic's name."""
+        return bool(_FIXED.fullmatch(self.text))
+
+    def topic(self, schema: str, table: str, default: str) -> str:
+        """The topic of a table. It may still be one that Kafka refuses: empty, `.` or `..`."""
+        if not self.text:
+            return default
+        if self.fixed:
+            return self.text
+        named = self.text.replace("{schema}", _FORBIDDEN.sub("_", schema)).replace("{table}", _FORBIDDEN.sub("_", table))
+        return _DOTS.get(named, named[:MAX_TOPIC_LENGTH])

@@ -1,0 +1,154 @@
+"""Values of settings as people write them: what reads each kind, and what it says of one that it cannot take (ValueError)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TypeVar
+
+_TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._-]+")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|h|m|s)")
+_MILLIS = {"h": 3_600_000.0, "m": 60_000.0, "s": 1000.0, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
+
+_E = TypeVar("_E", bound=Enum)
+
+
+class Adjusted(Exception):
+    """A value outside of its bounds that is taken as the nearest one inside, as TiCDC does: worth a warning."""
+
+    def __init__(self, value: int, taken: str) -> None:
+        super().__init__(f"{taken} is taken")
+        self.value = value
+
+
+def bounded(parse: Callable[[str], int], low: tuple[int, str], high: tuple[int, str]) -> Callable[[str], int]:
+    """Values that raise Adjusted where they lie outside of `low` to `high`, which are a value and its spelling each."""
+
+    def bound(text: str) -> int:
+        found = parse(text)
+        limit = low if found < low[0] else high
+        if not low[0] <= found <= high[0]:
+            raise Adjusted(*limit)
+        return found
+
+    return bound
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """Whole numbers from low to high."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError(f"expected an integer from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def parse_bool(text: str) -> bool:
+    """A boolean in any of the spellings that Go takes."""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError("expected true or false")
+
+
+def duration(low_ms: int = 1, high_ms: int = 86_400_000) -> Callable[[str], int]:
+    """Durations as Go writes them (`10s`, `1m30s`, `250ms`), in milliseconds."""
+
+    def parse(text: str) -> int:
+        parts = _DURATION_PART.findall(text)
+        if not parts or "".join(number + unit for number, unit in parts) != text:
+            raise ValueError("expected a duration such as 10s, 1m30s or 250ms")
+        millis = sum(float(number) * _MILLIS[unit] for number, unit in parts)
+        if not low_ms <= millis <= high_ms:
+            raise ValueError(f"expected a duration from {_shown(low_ms)} to {_shown(high_ms)}")
+        return round(millis)
+
+    return parse
+
+
+def _shown(millis: int) -> str:
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if millis % size == 0:
+            return f"{millis // size}{unit}"
+    return f"{millis}ms"
+
+
+parse_duration = duration()
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of some words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return text.lower()
+
+    return parse
+
+
+def member(kind: type[_E]) -> Callable[[str], _E]:
+    """The member of an enum of words, in any case."""
+    members: Mapping[str, _E] = {str(m.value): m for m in kind}
+    word = one_of(*members)
+    return lambda text: members[word(text)]
+
+
+def text(value: str) -> str:
+    """Anything but nothing."""
+    if not value:
+        raise ValueError("expected a value")
+    return value
+
+
+def any_text(value: str) -> str:
+    """Anything."""
+    return value
+
+
+def acks(value: str) -> int:
+    """Kafka's required-acks."""
+    found = {"-1": -1, "all": -1, "0": 0, "1": 1}.get(value.lower())
+    if found is None:
+        raise ValueError("expected -1 (all in-sync replicas), 1 or 0")
+    return found
+
+
+def check_topic(value: str) -> str:
+    """A legal Kafka topic name."""
+    if not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError("expected 1 to 249 of the characters A-Z a-z 0-9 . _ -")
+    return value
+
+
+def client_id(value: str) -> str:
+    """A Kafka client id."""
+    if not _CLIENT_ID.fullmatch(value):
+        raise ValueError("expected characters A-Z a-z 0-9 . _ -")
+    return value
+
+
+def csv_delimiter(value: str) -> str:
+    """TiCDC's rule for [sink.csv] delimiter; newer versions limit it to three bytes."""
+    if not value or "\r" in value or "\n" in value:
+        raise ValueError("expected one or more characters, no line breaks")
+    if len(value.encode()) > 3:
+        raise ValueError("expected at most 3 bytes")
+    return value
+
+
+def csv_quote(value: str) -> str:
+    """TiCDC's rule for [sink.csv] quote: one byte, or none for no quoting."""
+    if len(value.encode()) > 1 or value in ("\r", "\n"):
+        raise ValueError("expected one ASCII character that is no line break, or nothing")
+    return value
+
+
+def file_index_digits(value: str) -> int:
+    """sink.file-index-digit: TiCDC takes 20 for what lies outside of 6 to 20."""
+    digits = integer(-(2**31), 2**31)(value)
+    return digits if 6 <= digits <= 20 else 20

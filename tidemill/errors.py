@@ -169,6 +169,12 @@ class MessageTooLarge(SinkError):
     code = "TM:ErrMessageTooLarge"
 
 
+class NoHandleKey(SinkError):
+    """A setting asks for nothing but handle key columns of a row whose table has none; the message names table, key and commit_ts."""
+
+    code = "TM:ErrNoHandleKey"
+
+
 class Fenced(TidemillError):
     """This try of a batch is over: another epoch has begun."""
 

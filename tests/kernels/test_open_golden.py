@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from tests.support import ticdc
-from tidemill.kernels.encode import OpenOptions, OpenRowEncoder, TableProgram
+from tidemill.kernels.encode import OpenRowEncoder, TableProgram
 from tidemill.kernels.encode.rows import row_array
 from tidemill.protocols.messages import Message
 from tidemill.protocols.open.batch import batches
 from tidemill.protocols.open.encode import OpenTable, framed
+from tidemill.protocols.options import EncodingOptions
 
 
 @functools.cache
@@ -37,7 +38,7 @@ def open_table(table_id: int, version: int, zone: str) -> OpenTable:
     return OpenTable(found.schema, found.table, found.info, ticdc.zone_of(zone))
 
 
-def encode(row_ids: Iterable[int], options: OpenOptions) -> tuple[list[Message], OpenRowEncoder]:
+def encode(row_ids: Iterable[int], options: EncodingOptions) -> tuple[list[Message], OpenRowEncoder]:
     """Messages of these rows by the kernel, in one call; each zone's tables are programs of their own."""
     programs: list[TableProgram] = []
     index: dict[object, int] = {}
@@ -63,7 +64,7 @@ def test_reference_writes_ticdcs_bytes() -> None:
 @pytest.mark.parametrize("batch", [1, 16])
 def test_kernel_writes_ticdcs_bytes(batch: int) -> None:
     expected = expected_messages()
-    messages, encoder = encode(expected, OpenOptions(max_batch_size=batch))
+    messages, encoder = encode(expected, EncodingOptions(max_batch_size=batch))
     if batch == 1:
         assert not [i for i, got, want in zip(expected, messages, expected.values(), strict=True) if (got.key, got.value) != want]
     assert b"".join(m.key[8:] for m in messages) == b"".join(key[8:] for key, _ in expected.values())
@@ -76,7 +77,7 @@ def test_kernel_writes_ticdcs_bytes(batch: int) -> None:
 def test_batches_are_ticdcs(batch: dict) -> None:
     refused = {error["id"] for error in batch.get("errors") or ()}
     row_ids = [i for i in batch["ids"] if i not in refused]
-    options = OpenOptions(batch["max-batch-size"], batch["max-message-bytes"])
+    options = EncodingOptions(max_batch_size=batch["max-batch-size"], max_message_bytes=batch["max-message-bytes"])
     want = [(ticdc.raw(m["key"]), ticdc.raw(m["value"]), m["rows"]) for m in batch["messages"]]
     assert batches(map(reference, row_ids), options) == want
     messages, _ = encode(row_ids, options)

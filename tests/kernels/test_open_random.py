@@ -17,9 +17,10 @@ import pytest
 
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tidemill.errors import MalformedRow, MessageTooLarge
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenOptions, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.encode.rows import RawRecord, row_array
 from tidemill.protocols.open.batch import batches
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.codes import MySQLType
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
@@ -53,7 +54,7 @@ def test_random_rows(seed: int) -> None:
     for _ in range(4 * SCALE):
         programs = random_programs(rng, 5)
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(5) for _ in range(120))]
-        options = OpenOptions(rng.choice((1, 3, 16)), 1 << 20 if rng.random() < 0.5 else 40_000)
+        options = EncodingOptions(max_batch_size=rng.choice((1, 3, 16)), max_message_bytes=1 << 20 if rng.random() < 0.5 else 40_000)
         rows, _keep = row_array(records, [0] * 50 + [3] * 70)
         encoder = OpenRowEncoder(programs, options)
         events = expected(programs, records)
@@ -79,7 +80,7 @@ def test_every_type_is_in_the_kernel() -> None:
         encoder = OpenRowEncoder(programs)
         rows, _keep = row_array(records)
         got = encoder.encode(rows, groups_of(0, 100)).to_list()
-        assert [(m.key, m.value, m.rows) for m in got] == batches(expected(programs, records), OpenOptions())
+        assert [(m.key, m.value, m.rows) for m in got] == batches(expected(programs, records), EncodingOptions())
         assert encoder.slow_rows == 0, tp
 
 
@@ -105,7 +106,7 @@ def test_broken_rows(seed: int) -> None:
                 assert message.message == event.message
                 assert f"key {record.key.hex()}, commit_ts {record.commit_ts}" in event.message
                 continue
-            assert [(message.key, message.value, 1)] == batches([event], OpenOptions())
+            assert [(message.key, message.value, 1)] == batches([event], EncodingOptions())
             assert routed == (unique.changed_plain(record), hashes.hash_plain(record))
             assert mounted == 0
     assert refused > 100
@@ -162,11 +163,11 @@ def test_large_values_grow_the_buffers() -> None:
     record = record._replace(value=pack_row({columns[0]: b"\x01<\xff" * 3_000_000}), old_value=None)
     records = [record, record._replace(value=pack_row({columns[0]: b"x" * 70_000})), record]
     rows, _keep = row_array(records)
-    encoder = OpenRowEncoder([program], OpenOptions(16, 100_000_000))
+    encoder = OpenRowEncoder([program], EncodingOptions(max_message_bytes=100_000_000))
     (message,) = encoder.encode(rows, groups_of(0, 3)).to_list()
-    assert [(message.key, message.value, 3)] == batches(expected([program], records), OpenOptions(16, 100_000_000))
+    assert [(message.key, message.value, 3)] == batches(expected([program], records), EncodingOptions(max_message_bytes=100_000_000))
     with pytest.raises(MessageTooLarge, match=rf"s\.t takes \d+ bytes.*{record.key.hex()}, start_ts 1, commit_ts {record.commit_ts}"):
-        OpenRowEncoder([program], OpenOptions(16, 100_000)).encode(rows, groups_of(0, 3))
+        OpenRowEncoder([program], EncodingOptions(max_message_bytes=100_000)).encode(rows, groups_of(0, 3))
 
 
 def test_both_images_missing_is_an_error() -> None:

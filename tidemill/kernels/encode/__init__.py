@@ -4,6 +4,5 @@ from tidemill.kernels.encode.identity import KeyHash, UniqueChange
 from tidemill.kernels.encode.mount import MountEncoder
 from tidemill.kernels.encode.open import OpenRowEncoder
 from tidemill.kernels.encode.program import TableProgram
-from tidemill.protocols.open.batch import OpenOptions
 
-__all__ = ["KeyHash", "MountEncoder", "OpenOptions", "OpenRowEncoder", "TableProgram", "UniqueChange"]
+__all__ = ["KeyHash", "MountEncoder", "OpenRowEncoder", "TableProgram", "UniqueChange"]

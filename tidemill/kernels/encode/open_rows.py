@@ -2,12 +2,15 @@
 
 One pass with bounded buffers: before each row the room is checked that it could need at most; if it is not there, or the row is one
 for the reference, the call ends with the row's index and is resumed there.
+
+Options are bits of the state (MODE_…). What only some columns are written for has a second program, of the handle key's columns.
 """
 
 from __future__ import annotations
 
 from tidemill.kernels.encode import family
 from tidemill.kernels.encode import layout as L
+from tidemill.kernels.encode.compress import w_lz4, w_snappy
 from tidemill.kernels.encode.keys import key_fits
 from tidemill.kernels.encode.locate import find, locate_row
 from tidemill.kernels.encode.numbers import SIGN64, w_i64, w_u64
@@ -18,6 +21,8 @@ from tidemill.kernels.intrinsics import (
     bswap64,
     entry,
     jit,
+    ld8,
+    ld16,
     ld32,
     ld32s,
     ld64,
@@ -25,8 +30,10 @@ from tidemill.kernels.intrinsics import (
     memcpy,
     memmove,
     put,
+    same_bytes,
     spliced,
     st8,
+    st32,
     st64,
 )  # fmt: skip
 from tidemill.kernels.layout import (
@@ -64,8 +71,28 @@ family.keep()
     ST_READY_VALUE_LEN,
     ST_MAX_BATCH,
     ST_MAX_BYTES,
-) = range(17)
+    ST_MODE,  # MODE_… bits
+    ST_MARKS,  # address of room for a mark of each column (MARK_BYTES)
+    ST_HASHES,  # address of the compressors' table
+) = range(20)
 STATE_WORDS = 24
+
+MODE_NO_OLD = 1  # updates have no p
+MODE_UPDATED = 2  # p has only columns whose value changed
+MODE_HANDLE_DELETES = 4  # d has only the handle key
+MODE_HANDLE_LARGE = 8  # of an event that is too large only the handle key is sent
+MODE_SNAPPY = 16
+MODE_LZ4 = 32
+
+# Words (int64) that a table has at T_EXTRA: the program of its handle key's columns.
+X_COLUMNS, X_COLUMN_COUNT, X_POOL = range(3)
+X_WORDS = 4
+
+# What is remembered of a column of the new image: its text (address, size) and its value (address, size; NULL and absent are negative).
+MARK_TEXT, MARK_TEXT_LEN, MARK_VALUE, MARK_VALUE_LEN = range(0, 32, 8)
+MARK_BYTES = 32
+
+SAME, CHANGED, ASK = 0, 1, 2  # ASK: for the reference
 
 RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record
 ROW_BYTES = ROW.itemsize
@@ -73,9 +100,12 @@ MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 VERSION_1 = 1 << 56  # the message version, 1, as a big-endian word
-_TS, _RID, _PTN, _TAIL, _U, _P, _D = (
-    int.from_bytes(text, "little") for text in (b'{"ts":', b',"rid":', b',"ptn":', b',"t":1}', b'{"u":', b',"p":', b'{"d":')
+_TS, _RID, _PTN, _TAIL, _U, _P, _D, _OHK, _TRUE = (
+    int.from_bytes(text, "little")
+    for text in (b'{"ts":', b',"rid":', b',"ptn":', b',"t":1}', b'{"u":', b',"p":', b'{"d":', b',"ohk":t', b"rue}")
 )
+_UFFF = int.from_bytes(b"ufff", "little")
+_ZERO_BRACE = int.from_bytes(b"0}", "little")
 KEY_ROOM = 192  # most bytes of a message key apart from its names
 
 
@@ -85,20 +115,58 @@ def big_endian(v):
     return as_i(bswap64(as_u(v)))
 
 
+@jit
+def has_lost_bytes(a, n):
+    """Whether JSON text at a has an escaped U+FFFD: then other bytes could have the same text."""
+    for i in range(n - 5):
+        if ld8(a + i) == 92 and ld32(a + i + 1) == _UFFF and ld8(a + i + 5) == 100:
+            return True
+    return False
+
+
+@jit
+def is_zero_text(a):
+    """Whether the number at a, which is followed by a brace, is 0 or -0."""
+    a += 1 if ld8(a) == 45 else 0
+    return ld16(a) == _ZERO_BRACE
+
+
+@jit
+def value_state(op, prefix, mark, text, size, a, n):
+    """SAME, CHANGED or ASK: the value of n bytes at a, whose column has the text of `size` bytes (the first `prefix` before the value),
+    against the mark's."""
+    m = ld64(mark + MARK_VALUE_LEN)
+    if n < 0 and n == m:
+        return SAME
+    if n >= 0 and m >= 0 and (op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB):
+        return SAME if n == m and same_bytes(a, ld64(mark + MARK_VALUE), n) else CHANGED
+    if size == ld64(mark + MARK_TEXT_LEN) and same_bytes(text, ld64(mark + MARK_TEXT), size):
+        return ASK if op == L.OP_TEXT and has_lost_bytes(text, size) else SAME
+    if op == L.OP_DOUBLE or op == L.OP_FLOAT:
+        return SAME if is_zero_text(text + prefix) and is_zero_text(ld64(mark + MARK_TEXT) + prefix) else CHANGED
+    return CHANGED
+
+
 @spliced
-def w_columns(T, p, table, S):
-    """{"column":{…},…} of the row that was located; -1: for the reference."""
-    program = ld64(table + 8 * L.T_COLUMNS)
-    pool = ld64(table + 8 * L.T_POOL)
+def w_columns(T, p, table, program, count, pool, marks, against, S):
+    """{"column":{…},…} of the row that was located; -1: for the reference.
+
+    marks: 0, or room where each column is remembered; with `against` columns whose value is the remembered one are left out (p stays if
+    all are).
+    """
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
     offsets = ld64(cache + 8 * L.C_OFFSETS)
     data = ld64(cache + 8 * L.C_DATA)
     large = ld64(cache + 8 * L.C_LARGE)
     last = ld64(cache + 8 * L.C_LAST)
-    for i in range(ld64(table + 8 * L.T_COLUMN_COUNT)):
+    start = p
+    for i in range(count):
         column = program + L.COLUMN_BYTES * i
         place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * L.P_SLOT))
+        text = p
+        a = 0
+        n = place
         if place == L.PLACE_NULL:
             p = put(p, pool + ld32s(column + 4 * L.P_NULL), ld32s(column + 4 * L.P_NULL_LEN))
         elif place == L.PLACE_ABSENT:
@@ -115,14 +183,51 @@ def w_columns(T, p, table, S):
             if p < 0:
                 return -1
             p = put(p, pool + ld32s(column + 4 * L.P_SUFFIX), ld32s(column + 4 * L.P_SUFFIX_LEN))
+        if marks:
+            mark = marks + MARK_BYTES * i
+            if against:
+                prefix = ld32s(column + 4 * L.P_PREFIX_LEN)
+                state = value_state(ld32s(column + 4 * L.P_OP), prefix, mark, text, p - text, a, n)
+                if state == ASK:
+                    return -1
+                if state == SAME:
+                    p = text
+                    continue
+                st8(text, 123 if text == start else 44)
+                if i == count - 1:  # its text ends the image, which is done below
+                    p -= 1
+            else:
+                st64(mark + MARK_TEXT, text)
+                st64(mark + MARK_TEXT_LEN, p - text)
+                st64(mark + MARK_VALUE, a)
+                st64(mark + MARK_VALUE_LEN, n)
+    if against and p != start:
+        st8(p, 125)
+        p += 1
     return p
 
 
 @spliced
-def w_event_value(T, p, table, row, S):
+def w_event_value(T, p, table, row, mode, only_handle, marks, S):
     """The value JSON of a row; -1: for the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
+    if value_len > 0 and mode & MODE_NO_OLD:
+        old_len = 0
+    if value_len <= 0 and mode & MODE_HANDLE_DELETES:
+        only_handle = True
+    program = ld64(table + 8 * L.T_COLUMNS)
+    count = ld64(table + 8 * L.T_COLUMN_COUNT)
+    pool = ld64(table + 8 * L.T_POOL)
+    if only_handle:
+        extra = ld64(table + 8 * L.T_EXTRA)
+        program = ld64(extra + 8 * X_COLUMNS)
+        count = ld64(extra + 8 * X_COLUMN_COUNT)
+        pool = ld64(extra + 8 * X_POOL)
+        if count == 0:
+            return -1
+    if not (mode & MODE_UPDATED and value_len > 0 and old_len > 0):
+        marks = 0
     st64(p, _U)
     start = p
     a = ld64(row + R_VALUE)
@@ -137,9 +242,12 @@ def w_event_value(T, p, table, row, S):
         if not locate_row(table, a, n, S):
             p = -1
             break
-        p = w_columns(T, p + 5, table, S)
+        before = p
+        p = w_columns(T, p + 5, table, program, count, pool, marks, marks != 0 and image == 1, S)
         if p < 0:
             break
+        if p == before + 5:  # nothing changed
+            p = before
     if p <= start:
         return -1
     st8(p, 125)
@@ -147,7 +255,16 @@ def w_event_value(T, p, table, row, S):
 
 
 @jit
-def w_event_key(p, table, flags, row):
+def compress_in_place(p, end, mode, hashes):
+    """Compress the text from p to end; returns the new end. Needs as much room behind it, and a little more."""
+    room = end + 64
+    size = w_snappy(room, p, end - p, hashes) - room if mode & MODE_SNAPPY else w_lz4(room, p, end - p, hashes) - room
+    memmove(p, room, size)
+    return p + size
+
+
+@jit
+def w_event_key(p, table, flags, row, only_handle):
     """The key JSON of a row."""
     key = ld64(row + R_KEY)
     st64(p, _TS)
@@ -162,6 +279,10 @@ def w_event_key(p, table, flags, row):
         st64(p, _PTN)
         p = w_i64(p + 7, as_i(bswap64(ldu64(key + 1)) ^ SIGN64))
     st64(p, _TAIL)
+    if only_handle:
+        st64(p + 6, _OHK)
+        st32(p + 14, _TRUE)
+        return p + 18
     return p + 7
 
 
@@ -183,6 +304,11 @@ def open_rows(i, n, rows, tables, T, S, st):
     group = ld64(st + 8 * ST_GROUP)
     max_batch = ld64(st + 8 * ST_MAX_BATCH)
     max_bytes = ld64(st + 8 * ST_MAX_BYTES)
+    mode = ld64(st + 8 * ST_MODE)
+    marks = ld64(st + 8 * ST_MARKS)
+    hashes = ld64(st + 8 * ST_HASHES)
+    compressed = mode & (MODE_SNAPPY | MODE_LZ4)
+    room = 4 if compressed else 2
     ready_len = ld64(st + 8 * ST_READY_KEY_LEN)
     message = messages + MESSAGE_BYTES * (count - 1)
     events = 0
@@ -216,18 +342,27 @@ def open_rows(i, n, rows, tables, T, S, st):
             value_len = ld32s(row + R_VALLEN)
             old_len = ld32s(row + R_OLDLEN)
             need = 2 * ld64(table + 8 * L.T_FIXED) + 8 * (value_len + old_len + 2 * key_len)
-            if vp + 2 * need > values_end or kp + ld64(table + 8 * L.T_KEY_HEAD_LEN) + KEY_ROOM > keys_end:
+            if vp + room * need > values_end or kp + ld64(table + 8 * L.T_KEY_HEAD_LEN) + KEY_ROOM > keys_end:
                 outcome = L.GROW
                 break
             if flags & L.FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
                 outcome = L.UNKNOWN
                 break
-            value_end = w_event_value(T, value_json, table, row, S)
+            only_handle = False
+            while True:
+                value_end = w_event_value(T, value_json, table, row, mode, only_handle, marks, S)
+                key_end = w_event_key(key_json, table, flags, row, only_handle)
+                if compressed and value_end >= 0:
+                    value_end = compress_in_place(value_json, value_end, mode, hashes)
+                if only_handle or not mode & MODE_HANDLE_LARGE or value_end < 0:
+                    break
+                if key_end - key_json + value_end - value_json + RECORD_OVERHEAD + 16 + 8 <= max_bytes:
+                    break
+                only_handle = True
             if value_end < 0:
                 st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
                 outcome = L.UNKNOWN
                 break
-            key_end = w_event_key(key_json, table, flags, row)
         key_size = key_end - key_json
         value_size = value_end - value_json
         if key_size + value_size + RECORD_OVERHEAD + 16 + 8 > max_bytes:

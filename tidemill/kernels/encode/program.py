@@ -196,13 +196,23 @@ class TableProgram:
 
     def _lay_out_open(self) -> None:
         """The program of the Open Protocol: columns by the bytes of their name."""
-        pool, rows, fixed = Pool(), [], 64
         order = self.open.in_name_order
-        for i, column in enumerate(order):
+        if not order:
+            self.words[T_FLAGS] |= FLAG_SLOW
+            return
+        words = self.words
+        words[T_COLUMNS], words[T_COLUMN_COUNT], words[T_POOL], words[T_FIXED] = self.open_program(order)
+        head = b"," + self.open.key_names
+        words[T_KEY_HEAD], words[T_KEY_HEAD_LEN] = self.keep(padded(head)), len(head)
+
+    def open_program(self, columns: Sequence[ColumnInfo]) -> tuple[int, int, int, int]:
+        """A program that writes these columns of an image: its address, their number, its pool's address, most bytes apart from values."""
+        pool, rows, fixed = Pool(), [], 64
+        for i, column in enumerate(columns):
             op = self.ops[self.slots[column.id]]
             quote = b"" if op in _UNQUOTED else b'"'
             head = (b"," if i else b"{") + self.open.column_head(column)
-            end = b"}}" if i == len(order) - 1 else b"}"
+            end = b"}}" if i == len(columns) - 1 else b"}"
             try:
                 absent = pool.add(head + json_value(column, self.absent_cell(column)) + end)
             except TidemillError:
@@ -211,11 +221,5 @@ class TableProgram:
             texts = (*pool.add(head + quote), *pool.add(quote + end), *pool.add(head + b"null" + end), *absent)
             rows.append([self.slots[column.id], op, fsp, *texts, 0, 0, 0, 0, 0])
             fixed += len(head) + len(end) + _VALUE_ROOM + max(absent[1], 0)
-        if not order:
-            self.words[T_FLAGS] |= FLAG_SLOW
-            return
-        words = self.words
-        words[T_COLUMNS], words[T_COLUMN_COUNT] = self.keep(np.array(rows, np.int32).reshape(-1, COLUMN_WORDS)), len(rows)
-        words[T_POOL], words[T_FIXED] = self.keep(pool.array()), fixed
-        head = b"," + self.open.key_names
-        words[T_KEY_HEAD], words[T_KEY_HEAD_LEN] = self.keep(padded(head)), len(head)
+        program = np.array(rows, np.int32).reshape(-1, COLUMN_WORDS)
+        return self.keep(program), len(rows), self.keep(pool.array()), fixed

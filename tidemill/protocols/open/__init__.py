@@ -1,6 +1,5 @@
 """TiCDC's Open Protocol: messages of up to 16 events, key and value JSON behind lengths. See TYPES.md for the columns."""
 
-from tidemill.protocols.open.batch import OpenOptions
 from tidemill.protocols.open.decode import Fault, OpenMessageError, decode
 from tidemill.protocols.open.encode import OpenTable, ddl_message, resolved_message
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
@@ -12,7 +11,6 @@ __all__ = [
     "Event",
     "Fault",
     "OpenMessageError",
-    "OpenOptions",
     "OpenTable",
     "ResolvedMessage",
     "RowEvent",

@@ -15,17 +15,16 @@ LENGTHS = 16
 """The two length words of an event."""
 
 
-OpenOptions = EncodingOptions
-"""Batches take max-batch-size (events of a message) and max-message-bytes (key, value and the record's overhead) of them."""
-
-
 def event_size(key: bytes, value: bytes) -> int:
     """What an event alone in a message counts as."""
     return len(key) + len(value) + RECORD_OVERHEAD + LENGTHS + 8
 
 
-def batches(events: Iterable[tuple[bytes, bytes]], options: OpenOptions) -> list[tuple[bytes, bytes, int]]:
-    """Key and value JSON of events → messages (key, value, number of events). Raises MessageTooLarge for an event that fits in none."""
+def batches(events: Iterable[tuple[bytes, bytes]], options: EncodingOptions) -> list[tuple[bytes, bytes, int]]:
+    """Key and value JSON of events → messages (key, value, number of events). Raises MessageTooLarge for an event that fits in none.
+
+    Of the options it takes max-batch-size (events of a message) and max-message-bytes (of key, value and the record's overhead).
+    """
     messages: list[tuple[bytearray, bytearray, int]] = []
     for key, value in events:
         if event_size(key, value) > options.max_message_bytes:

@@ -1,20 +1,26 @@
-"""Open Protocol messages → events. Bytes in, objects out; for messages of TiCDC's default options and of Tidemill's.
+"""Open Protocol messages → events. Bytes in, objects out; for messages that TiCDC or Tidemill wrote, under any options.
 
 Every length is checked before it is believed, so no bytes can make the decoder wait, loop or take more memory than a small multiple
-of the message. Members that are not known are ignored, codes that have no name pass as numbers.
+of the message (of `limit`, where a value is compressed). Members that are not known are ignored, codes that have no name pass as numbers.
+
+What a message does not say of itself is told from its bytes: compressed values (`protocols.compression`), and the dialect of the examples
+in the protocol's document, which early versions of TiCDC wrote: a column there has no flags `f`, and its VARCHAR and CHAR are base64.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import enum
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.claim_check import unpack
+from tidemill.protocols.compression import MAX_EXPANDED, expand
 from tidemill.protocols.open.codes import (
     FLOATS,
     INTEGERS,
@@ -58,28 +64,68 @@ class OpenMessageError(MalformedMessage):
 
 
 class _Place:
-    """The JSON of one event inside the key or the value, for error messages."""
+    """The JSON of one event inside the key or the value, for error messages. `expanded`: the message has it compressed."""
 
-    __slots__ = ("data", "offset", "part")
+    __slots__ = ("data", "expanded", "offset", "part")
 
-    def __init__(self, part: str, offset: int, data: bytes) -> None:
-        self.part, self.offset, self.data = part, offset, data
+    def __init__(self, part: str, offset: int, data: bytes, *, expanded: bool = False) -> None:
+        self.part, self.offset, self.data, self.expanded = part, offset, data, expanded
 
-    def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER) -> NoReturn:
-        raise OpenMessageError(self.part, self.offset, field, problem, fault)
+    def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER, at: int = 0) -> NoReturn:
+        """Refuse the event; `at` is where in its text."""
+        if self.expanded:
+            raise OpenMessageError(self.part, self.offset, field, f"in the expanded text, byte {at}: {problem}", fault)
+        raise OpenMessageError(self.part, self.offset + at, field, problem, fault)
 
 
-def decode(key: bytes, value: bytes) -> list[Event]:
-    """The events of a message. Raises OpenMessageError."""
+Fetch = Callable[[str], bytes]
+"""Reads the file of a claim check by the location that a message names: `protocols.claim_check.ClaimCheckStorage(uri).fetch`."""
+
+
+def decode(key: bytes, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
+    """The events of a message. Raises OpenMessageError.
+
+    A row that was too large is given as it is in the message, with `only_handle_key` or `claim_check` set; with `fetch` the whole row is
+    read where the claim check says (and what `fetch` raises passes through). `limit`: bytes that a compressed value may expand to.
+    """
+    value = value or b""
     version = _word("key", key, 0, "version")
     if version != VERSION:
         raise OpenMessageError("key", 0, "version", f"it is {version}, expected {VERSION}", Fault.READER)
     heads, bodies = list(_frames("key", key, _WORD)), list(_frames("value", value, 0))
     if not heads:
         raise OpenMessageError("key", _WORD, "", "it has no event")
+    members = [_object(head) for head in heads]
+    if not value and all(found.get("t") == EventType.RESOLVED for found in members):  # as early versions of TiCDC sent them
+        bodies = [_Place("value", 0, b"") for _ in heads]
     if len(heads) != len(bodies):
         raise OpenMessageError("value", 0, "", f"it has {len(bodies)} events, the key has {len(heads)}")
-    return [_event(head, body) for head, body in zip(heads, bodies, strict=True)]
+    bodies = [_expanded(body, limit) for body in bodies]
+    events = [_event(head, found, body) for head, found, body in zip(heads, members, bodies, strict=True)]
+    return events if fetch is None else [_whole(event, fetch, limit) for event in events]
+
+
+def _expanded(body: _Place, limit: int) -> _Place:
+    """The text of a value."""
+    try:
+        text = expand(body.data, limit)
+    except ValueError as error:
+        body.fail("", str(error))
+    return body if text is body.data else _Place(body.part, body.offset, text, expanded=True)
+
+
+def _whole(event: Event, fetch: Fetch, limit: int) -> Event:
+    """The event of a claim check's file in place of one that has its handle key only."""
+    if not isinstance(event, RowEvent) or event.claim_check is None:
+        return event
+    kept = decode(*unpack(fetch(event.claim_check)), limit=limit)
+    if len(kept) != 1 or not isinstance(kept[0], RowEvent) or _identity(kept[0]) != _identity(event):
+        raise OpenMessageError("key", 0, "ccl", f"the file {event.claim_check[:200]} holds another row than this one")
+    return dataclasses.replace(kept[0], claim_check=event.claim_check)
+
+
+def _identity(event: RowEvent) -> tuple[object, ...]:
+    return event.ts, event.schema, event.table, event.row_id, event.partition
 
 
 # Frames
@@ -129,12 +175,11 @@ def _object(place: _Place) -> dict[str, Any]:
     try:
         text = place.data.decode()
     except UnicodeDecodeError as error:
-        raise OpenMessageError(place.part, place.offset + error.start, "", "it is no UTF-8") from None
+        place.fail("", "it is no UTF-8", at=error.start)
     try:
         found = json.loads(text, object_pairs_hook=_pairs, parse_int=_integer, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        at = place.offset + len(text[: error.pos].encode())
-        raise OpenMessageError(place.part, at, "", f"it is no JSON: {error.msg}") from None
+        place.fail("", f"it is no JSON: {error.msg}", at=len(text[: error.pos].encode()))
     except (ValueError, RecursionError) as error:
         place.fail("", f"it is no JSON of an event: {error}")
     if not isinstance(found, dict):
@@ -164,8 +209,7 @@ def _text_member(place: _Place, members: Mapping[str, Any], name: str, default: 
 # Events
 
 
-def _event(head: _Place, body: _Place) -> Event:
-    members = _object(head)
+def _event(head: _Place, members: dict[str, Any], body: _Place) -> Event:
     ts = _int_member(head, members, "ts", 0)
     kind = _int_member(head, members, "t")
     if kind == EventType.ROW:
@@ -216,7 +260,7 @@ def _column(body: _Place, path: str, name: str, column: object) -> Column:
     if not isinstance(column, dict):
         body.fail(path[:-1], f"expected an object, found {_shown(column)}")
     code = _int_member(body, column, "t", 0, path)
-    flags = _int_member(body, column, "f", 0, path) if "f" in column else 0
+    flags = _int_member(body, column, "f", 0, path) if "f" in column else None
     handle = column.get("h", False)
     if not isinstance(handle, bool):
         body.fail(path + "h", f"expected true or false, found {_shown(handle)}")
@@ -226,11 +270,11 @@ def _column(body: _Place, path: str, name: str, column: object) -> Column:
         value = _value(code, flags, column["v"])
     except ValueError as error:
         body.fail(path + "v", str(error))
-    return Column(name, named(ColumnType, code), ColumnFlag(flags), handle, value)
+    return Column(name, named(ColumnType, code), ColumnFlag(flags or 0), handle, value)
 
 
-def _value(code: int, flags: int, value: Any) -> Value:
-    """A column's value by its type. Raises ValueError."""
+def _value(code: int, flags: int | None, value: Any) -> Value:
+    """A column's value by its type; without flags in the early dialect. Raises ValueError."""
     if value is None:
         return None
     if code in _INT_TYPES:
@@ -248,6 +292,8 @@ def _value(code: int, flags: int, value: Any) -> Value:
     if code in _BASE64_TYPES:
         return _base64(value)
     if code in _STRING_TYPES:
+        if flags is None:
+            return _base64(value)
         return unquote(value) if flags & ColumnFlag.BINARY else value.encode("utf-8", "surrogatepass")
     return value
 

@@ -1,27 +1,30 @@
 """The Open Protocol, written plainly: row cells → key and value JSON; DDL and resolved messages.
 
 This is what the encode kernel has to equal, what it hands rows back to, and where the texts of its programs come from. Bytes are
-those of TiCDC's encoder with default options. `framed` puts an event into a message of its own.
+those of TiCDC's encoder under the same options. `framed` puts an event into a message of its own.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from tidemill.errors import MalformedRow, TidemillError
+from tidemill.errors import MalformedRow, NoHandleKey, TidemillError
 from tidemill.protocols.open.codes import TEXT_BLOBS, VERSION, ColumnFlag, ColumnType, EventType
 from tidemill.protocols.open.gotext import go_quote, json_string
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import ColumnFlag as SchemaFlag
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
-from tidemill.tidb.types.floats import go_float
+from tidemill.tidb.types.floats import go_float, to_float32
 
 if TYPE_CHECKING:
     from tidemill.events import DdlEvent
+    from tidemill.protocols.compression import Compress
     from tidemill.tidb.rows import Cell
 
 
@@ -65,13 +68,25 @@ def json_value(column: ColumnInfo, cell: Cell) -> bytes:
     return json_string(go_quote(cell) if column.is_binary else cell)
 
 
+def same_value(column: ColumnInfo, old: Cell, new: Cell) -> bool:
+    """Whether only-output-updated-columns takes a column as unchanged: by value, so minus zero is zero, and FLOAT has 32 bits."""
+    if isinstance(old, float) and isinstance(new, float) and column.tp == ColumnType.FLOAT:
+        return to_float32(old) == to_float32(new)
+    return old == new
+
+
 class OpenTable:
-    """One table version: turns raw changes into events. Compiled once for many rows."""
+    """One table version: turns raw changes into events. Compiled once for many rows.
 
-    __slots__ = ("_flags", "_heads", "_names", "info", "reader", "schema", "table")
+    Of the options it heeds those that choose columns: output-old-value, only-output-updated-columns and
+    delete-only-output-handle-key-columns.
+    """
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo) -> None:
+    __slots__ = ("_flags", "_heads", "_names", "info", "options", "reader", "schema", "table")
+
+    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions | None = None) -> None:
         self.schema, self.table, self.info = schema, table, info
+        self.options = options or EncodingOptions()
         self.reader = RowReader(info, zone)
         self._flags = column_flags(info)
         columns = info.output_columns
@@ -90,16 +105,21 @@ class OpenTable:
         """The columns as they stand in a value."""
         return [column for _, column, _ in self._heads]
 
+    def is_handle(self, column: ColumnInfo) -> bool:
+        """Whether a column belongs to the key that tells rows apart."""
+        return bool(self._flags[column.id] & ColumnFlag.HANDLE_KEY)
+
     @property
     def key_names(self) -> bytes:
         """The constant part of a row's key: schema and table."""
         return self._names
 
-    def image(self, cells: Sequence[Cell]) -> bytes:
-        """All columns of one image of a row."""
-        return b"{" + b",".join(head + json_value(column, cells[i]) + b"}" for i, column, head in self._heads) + b"}"
+    def image(self, cells: Sequence[Cell], wanted: Callable[[int, ColumnInfo], bool] = lambda i, column: True) -> bytes:
+        """The wanted columns (index in table order, column) of one image of a row; empty when there are none."""
+        parts = [head + json_value(column, cells[i]) + b"}" for i, column, head in self._heads if wanted(i, column)]
+        return b"{" + b",".join(parts) + b"}" if parts else b""
 
-    def row_key(self, key: bytes, commit_ts: int) -> bytes:
+    def row_key(self, key: bytes, commit_ts: int, mark: bytes = b"") -> bytes:
         """The key JSON of a row: `rid` is its integer handle unless that is 0, `ptn` the physical table of a partition."""
         record = parse_record_key(key)
         parts = [b'"ts":%d' % commit_ts, self._names]
@@ -108,26 +128,54 @@ class OpenTable:
         if self.info.partition is not None:
             parts.append(b'"ptn":%d' % record.table_id)
         parts.append(b'"t":%d' % EventType.ROW)
-        return b"{" + b",".join(parts) + b"}"
+        return b"{" + b",".join(parts) + mark + b"}"
 
-    def row_value(self, key: bytes, value: bytes | None, old_value: bytes | None) -> bytes:
-        """The value JSON of a row: u, p or d by which images there are. Raises MalformedRow."""
-        parts = []
-        if value:
-            parts.append(b'"u":' + self.image(self.reader.read(key, value)))
-        if old_value:
-            parts.append((b'"p":' if value else b'"d":') + self.image(self.reader.read(key, old_value)))
-        if not parts:
+    def row_value(self, key: bytes, value: bytes | None, old_value: bytes | None, *, only_handle: bool = False) -> bytes:
+        """The value JSON of a row: u, p or d by which images there are. Raises MalformedRow, NoHandleKey."""
+        options = self.options
+        after = self.reader.read(key, value) if value else None
+        before = self.reader.read(key, old_value) if old_value and (after is None or options.output_old_value) else None
+        if after is None and before is None:
             raise MalformedRow("neither a new nor an old value")
-        return b"{" + b",".join(parts) + b"}"
+        only_handle = only_handle or (after is None and options.delete_only_handle_key_columns)
+        if only_handle and not self.info.handle_key_columns:
+            raise NoHandleKey("the table has no handle key, so nothing could be sent of this row")
+
+        def chosen(i: int, column: ColumnInfo) -> bool:
+            return not only_handle or self.is_handle(column)
+
+        def updated(i: int, column: ColumnInfo) -> bool:
+            return chosen(i, column) and not same_value(column, before[i], after[i])  # type: ignore[index]  # called for updates
+
+        if after is None:
+            assert before is not None, "one image is there"
+            return b'{"d":' + self.image(before, chosen) + b"}"
+        text = b'{"u":' + self.image(after, chosen)
+        if before is not None:
+            image = self.image(before, updated if options.only_output_updated_columns else chosen)
+            text += b',"p":' + image if image else b""
+        return text + b"}"
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> tuple[bytes, bytes]:
-        """Key and value JSON of a change. An empty value is none. Raises MalformedRow naming table, key and commit_ts."""
-        try:
+        """Key and value JSON of a change. An empty value is none. Raises MalformedRow and NoHandleKey naming table, key and commit_ts."""
+        with self._naming(key, commit_ts):
             return self.row_key(key, commit_ts), self.row_value(key, value, old_value)
+
+    def stand_in(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int, location: str = "") -> tuple[bytes, bytes]:
+        """The event sent in place of one that is too large: handle columns only, marked `ohk`; or, with the location of the file that holds
+        the whole message, `ccl`. Raises as `row`."""
+        mark = b',"ccl":' + json_string(location.encode()) if location else b',"ohk":true'
+        with self._naming(key, commit_ts):
+            return self.row_key(key, commit_ts, mark), self.row_value(key, value, old_value, only_handle=True)
+
+    @contextmanager
+    def _naming(self, key: bytes, commit_ts: int) -> Iterator[None]:
+        try:
+            yield
         except TidemillError as error:
             place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
-            raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
+            kind = NoHandleKey if isinstance(error, NoHandleKey) else MalformedRow
+            raise kind(f"{place}: {error.message}", hint=error.hint) from error
 
 
 def framed(key: bytes, value: bytes) -> tuple[bytes, bytes]:
@@ -135,11 +183,12 @@ def framed(key: bytes, value: bytes) -> tuple[bytes, bytes]:
     return VERSION.to_bytes(8, "big") + len(key).to_bytes(8, "big") + key, len(value).to_bytes(8, "big") + value
 
 
-def ddl_message(event: DdlEvent) -> tuple[bytes, bytes]:
+def ddl_message(event: DdlEvent, compress: Compress | None = None) -> tuple[bytes, bytes]:
     """The message of a DDL. A DDL of a schema has no `tbl`."""
     table = b',"tbl":' + json_string(event.table.encode()) if event.table else b""
     key = b'{"ts":%d,"scm":%s%s,"t":%d}' % (event.ts, json_string(event.schema.encode()), table, EventType.DDL)
-    return framed(key, b'{"q":%s,"t":%d}' % (json_string(event.query.encode()), event.type))
+    value = b'{"q":%s,"t":%d}' % (json_string(event.query.encode()), event.type)
+    return framed(key, compress(value) if compress else value)
 
 
 def resolved_message(ts: int) -> tuple[bytes, bytes]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from tidemill.events import DdlEvent
+from tidemill.protocols.compression import compressor
 from tidemill.protocols.open import encode
 from tidemill.protocols.options import EncodingOptions
 
 
 class OpenWords:
-    """See `protocols.messages.Words`."""
+    """See `protocols.messages.Words`. DDLs are compressed like rows; the empty value of a resolved event is not."""
 
     ddl_on_first_partition = False
 
+    def __init__(self, options: EncodingOptions) -> None:
+        self._compress = compressor(options.large_message.compression)
+
     def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
-        return encode.ddl_message(event)
+        return encode.ddl_message(event, self._compress)
 
     def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None:
         return encode.resolved_message(ts)
@@ -21,4 +25,4 @@ class OpenWords:
 
 def words(options: EncodingOptions) -> OpenWords:
     """The words of a changefeed."""
-    return OpenWords()
+    return OpenWords(options)

@@ -88,6 +88,11 @@ class Mixed(Workload):
         self._held: tuple[Pending, int] | None = None
         self._made = 0
 
+    @property
+    def ddl_runs(self) -> bool:
+        """Whether a DDL is between two of its steps."""
+        return self._ddl is not None
+
     def prepare(self) -> None:
         """Create the tables and some rows in each."""
         session = self.database.session()

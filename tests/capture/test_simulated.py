@@ -1,0 +1,161 @@
+"""The capture under a seeded simulator: rows, DDLs, splits, merges and moves of leaders, orphan prewrites, stale PDs, holes, broken
+streams, busy and congested stores, silent regions, killed captures, in any order. Run other seeds with SEED=… ROUNDS=….
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.simulator import Simulator
+from tidemill.capture.tikv.receiver import Options as ReceiverOptions
+from tidemill.playground.cluster import Pending
+from tidemill.playground.feed import region_not_found
+from tidemill.playground.mvcc import LockKind
+from tidemill.playground.workload import Mixed, Options
+from tidemill.wire import cdcpb_pb2 as cdcpb
+
+SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
+STEPS = int(os.environ.get("STEPS", "600"))
+
+
+class World:
+    """What happens to the cluster and between it and the capture."""
+
+    def __init__(self, sim: Simulator, random: Random) -> None:
+        self.sim, self.random = sim, random
+        options = Options(ddl_every=random.choice((0, 15)), region_every=random.choice((3, 20)), lock_every=0, rows=random.choice((2, 8)))
+        self.workload = Mixed(sim.database, random.randrange(1 << 30), options)
+        self.pending: list[Pending] = []
+        faults = sim.faults
+        faults.stale_pd, faults.hole, faults.no_leader = (random.choice((0.0, 0.3)) for _ in range(3))
+        faults.pd_down, faults.no_stream, faults.cut = 0.05, 0.1, random.choice((0.0, 0.5, 1.0))
+        faults.old_server = random.random() < 0.2
+        self.acts = (
+            (30, self.work), (8, sim.cluster.tick), (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock),
+            (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol),
+            (12, lambda: sim.pass_time(random.random() * 0.5)), (6, sim.seal), (0.7, self.kill),
+        )  # fmt: skip
+
+    def act(self) -> None:
+        """One thing of the world, or something that is under way goes on."""
+        waiting = self.sim.todo()
+        if waiting and self.random.random() < 0.7:
+            self.random.choice(waiting)()
+            return
+        weights = [w for w, _ in self.acts]
+        self.random.choices([act for _, act in self.acts], weights)[0]()
+
+    def work(self) -> None:
+        while self.pending and self.workload.ddl_runs:
+            self.unlock()
+        self.workload.act()
+        self.sim.note_regions()
+
+    def split(self) -> None:
+        key = self.workload.random.choice(self.workload.actors).some_key()
+        if key is not None:
+            self.sim.cluster.split([key[: self.random.randint(9, len(key))]])
+
+    def merge(self) -> None:
+        regions = list(self.sim.cluster.regions)
+        i = self.random.randrange(len(regions))
+        if i + 1 < len(regions):
+            pair = [regions[i].id, regions[i + 1].id]
+            self.random.shuffle(pair)
+            self.sim.cluster.merge(*pair)
+
+    def transfer(self) -> None:
+        region = self.random.choice(list(self.sim.cluster.regions))
+        self.sim.cluster.transfer_leader(region.id, self.random.choice(region.peers).store_id)
+
+    def lock(self) -> None:
+        """A transaction prewrites and its client is not heard of for a while."""
+        key = self.random.choice(self.workload.actors).some_key()
+        cluster = self.sim.cluster
+        newest = cluster.mvcc.tablet(key).newest(key) if key is not None else None
+        if key is None or newest is None or newest[2] is None or key in cluster.mvcc.locks or self.workload.ddl_runs:
+            return
+        if self.random.random() < 0.5:
+            self.pending.append(cluster.prewrite([(key, newest[2])], kind=LockKind.PESSIMISTIC))  # never seen, never in the way
+        else:
+            self.pending.append(cluster.prewrite([(key, self.random.choice((newest[2], None)))]))
+
+    def unlock(self) -> None:
+        if self.pending:
+            pending = self.pending.pop(self.random.randrange(len(self.pending)))
+            (self.sim.cluster.commit if self.random.random() < 0.7 else self.sim.cluster.rollback)(pending)
+
+    def break_stream(self) -> None:
+        if self.sim.connections:
+            self.sim.break_stream(self.random.choice(list(self.sim.connections.values())))
+
+    def fail_region(self) -> None:
+        region = self.random.choice(list(self.sim.cluster.regions))
+        self.sim.cluster.feeds.fail_region(region.id, region_not_found(region.id))
+
+    def freeze(self) -> None:
+        """Some regions send no resolved ts for a while."""
+        regions = [r.id for r in self.sim.cluster.regions]
+        self.sim.frozen = set(self.random.sample(regions, self.random.randint(0, len(regions))))
+
+    def busy(self) -> None:
+        self.sim.cluster.feeds.limits.pending_scans = self.random.choice((0, 2, 10_000))
+
+    def congest(self) -> None:
+        region = self.random.choice(list(self.sim.cluster.regions))
+        self.sim.cluster.feeds.fail_region(region.id, cdcpb.Error(congested=cdcpb.Congested(region_id=region.id)))
+
+    def protocol(self) -> None:
+        """A store loses a PREWRITE, so that its COMMIT comes alone: the subscription has to begin again."""
+        for connection in self.sim.connections.values():
+            if connection.server.outbox and b"PREWRITE" not in connection.server.outbox[-1][1] and self.random.random() < 0.3:
+                subscriptions = list(connection.server.subscriptions.values())
+                if subscriptions:
+                    chosen = self.random.choice(subscriptions)
+                    row = cdcpb.Event.Row(start_ts=1, commit_ts=self.sim.cluster.oracle.last + 5, type=2, op_type=1, key=chosen.start + b"?")
+                    event = cdcpb.Event(region_id=chosen.region_id, request_id=chosen.request_id)
+                    event.entries.entries.append(row)
+                    connection.server.send_event(event.SerializeToString())
+                    return
+
+    def kill(self) -> None:
+        self.sim.kill()
+        self.sim.start()
+
+    def heal(self) -> None:
+        """No fault goes on."""
+        sim = self.sim
+        old = sim.faults.old_server
+        sim.faults = type(sim.faults)(old_server=old, cut=sim.faults.cut)
+        sim.frozen, sim.cluster.feeds.limits.pending_scans = set(), 10_000
+        self.workload.settle()
+        while self.pending:
+            self.unlock()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
+def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    small = random.random() < 0.5
+    options = ReceiverOptions(prewrite_budget=1 << 14, row_budget=1 << 16) if small else ReceiverOptions()
+    sim = Simulator(tmp_path, seed, stores=random.choice((1, 3)), partitions=random.choice((1, 3)), options=options)
+    world = World(sim, random)
+    world.workload.prepare()
+    sim.begin()
+    before = sim.resolved
+    for _ in range(STEPS):
+        world.act()
+        sim.check()
+        assert sim.resolved >= before, "the resolved ts went back"
+        before = sim.resolved
+    in_trouble = sim.requests
+    world.heal()
+    sim.catch_up()
+    sim.check()
+    assert sim.check_log() > 0
+    assert in_trouble < 40 * STEPS, "no busy loops"
+    sim.kill()

@@ -1,0 +1,452 @@
+"""A capture and a cluster in one thread and in virtual time: no sockets, no sleeping, everything decided by a seed.
+
+The cluster is the playground's (store, regions, change feed, SQL), the capture is the real one: region state machine, scanner,
+matcher, budgets, sealing, spans from schemas, change log on disk. Between them stands `Simulator`: it carries requests and
+messages, and may delay, cut, join, break and forget whatever a network, a PD and a process may.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+from tests.support.captures import compare
+from tidemill.capture.capture import SCHEMA_SPANS, keeps
+from tidemill.capture.tikv import actions as A
+from tidemill.capture.tikv.matcher import FOREVER
+from tidemill.capture.tikv.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.pd import Peer, Region, region_of
+from tidemill.capture.tikv.puller import register
+from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.tables import Moved, TableSpans
+from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.writer import LogWriter
+from tidemill.events import RAW_CHANGE
+from tidemill.playground.cluster import Cluster
+from tidemill.playground.feed import FeedStream, Scan, region_message
+from tidemill.playground.sql.session import Database
+from tidemill.tidb.keys import encode_range
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter, meta_ranges
+from tidemill.wire import cdcpb_pb2 as cdcpb
+from tidemill.wire import metapb_pb2 as metapb
+
+CLUSTER_ID = 7
+NOON = 1_795_255_200_000  # virtual time begins here (Unix ms)
+
+
+@dataclass(eq=False)
+class Connection:
+    """A stream from both its ends, and what is under way between them."""
+
+    slot: int
+    server: FeedStream
+    requests: deque[cdcpb.ChangeDataRequest] = field(default_factory=deque)
+    scans: list[tuple[Scan, Generator[list[bytes], None, None]]] = field(default_factory=list)
+    messages: deque[bytes] = field(default_factory=deque)
+
+
+@dataclass
+class Faults:
+    """How often what goes wrong, 0 to 1."""
+
+    stale_pd: float = 0.0
+    hole: float = 0.0
+    no_leader: float = 0.0
+    pd_down: float = 0.0
+    no_stream: float = 0.0
+    cut: float = 0.0
+    old_server: bool = False
+
+
+class Simulator:
+    """See the module. `Simulator(...).begin()` starts a capture at the present of the cluster."""
+
+    def __init__(self, folder: Path, seed: int = 0, *, stores: int = 2, partitions: int = 2, options: Options | None = None) -> None:
+        self.random = Random(seed)
+        self.folder, self.partitions = folder, partitions
+        self.ms = NOON
+        self.cluster = Cluster(CLUSTER_ID, range(1, stores + 1), lambda: self.ms)
+        self.database = Database(self.cluster)
+        self.session = self.database.session()
+        self.options = options or Options()
+        self.faults = Faults()
+        self.frozen: set[int] = set()  # regions that send no resolved ts
+        self.connections: dict[int, Connection] = {}
+        self.loads: deque[A.LoadRegions] = deque()
+        self.opens: deque[A.OpenStream] = deque()
+        self.events: deque[Event] = deque()
+        self.failures: list[BaseException] = []
+        self.requests = 0
+        self.kills = 0
+        self.views: deque[list[Region]] = deque(maxlen=5)
+        self.heads: list[int] = []
+        self.changed = False
+
+    # ------------------------------------------------------------------ the capture
+
+    def begin(self) -> None:
+        """A new log from now on, and a capture of it."""
+        ts = self.cluster.oracle.next()
+        pairs = {}
+        for start, end in meta_ranges():
+            for key, value in self.cluster.mvcc.scan(start, end, ts):
+                assert isinstance(value, bytes)
+                if meta_filter(key):
+                    pairs[key] = value
+        identity = LogIdentity(cluster_id=str(CLUSTER_ID), start_ts=ts, partitions=self.partitions, partition_by="crc32(logical table id)")
+        LogWriter.create(self.folder / "log", identity, snapshot=pairs).close()
+        self.start()
+
+    def start(self) -> None:
+        """A capture that goes on where the log ends."""
+        n = self.partitions
+        self.writer = LogWriter.open(self.folder / "log", cluster_id=str(CLUSTER_ID))
+        self.history: SchemaHistory = load_history(LogReader(self.folder / "log"))
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        logs = [PartitionLog(self.writer.partition(p), scratch) for p in range(n)]
+        logs.append(PartitionLog(self.writer.schema, scratch, key_filter=keeps))
+        options = replace(self.options, seal_every=1e9)
+        self.receiver = Receiver(logs, scratch, self.events.extend, self._sealed, self.failures.append, options)
+        self.receiver._next_seal = float("inf")  # seals are the simulator's to order
+        self.machine = RegionMachine(n + 1)
+        self.spans = TableSpans(n, self._add_span, self._remove_span, self._moved)
+        self.heads = self._heads()
+        schema_head = self.writer.schema.head
+        for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
+            low, high = encode_range(start, end)
+            self._add_span(A.Span(SCHEMA_SPANS + i, low, high, n, schema_head, "schema", urgent=True))
+        self.spans.begin(self.history, self._heads())
+        self.act()
+        self._followed = self.history.resolved_ts
+        self.receiver.set_ceiling(self._followed, range(n))
+
+    def kill(self) -> None:
+        """The process is gone, with whatever was in its memory; the stores notice."""
+        self.kills += 1
+        for connection in list(self.connections.values()):
+            self._hang_up(connection)
+        for waiting in (self.loads, self.opens, self.events):
+            waiting.clear()
+        self.receiver._pool.shutdown()
+        self.writer.close()
+
+    def _heads(self) -> list[int]:
+        return [self.writer.partition(p).head for p in range(self.partitions)]
+
+    def _add_span(self, span: A.Span) -> None:
+        self.machine.add_span(span, self.now)
+
+    def _remove_span(self, span_id: int) -> None:
+        self.machine.remove_span(span_id, self.now)
+
+    def _moved(self, moved: Moved) -> None:
+        self.receiver.call(partial(self.receiver.logs[moved.old].moved_away, moved.physical_id, moved.ts, FOREVER))
+        self.receiver.call(partial(self.receiver.logs[moved.new].came_back, moved.physical_id, moved.ts))
+
+    def _sealed(self, partition: int, done: Sealed) -> None:
+        if partition < self.partitions:
+            return
+        changes = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
+        self.history.advance(changes, done.head)
+        self.spans.follow(self.history.next_table_changes(self._followed, done.head), self._heads())
+        self.spans.retire(self._heads())
+        self._followed = done.head
+        self.act()
+        self.receiver.call(partial(self.receiver.set_ceiling, done.head, range(self.partitions)))
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return (self.ms - NOON) / 1000
+
+    @property
+    def resolved(self) -> int:
+        """The log's resolved ts."""
+        return self.writer.resolved_ts
+
+    # ------------------------------------------------------------------ what the machine asks for
+
+    def act(self) -> None:
+        """Carry out the machine's actions, as the puller does."""
+        receiver = self.receiver
+        for action in self.machine.actions():
+            match action:
+                case A.Place(piece, checkpoint, partition):
+                    receiver.call(partial(receiver.place, piece, checkpoint, partition))
+                case A.Drop(pieces):
+                    receiver.call(partial(receiver.drop, pieces))
+                case A.LoadRegions():
+                    self.loads.append(action)
+                case A.OpenStream():
+                    self.opens.append(action)
+                case A.CloseStream(slot):
+                    if slot in self.connections:
+                        self.break_stream(self.connections[slot])
+                case A.Subscribe():
+                    self._subscribe(action)
+                case A.Deregister(slot, region_id, request_id):
+                    request = cdcpb.ChangeDataRequest(region_id=region_id, request_id=request_id)
+                    request.deregister.SetInParent()
+                    if slot in self.connections:
+                        self.connections[slot].requests.append(request)
+                case A.Fail(error):
+                    self.failures.append(error)
+        receiver.step([], [])
+
+    def _subscribe(self, action: A.Subscribe) -> None:
+        self.requests += 1
+        raw = [_decoded(key) for key in (action.start, action.end)]
+        call = partial(self.receiver.subscribe, action.piece, action.slot, action.region.id, action.request_id, action.checkpoint)
+        self.receiver.call(partial(call, *raw, action.partition))
+        if action.slot in self.connections:
+            header = cdcpb.Header(cluster_id=CLUSTER_ID, ticdc_version="8.5.0")
+            self.connections[action.slot].requests.append(register(header, action))
+
+    # ------------------------------------------------------------------ PD
+
+    def note_regions(self) -> None:
+        """Remember how the regions look now: a stale PD tells it later."""
+        self.views.append([_told(r) for r in self.cluster.regions])
+
+    def answer(self) -> None:
+        """PD's answer to the oldest question, with the faults that are on."""
+        load, chance, faults = self.loads.popleft(), self.random.random, self.faults
+        self.requests += 1
+        if chance() < faults.pd_down:
+            self.machine.load_failed(load.load, self.now)
+            self.act()
+            return
+        view = [_told(r) for r in self.cluster.regions]
+        if self.views and chance() < faults.stale_pd:
+            view = self.random.choice(self.views)
+        found = [r for r in view if (not r.end or r.end > load.start) and r.start < load.end]
+        if chance() < faults.hole:
+            found = [r for r in found if chance() < 0.7]
+        if chance() < faults.no_leader:
+            found = [replace(r, leader=None) if chance() < 0.5 else r for r in found]
+        self.machine.loaded(load.load, found, True, self.now)
+        self.act()
+
+    # ------------------------------------------------------------------ streams
+
+    def open(self) -> None:
+        """The oldest stream that is asked for comes up, or does not."""
+        wanted = self.opens.popleft()
+        self.requests += 1
+        old = self.faults.old_server and wanted.multiplexed
+        if old or self.random.random() < self.faults.no_stream:
+            self.machine.stream_ended(wanted.slot, self.now, unimplemented=old)
+        else:
+            self.receiver.call(partial(self.receiver.open_stream, wanted.slot, wanted.multiplexed))
+            server = FeedStream(wanted.store_id, wanted.multiplexed, lambda: None)
+            self.cluster.feeds.open(server)
+            self.connections[wanted.slot] = Connection(wanted.slot, server)
+            self.machine.stream_opened(wanted.slot, self.now)
+        self.act()
+
+    def _hang_up(self, connection: Connection) -> None:
+        for scan, batches in connection.scans:
+            batches.close()
+            scan.close()
+        self.cluster.feeds.close(connection.server)
+        del self.connections[connection.slot]
+
+    def break_stream(self, connection: Connection) -> None:
+        """The connection is gone; what is under way never arrives."""
+        self._hang_up(connection)
+        self.machine.stream_ended(connection.slot, self.now)
+        self.receiver.call(partial(self.receiver.end_stream, connection.slot, "broken"))
+        self.act()
+
+    def serve(self, connection: Connection) -> None:
+        """The store reads one request."""
+        scan = self.cluster.feeds.request(connection.server, connection.requests.popleft())
+        if scan is not None:
+            connection.scans.append((scan, scan.batches()))
+
+    def scan(self, connection: Connection) -> None:
+        """The store goes on with one of the scans."""
+        entry = self.random.choice(connection.scans)
+        found = next(entry[1], None)
+        if found is None:
+            connection.scans.remove(entry)
+            entry[0].close()
+            return
+        for event in found:
+            connection.server.send_event(event)
+
+    def deliver(self, connection: Connection) -> None:
+        """One message arrives, whole, in pieces, or joined with others."""
+        message = connection.server.take_message(self.random.choice((1, 3, 64)))
+        if message is None:
+            return
+        pieces = list(cut(message, self.random)) if self.random.random() < self.faults.cut else [message]
+        for piece in pieces:
+            if (kept := self._thawed(piece)) is not None:
+                self.receiver.step([connection.slot], [kept])
+
+    def _thawed(self, message: bytes) -> bytes | None:
+        """The message without the resolved ts of frozen regions."""
+        if not self.frozen:
+            return message
+        event = cdcpb.ChangeDataEvent.FromString(message)
+        if not event.HasField("resolved_ts"):
+            return message
+        kept = [r for r in event.resolved_ts.regions if r not in self.frozen]
+        del event.resolved_ts.regions[:]
+        event.resolved_ts.regions.extend(kept)
+        return event.SerializeToString() if kept else None
+
+    def handle(self) -> None:
+        """The machine hears of one event."""
+        match self.events.popleft():
+            case ScanDone(piece):
+                self.machine.scan_done(piece, self.now)
+            case PieceFailed(piece, resolved, error):
+                self.machine.failed(piece, resolved, cdcpb.Error.FromString(error), self.now)
+            case ProtocolBroken(piece, resolved, _):
+                self.machine.broken(piece, resolved, self.now)
+            case StreamLost(stream, pieces, _, _):
+                self.machine.stream_lost(stream, pieces, self.now)
+        self.act()
+
+    # ------------------------------------------------------------------ time
+
+    def pass_time(self, seconds: float) -> None:
+        """Virtual time goes on."""
+        self.ms += max(1, int(seconds * 1000))
+        self.machine.wake(self.now)
+        self.act()
+
+    def seal(self) -> None:
+        """Whatever is resolved goes into the log."""
+        self.receiver._seal()
+        self.receiver._next_seal = float("inf")
+        self.receiver._finish_seals(wait=True)
+        self.receiver.step([], [])
+        heads = self._heads()
+        assert all(new >= old for new, old in zip(heads, self.heads, strict=True)), "a head went back"
+        self.heads = heads
+        self.spans.retire(heads)
+        self.act()
+
+    def todo(self) -> list[partial[None]]:
+        """What could happen next."""
+        found: list[partial[None]] = []
+        if self.loads:
+            found.append(partial(self.answer))
+        if self.opens:
+            found.append(partial(self.open))
+        if self.events:
+            found.append(partial(self.handle))
+        for connection in self.connections.values():
+            if connection.requests:
+                found.append(partial(self.serve, connection))
+            if connection.scans:
+                found.append(partial(self.scan, connection))
+            if connection.server.outbox:
+                found.append(partial(self.deliver, connection))
+        return found
+
+    def settle(self, rounds: int = 200) -> None:
+        """Everything that is under way arrives, in order."""
+        for _ in range(rounds):
+            while waiting := self.todo():
+                waiting[0]()
+            due = self.machine.next_time()
+            if due is None or due > self.now + 2.0:
+                return
+            self.pass_time(max(due - self.now, 0.001))
+        raise AssertionError(f"the capture does not come to rest: {self.machine.counts()}, {self.machine.errors}")
+
+    def catch_up(self, rounds: int = 60) -> None:
+        """Without new faults the log reaches the cluster's present, in bounded time."""
+        goal = self.cluster.oracle.next()
+        for _ in range(rounds):
+            self.settle()
+            self.cluster.tick()
+            self.settle()
+            self.seal()
+            if self.resolved >= goal:
+                return
+            self.pass_time(1.0)
+        raise AssertionError(f"the log stands still at {self.resolved} < {goal}: {self.machine.counts()}, {self.machine.errors}")
+
+    # ------------------------------------------------------------------ what must hold
+
+    def check(self) -> None:
+        """At any moment: spans are covered, nothing ended by itself, memory is within its bounds."""
+        assert not self.failures, self.failures
+        assert self.receiver.failure is None
+        for lock in self.machine._spans.values():
+            lock.check()
+        matcher = self.receiver.matcher
+        slack = 4 << 20  # a batch may come on top
+        assert matcher.prewrite_bytes() <= self.options.prewrite_budget + slack
+        assert matcher.row_bytes() <= self.options.row_budget + slack
+
+    def check_log(self) -> int:
+        """At the end: the log holds what the cluster's store holds, once, in order. Returns the number of changes."""
+        return compare(self.cluster, self.folder / "log")[0]
+
+
+def _told(region: object) -> Region:
+    message = region_message(region)  # type: ignore[arg-type]
+    leader = region.leader  # type: ignore[attr-defined]
+    return region_of(message, metapb.Peer(id=leader.id, store_id=leader.store_id))
+
+
+def _decoded(key: bytes) -> bytes:
+    from tidemill.capture.tikv.puller import _raw
+
+    return _raw(key)
+
+
+def cut(message: bytes, random: Random) -> Iterator[bytes]:
+    """The same events in more messages: each Event's rows in several Events, each in a message of its own, or some together."""
+    whole = cdcpb.ChangeDataEvent.FromString(message)
+    if whole.HasField("resolved_ts"):
+        regions = list(whole.resolved_ts.regions)
+        at = random.randrange(len(regions) + 1)
+        for part in filter(None, (regions[:at], regions[at:])):
+            resolved = cdcpb.ResolvedTs(regions=part, ts=whole.resolved_ts.ts, request_id=whole.resolved_ts.request_id)
+            yield cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()
+        return
+    waiting = cdcpb.ChangeDataEvent()
+    for event in whole.events:
+        for piece in _parts(event, random):
+            waiting.events.append(piece)
+            if random.random() < 0.5:
+                yield waiting.SerializeToString()
+                waiting = cdcpb.ChangeDataEvent()
+    if waiting.events:
+        yield waiting.SerializeToString()
+
+
+def _parts(event: cdcpb.Event, random: Random) -> Iterator[cdcpb.Event]:
+    rows = list(event.entries.entries)
+    if event.WhichOneof("event") != "entries" or len(rows) < 2:
+        yield event
+        return
+    while rows:
+        n = random.randint(1, len(rows))
+        piece = cdcpb.Event(region_id=event.region_id, index=event.index, request_id=event.request_id)
+        piece.entries.entries.extend(rows[:n])
+        yield piece
+        rows = rows[n:]
+
+
+def peer(store: int) -> Peer:
+    """A leader at a store."""
+    return Peer(1000 + store, store)

@@ -116,7 +116,9 @@ class World:
                 subscriptions = list(connection.server.subscriptions.values())
                 if subscriptions:
                     chosen = self.random.choice(subscriptions)
-                    row = cdcpb.Event.Row(start_ts=1, commit_ts=self.sim.cluster.oracle.last + 5, type=2, op_type=1, key=chosen.start + b"?")
+                    row = cdcpb.Event.Row(
+                        start_ts=1, commit_ts=self.sim.cluster.oracle.last + 5, type=2, op_type=1, key=chosen.start + b"?"
+                    )
                     event = cdcpb.Event(region_id=chosen.region_id, request_id=chosen.request_id)
                     event.entries.entries.append(row)
                     connection.server.send_event(event.SerializeToString())

@@ -1,0 +1,438 @@
+"""Readable scenario files: blocks of commands with what must come out of them, after the example of etcd's raft.
+
+    # C-1 A split goes on from the resolved ts.
+    pd 1:[-,-)v1@1
+    span a z 10
+    from 1 I T(20)
+    ----
+    subscribe 1 [a,z) from 10 at store 1
+    res(20)
+
+A block ends at an empty line. Events of a store are written P(key,start,value,old) PREWRITE of a PUT, Pd(key,start,old) of a DELETE,
+C and Cd(key,start,commit) COMMIT, R(key,start) ROLLBACK, X(key,start,commit,value,old) and Xd(key,start,commit,old) COMMITTED,
+I INITIALIZED, T(ts) resolved ts; `-` is an empty value, `gen=3` a generation. Events in braces come in any order. What comes out:
+put(key,commit,value,old), del(key,commit,old), res(ts).
+"""
+
+from __future__ import annotations
+
+import random as back_off
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
+from tidemill.capture.tikv import actions as A
+from tidemill.capture.tikv.pd import Peer, Region
+from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
+from tidemill.wire import cdcpb_pb2 as cdcpb
+
+_EVENT = re.compile(r"([A-Z]d?)(?:\(([^)]*)\))?")
+_REGION = re.compile(r"(\d+):\[([^,]*),([^)]*)\)v(\d+)(?:c(\d+))?(?:@(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Commands and what they print, of one scenario."""
+
+    name: str
+    line: int
+    commands: tuple[str, ...]
+    expected: tuple[str, ...]
+
+
+def blocks(path: Path) -> list[Block]:
+    """The blocks of a scenario file. Blocks without a name of their own go on with the scenario before."""
+    found: list[Block] = []
+    commands: list[str] = []
+    expected: list[str] = []
+    name, line, below = "", 0, False
+    for number, text in enumerate([*path.read_text().splitlines(), ""], 1):
+        if not text.strip():
+            if commands:
+                found.append(Block(name, line, tuple(commands), tuple(expected)))
+            commands, expected, below = [], [], False
+        elif text == "----":
+            below = True
+        elif below:
+            expected.append(text)
+        elif text.startswith("#"):
+            head = re.match(r"# ([A-Z]-\d+[a-z]?|W-\S+)\b", text)
+            name = head[1] if head else name
+        else:
+            line = line if commands else number
+            commands.append(text)
+    return found
+
+
+def scenarios(path: Path) -> dict[str, list[Block]]:
+    """The blocks by scenario."""
+    found: dict[str, list[Block]] = {}
+    for block in blocks(path):
+        found.setdefault(block.name, []).append(block)
+    return found
+
+
+def rewrite(path: Path, outputs: dict[int, list[str]]) -> None:
+    """Put what came out (by the line of a block's first command) in the place of what was expected."""
+    lines, skipping, at = [], False, 0
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        if number in outputs:
+            at = number
+        if not text.strip():
+            if at and not skipping:
+                lines += ["----", *outputs[at]]
+            at, skipping = 0, False
+        elif text == "----":
+            lines += ["----", *outputs[at]]
+            skipping = True
+            continue
+        if not skipping:
+            lines.append(text)
+    if at and not skipping:
+        lines += ["----", *outputs[at]]
+    path.write_text("\n".join(lines) + "\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------------- stores
+
+
+def parse_events(text: str, random: Random) -> Iterator[Row | int]:
+    """Rows, and resolved ts as plain numbers."""
+    for group in re.findall(r"\{[^}]*\}|[A-Z]d?(?:\([^)]*\))?", text):
+        events = [_event(m[1], m[2] or "") for m in _EVENT.finditer(group)]
+        if group.startswith("{"):
+            random.shuffle(events)
+        yield from events
+
+
+def _event(kind: str, inner: str) -> Row | int:
+    fields = [f.strip() for f in inner.split(",")] if inner else []
+    generation = next((int(f[4:]) for f in fields if f.startswith("gen=")), 0)
+    values = [f for f in fields if not f.startswith("gen=")]
+    if kind == "T":
+        return int(values[0])
+    if kind == "I":
+        return Row(type=INITIALIZED)
+    key = values[0].encode()
+    start = int(values[1])
+    data = [b"" if v == "-" else v.encode() for v in values[2:]]
+    if kind == "R":
+        return Row(type=ROLLBACK, key=key, start_ts=start)
+    op = DELETE if kind.endswith("d") else PUT
+    if kind[0] == "P":
+        value, old = ("", data[0]) if op == DELETE else (data[0], data[1] if len(data) > 1 else b"")
+        return Row(type=PREWRITE, op_type=op, key=key, start_ts=start, value=value or b"", old_value=old, generation=generation)
+    if kind[0] == "C":
+        return Row(type=COMMIT, op_type=op, key=key, start_ts=start, commit_ts=int(values[2]), value=data[1] if len(data) > 1 else b"")
+    value, old = (b"", data[1]) if op == DELETE else (data[1], data[2] if len(data) > 2 else b"")
+    return Row(type=COMMITTED, op_type=op, key=key, start_ts=start, commit_ts=int(values[2]), value=value, old_value=old)
+
+
+def parse_region(text: str) -> Region:
+    """`1:[a,m)v2@3`: id, range (- is open), version, leader's store; `c5` is the conf_ver, no @ no leader."""
+    found = _REGION.fullmatch(text)
+    assert found, text
+    start, end = (b"" if key == "-" else key.encode() for key in (found[2], found[3]))
+    leader = Peer(int(found[1]) * 10 + int(found[6]), int(found[6])) if found[6] else None
+    return Region(int(found[1]), start, end, int(found[5] or 1), int(found[4]), leader)
+
+
+@dataclass
+class Wire:
+    """Region machine and receiver (without sealing) against scripted stores and a scripted PD."""
+
+    random: Random
+    pieces: str = "whole"  # how messages are cut: whole, single (a row a message) or random
+    machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
+    now: float = 0.0
+    pd: list[Region] = field(default_factory=list)
+    pd_down: bool = False
+    dead_stores: set[int] = field(default_factory=set)
+    old_stores: set[int] = field(default_factory=set)
+    out: list[str] = field(default_factory=list)
+    loads: list[A.LoadRegions] = field(default_factory=list)
+    opens: list[A.OpenStream] = field(default_factory=list)
+    subscriptions: list[A.Subscribe] = field(default_factory=list)
+    stores: dict[int, int] = field(default_factory=dict)  # slot -> store, while the stream is up
+    multiplexed: dict[int, bool] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    resolved: int = 0
+    asked: int = 0
+    registers: int = 0
+    spans: int = 0
+
+    def __post_init__(self) -> None:
+        back_off.seed(1)  # what pieces wait is part of what comes out
+        self.receiver = Receiver([None, None], Path("/nowhere"), self.events.extend)  # type: ignore[list-item]
+        self.receiver._next_seal = float("inf")
+
+    def run(self, block: Block) -> list[str]:
+        """What a block's commands print."""
+        self.out = []
+        for text in block.commands:
+            name, _, rest = text.partition(" ")
+            command: Callable[[str], None] = getattr(self, f"do_{name.replace('-', '_')}")
+            command(rest)
+        return self.out
+
+    # commands
+
+    def do_pd(self, text: str) -> None:
+        """What PD knows from now on; `down`: it does not answer."""
+        self.pd_down = text == "down"
+        if not self.pd_down:
+            self.pd = sorted((parse_region(t) for t in text.split()), key=lambda r: r.start)
+
+    def do_span(self, text: str) -> None:
+        start, end, ts = text.split()
+        self.spans += 1
+        self.machine.add_span(A.Span(self.spans, start.encode(), end.encode(), 0, int(ts)), self.now)
+        self.go(0.0)
+
+    def do_drop(self, text: str) -> None:
+        """A span is not wanted any more."""
+        self.machine.remove_span(int(text), self.now)
+        self.act()
+
+    def do_stores(self, text: str) -> None:
+        """`down 1`, `up 1`, `old 1` (no EventFeedV2)."""
+        state, store = text.split()
+        (self.dead_stores.add if state == "down" else self.dead_stores.discard)(int(store))
+        if state == "old":
+            self.old_stores.add(int(store))
+
+    def do_from(self, text: str) -> None:
+        """Messages of the newest subscription of a region."""
+        region, _, events = text.partition(" ")
+        self.send(self.newest(int(region)), events)
+
+    def do_late(self, text: str) -> None:
+        """Messages of the subscription before the newest one, on its own stream."""
+        region, _, events = text.partition(" ")
+        self.send(self.newest(int(region), 1), events)
+
+    def do_resolved(self, text: str) -> None:
+        """One batched resolved ts: `50 1 2` for regions 1 and 2."""
+        ts, *regions = (int(t) for t in text.split())
+        first = self.newest(regions[0])
+        request = first.request_id if self.multiplexed[first.slot] else 0
+        self.receive(first.slot, resolved(ts, request, *regions))
+
+    def do_error(self, text: str) -> None:
+        """An error of a region: its name, then what it tells."""
+        region, name, *more = text.split()
+        error = cdcpb.Error()
+        if name == "not_leader":
+            error.not_leader.region_id = int(region)
+            if more:
+                error.not_leader.leader.id = int(region) * 10 + int(more[0])
+                error.not_leader.leader.store_id = int(more[0])
+        elif name == "epoch_not_match":
+            error.epoch_not_match.SetInParent()
+            for told in map(parse_region, more):
+                error.epoch_not_match.current_regions.add(id=told.id, start_key=told.start, end_key=told.end)
+        elif name == "server_is_busy":
+            error.server_is_busy.backoff_ms = int(more[0]) if more else 0
+            error.server_is_busy.reason = "too many pending incremental scans"
+        elif name == "cluster_id_mismatch":
+            error.cluster_id_mismatch.current, error.cluster_id_mismatch.request = 5, 6
+        elif name == "compatibility":
+            error.compatibility.required_version = "6.2.0"
+        elif name != "unknown":
+            getattr(error, name).region_id = int(region)
+        at = self.newest(int(region))
+        event = cdcpb.Event(region_id=at.region.id, request_id=at.request_id, error=error)
+        self.receive(at.slot, cdcpb.ChangeDataEvent(events=[event]).SerializeToString())
+
+    def do_break(self, text: str) -> None:
+        """All streams of a store end."""
+        for slot in [s for s, store in self.stores.items() if store == int(text)]:
+            self.hang_up(slot)
+        self.act()
+
+    def do_wait(self, text: str) -> None:
+        """Time passes; what PD and stores are asked meanwhile is answered."""
+        self.go(float(text))
+
+    def do_pieces(self, _: str) -> None:
+        """The cover of all spans."""
+        for lock in self.machine._spans.values():
+            for piece in lock:
+                region = f" {piece.region.id}" if piece.region else ""
+                self.out.append(f"[{_key(piece.start)},{_key(piece.end)}) {piece.phase.value}{region}")
+
+    def do_counts(self, _: str) -> None:
+        """Registers and questions to PD since the last look, and the errors counted."""
+        errors = " ".join(f"{k}={v}" for k, v in sorted(self.machine.errors.items()))
+        self.out.append(f"registers={self.registers} pd={self.asked} {errors}".rstrip())
+        self.registers = self.asked = 0
+
+    def do_pending(self, _: str) -> None:
+        """Prewrites that wait."""
+        self.out.append(f"pending={self.receiver.matcher.count(10)}")
+
+    # stores
+
+    def newest(self, region: int, back: int = 0) -> A.Subscribe:
+        """The newest subscription of a region (or `back` before it)."""
+        return [s for s in self.subscriptions if s.region.id == region][-1 - back]
+
+    def send(self, to: A.Subscribe, text: str) -> None:
+        """Events of one subscription, cut into messages."""
+        rows: list[Row] = []
+        request = to.request_id if self.multiplexed[to.slot] else 0
+        for event in parse_events(text, self.random):
+            if isinstance(event, int):
+                self.flush(to, rows)
+                self.receive(to.slot, resolved(event, request, to.region.id))
+            else:
+                rows.append(event)
+        self.flush(to, rows)
+
+    def flush(self, to: A.Subscribe, rows: list[Row]) -> None:
+        while rows:
+            n = {"whole": len(rows), "single": 1, "random": self.random.randint(1, len(rows))}[self.pieces]
+            self.receive(to.slot, message(to.region.id, to.request_id, rows[:n]))
+            del rows[:n]
+
+    def receive(self, slot: int, data: bytes) -> None:
+        self.receiver.step([slot], [data])
+        self.look()
+        self.handle()
+
+    def hang_up(self, slot: int, unimplemented: bool = False) -> None:
+        self.stores.pop(slot, None)
+        self.machine.stream_ended(slot, self.now, unimplemented=unimplemented)
+        self.receiver.call(lambda: self.receiver.end_stream(slot, "broken"))
+
+    # the capture
+
+    def look(self) -> None:
+        """Rows come out when the frontier passes them, in order, once."""
+        frontier = int(self.receiver.matcher.frontiers()[0])
+        if self.machine._spans and self.resolved < frontier < 1 << 62:
+            rows = sorted(set(committed(self.receiver.matcher.take(0, frontier))))
+            self.out += [_row(r) for r in rows]
+            self.out.append(f"res({frontier})")
+            self.resolved = frontier
+        assert frontier >= self.resolved, "the frontier went back"
+
+    def handle(self) -> None:
+        while self.events:
+            match self.events.pop(0):
+                case ScanDone(piece):
+                    self.machine.scan_done(piece, self.now)
+                case PieceFailed(piece, ts, error):
+                    self.machine.failed(piece, ts, cdcpb.Error.FromString(error), self.now)
+                case ProtocolBroken(piece, ts, cause):
+                    self.out.append(f"violation: {cause}")
+                    self.machine.broken(piece, ts, self.now)
+                case StreamLost(stream, lost, _, _):
+                    self.machine.stream_lost(stream, lost, self.now)
+            self.act()
+
+    def act(self) -> None:
+        for action in self.machine.actions():
+            self.do_action(action)
+        self.receiver.step([], [])
+        for lock in self.machine._spans.values():
+            lock.check()
+        self.handle()
+
+    def do_action(self, action: A.Action) -> None:
+        receiver = self.receiver
+        match action:
+            case A.Place(piece, checkpoint, partition):
+                receiver.call(lambda: receiver.place(piece, checkpoint, partition))
+            case A.Drop(pieces):
+                receiver.call(lambda: receiver.drop(pieces))
+            case A.LoadRegions():
+                self.loads.append(action)
+            case A.OpenStream():
+                self.opens.append(action)
+            case A.CloseStream(slot):
+                self.out.append(f"close the stream to store {self.stores[slot]}")
+                self.hang_up(slot)
+            case A.Subscribe():
+                self.subscribe(action)
+            case A.Deregister(_, region_id, _):
+                self.out.append(f"deregister {region_id}")
+            case A.Fail(error):
+                self.out.append(f"fatal {error.code}: {error.message}")
+
+    def subscribe(self, action: A.Subscribe) -> None:
+        self.registers += 1
+        self.subscriptions.append(action)
+        self.receiver.call(
+            lambda: self.receiver.subscribe(
+                action.piece,
+                action.slot,
+                action.region.id,
+                action.request_id,
+                action.checkpoint,
+                action.start,
+                action.end,
+                action.partition,
+            )
+        )
+        where = f"[{_key(action.start)},{_key(action.end)}) from {action.checkpoint} at store {self.stores.get(action.slot)}"
+        self.out.append(f"subscribe {action.region.id} {where}")
+
+    def go(self, seconds: float) -> None:
+        """Let time pass: PD answers, streams open, timers run out."""
+        until = self.now + seconds
+        self.machine.wake(self.now)
+        self.act()
+        while True:
+            while self.loads or self.opens:
+                while self.loads:
+                    self.answer(self.loads.pop(0))
+                while self.opens:
+                    self.open(self.opens.pop(0))
+            due = self.machine.next_time()
+            if due is None or due > until:
+                break
+            self.now = max(self.now, due)
+            self.machine.wake(self.now)
+            self.act()
+        self.now = until
+        self.look()
+
+    def answer(self, load: A.LoadRegions) -> None:
+        self.asked += 1
+        if self.pd_down:
+            self.machine.load_failed(load.load, self.now)
+        else:
+            found = [r for r in self.pd if (not r.end or r.end > load.start) and r.start < load.end]
+            self.machine.loaded(load.load, found, True, self.now)
+        self.act()
+
+    def open(self, wanted: A.OpenStream) -> None:
+        if wanted.store_id in self.dead_stores:
+            self.machine.stream_ended(wanted.slot, self.now)
+        elif wanted.multiplexed and wanted.store_id in self.old_stores:
+            self.out.append(f"store {wanted.store_id} does not know EventFeedV2")
+            self.machine.stream_ended(wanted.slot, self.now, unimplemented=True)
+        else:
+            self.stores[wanted.slot] = wanted.store_id
+            self.multiplexed[wanted.slot] = wanted.multiplexed
+            self.receiver.call(lambda: self.receiver.open_stream(wanted.slot, wanted.multiplexed))
+            self.machine.stream_opened(wanted.slot, self.now)
+        self.act()
+
+
+def _key(key: bytes) -> str:
+    return key.decode("latin-1") if key.isascii() else key.hex()
+
+
+def _row(row: Emitted) -> str:
+    commit_ts, _, key, op, value, old = row
+    texts = [v.decode() or "-" for v in (value, old)]
+    if op == DELETE:
+        return f"del({key.decode()},{commit_ts},{texts[1]})"
+    return f"put({key.decode()},{commit_ts},{texts[0]},{texts[1]})"

@@ -6,7 +6,7 @@ is older than the column (`defaults`). Ids that the table does not know are skip
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 
@@ -22,17 +22,17 @@ _NO_ROW = RawRow(2, {})
 
 
 class RowReader:
-    """Reads rows of one version of a table; timestamps are shown in `zone`."""
+    """Reads rows of one version of a table; timestamps are shown in `zone`. `columns`: the only ones to read, else all output columns."""
 
-    def __init__(self, table: TableInfo, zone: tzinfo) -> None:
+    def __init__(self, table: TableInfo, zone: tzinfo, columns: Sequence[ColumnInfo] | None = None) -> None:
         self.table = table
         self.zone = zone
-        self._columns = table.output_columns
+        self._columns = table.output_columns if columns is None else tuple(columns)
         self._missing: dict[int, Cell] = {}
 
     @property
     def absent(self) -> tuple[Cell, ...]:
-        """What each of `table.output_columns` is in a row that is older than it. Raises MalformedRow."""
+        """What each of the columns is in a row that is older than it. Raises MalformedRow."""
         return tuple(self._absent(column) for column in self._columns)
 
     def _absent(self, column: ColumnInfo) -> Cell:
@@ -40,7 +40,7 @@ class RowReader:
             return self._missing_cell(column)
 
     def read(self, key: bytes, value: bytes | None) -> tuple[Cell, ...]:
-        """The cells of `table.output_columns`. Without a value (a delete whose old value is unknown) all but the key's are None.
+        """The cells of the columns. Without a value (a delete whose old value is unknown) all but the key's are None.
 
         Raises MalformedKey, MalformedRow (names table and column).
         """

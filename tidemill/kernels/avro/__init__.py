@@ -1,0 +1,6 @@
+"""Rows of the change log → Avro messages, in compiled code driven by a program for each table version."""
+
+from tidemill.kernels.avro.encoder import AvroRowEncoder
+from tidemill.kernels.avro.program import AvroProgram
+
+__all__ = ["AvroProgram", "AvroRowEncoder"]

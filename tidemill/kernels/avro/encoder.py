@@ -1,0 +1,116 @@
+"""ROW records → Avro messages: the kernel, its buffer, and the reference for rows that it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.errors import MessageTooLarge
+from tidemill.kernels.avro import rows as k
+from tidemill.kernels.avro.layout import A_FIXED
+from tidemill.kernels.avro.program import AvroProgram, avro_words
+from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
+from tidemill.kernels.encode.open import Buffer
+from tidemill.kernels.encode.program import TableProgram, table_words
+from tidemill.kernels.encode.rows import RowArray, raw_record
+from tidemill.kernels.encode.tables import TABLES_AT
+from tidemill.kernels.layout import MESSAGE
+from tidemill.protocols.messages import Messages, no_messages
+from tidemill.protocols.options import EncodingOptions
+
+_FIRST_SIZE = 4 << 20
+
+
+class AvroRowEncoder:
+    """Encodes chunks of rows of any number of tables, a message a row. `slow_rows` counts the rows that the reference had to do.
+
+    `schema_ids`: of each program's key (-1: none) and value. Not for several threads at once; the messages of a call are valid until the next one.
+    """
+
+    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
+        self.programs = [AvroProgram(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
+        self.options = options
+        self.slow_rows = 0
+        self._tables, self._avro = table_words(programs), avro_words(self.programs)
+        self._out = Buffer(_FIRST_SIZE)
+        self._messages = np.empty(0, MESSAGE)
+        self._state = np.zeros(k.STATE_WORDS, np.int64)
+        self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
+
+    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
+        """Messages of rows that are grouped by target; `groups` ends with the number of rows. Raises MalformedRow and MessageTooLarge."""
+        count = len(rows)
+        if count == 0:
+            return no_messages()
+        if groups[-1] != count or not rows.flags.c_contiguous or rows.dtype.itemsize != k.ROW_BYTES:
+            raise ValueError(f"{count} rows, but the groups end at {groups[-1]}")
+        if len(self._messages) < count:
+            self._messages = np.empty(max(count, 2 * len(self._messages)), MESSAGE)
+        state = self._state
+        state[:] = 0
+        state[k.ST_MESSAGES], state[k.ST_MAX_BYTES] = self._messages.ctypes.data, self.options.max_message_bytes
+        at = 0
+        while True:
+            at = self._run(at, rows)
+            match state[k.ST_OUTCOME]:
+                case Outcome.DONE:
+                    return self._finish(count)
+                case Outcome.GROW:
+                    self._grow(rows, at)
+                case Outcome.UNKNOWN:
+                    at = self._by_reference(rows, at)
+                case _:
+                    raise self._too_large(rows, at)
+
+    def _run(self, at: int, rows: RowArray) -> int:
+        state = self._state
+        state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size
+        tables, avro = self._tables.ctypes.data, self._avro.ctypes.data
+        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, TABLES_AT, self._scratch.ctypes.data, state.ctypes.data))
+
+    def _finish(self, count: int) -> Messages:
+        """The messages, offsets made addresses."""
+        messages = self._messages[:count]
+        messages["key"] += np.uint64(self._out.address)
+        messages["value"] += np.uint64(self._out.address)
+        return Messages(messages, (self._out.array,))
+
+    def _grow(self, rows: RowArray, at: int) -> None:
+        row, state = rows[at], self._state
+        in_bytes = max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"])
+        ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + max(int(state[k.ST_READY_VALUE_LEN]), 0)
+        used = int(state[k.ST_OUT_USED])
+        self._out.grow(used + 2 * int(self._avro[row["table"], A_FIXED]) + 16 * in_bytes + ready + k.READ_AHEAD, used)
+
+    def _by_reference(self, rows: RowArray, at: int) -> int:
+        """Let the reference encode a row, and the kernel append it."""
+        record = raw_record(rows, at)
+        key, value = self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
+        self.slow_rows += 1
+        state = self._state
+        # numpy arrays, so that an address can be taken of empty bytes too
+        ready = [np.frombuffer(part or b"", np.uint8) for part in (key, value)]
+        state[k.ST_READY], state[k.ST_READY_KEY], state[k.ST_READY_VALUE] = 1, ready[0].ctypes.data, ready[1].ctypes.data
+        state[k.ST_READY_KEY_LEN], state[k.ST_READY_VALUE_LEN] = len(ready[0]), len(ready[1])
+        one = rows[: at + 1]
+        while True:
+            done = self._run(at, one)
+            if state[k.ST_OUTCOME] != Outcome.GROW:
+                break
+            self._grow(rows, at)
+        if state[k.ST_OUTCOME] == Outcome.TOO_LARGE:
+            raise self._too_large(rows, at)
+        return done
+
+    def _too_large(self, rows: RowArray, at: int) -> MessageTooLarge:
+        record = raw_record(rows, at)
+        program = self.programs[record.table]
+        key, value = program.avro.row(record.key, record.value, record.old_value, record.commit_ts)
+        size = len(key or b"") + len(value or b"") + k.RECORD_OVERHEAD
+        return MessageTooLarge(
+            f"a row of {program.table.name} takes {size} bytes as an Avro message, max-message-bytes is {self.options.max_message_bytes}: "
+            f"key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",
+            hint="raise max-message-bytes of the sink (and max.message.bytes of the topic)",
+        )

@@ -1,0 +1,61 @@
+"""What an Avro program looks like in memory: words of a table beside those of `encode.layout`, and of a field. See `program.py`."""
+
+from __future__ import annotations
+
+import enum
+
+
+class AvroOp(enum.IntEnum):
+    """What the stored bytes of a field are, and so how they are written."""
+
+    INT = 1  # a varint
+    UINT = 2  # a varint that wraps
+    FLOAT = 3
+    DOUBLE = 4
+    BYTES = 5  # text and bytes as they are stored
+    BIT = 6
+    DECIMAL = 7
+    ENUM = 8
+    SET = 9
+    PLAIN_TEXT = 10  # numbers and times as text: which, tells F_STORED
+    JSON = 11
+    VECTOR = 12
+    UNKNOWN = 13  # handed back to the reference
+
+
+OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_SET, OP_PLAIN_TEXT, OP_JSON, OP_VECTOR, OP_UNKNOWN = range(1, 14)
+
+# Words (int32) of one field: one cache line. Offsets point into the program's pool.
+(
+    F_SLOT,
+    F_OP,
+    F_STORED,  # the column's encode.layout.ValueOp
+    F_DIGITS,  # digits of fraction: of a time's text, of a decimal
+    F_BRANCH,  # the byte that names the branch of the union
+    F_BRANCH_LEN,  # 0: no union
+    F_NULL,  # the byte of the null branch, -1: no union
+    F_ABSENT,  # what stands for a row that is older than the column
+    F_ABSENT_LEN,  # -1: for the reference
+    F_MEMBERS,  # of ENUM (from index 0 on, the empty text) and SET: pairs of offset and length
+    F_MEMBER_COUNT,
+) = range(11)
+FIELD_WORDS = 16
+FIELD_BYTES = 64
+
+# Words (int64) of one table.
+(
+    A_FIELDS,  # address of its fields: those of the key, then those of the value
+    A_KEY_COUNT,
+    A_COUNT,  # all of them
+    A_POOL,
+    A_FIXED,  # most bytes that a row takes apart from its values
+    A_KEY_HEAD,  # magic byte and schema id as the low five bytes of a word
+    A_VALUE_HEAD,
+    A_FLAGS,
+) = range(8)
+AVRO_WORDS = 8
+AVRO_BYTES = 8 * AVRO_WORDS
+
+FLAG_EXTENSION = 1  # the fields of enable-tidb-extension follow
+FLAG_CHECKSUM = 2  # and those of the row checksum
+HEAD_BYTES = 5

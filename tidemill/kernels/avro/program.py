@@ -1,0 +1,124 @@
+"""From a table version and the options of Avro to what the kernel runs beside the table's program: fields, their constants, heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.errors import TidemillError
+from tidemill.kernels.avro.layout import (
+    A_COUNT,
+    A_FIELDS,
+    A_FIXED,
+    A_FLAGS,
+    A_KEY_COUNT,
+    A_KEY_HEAD,
+    A_POOL,
+    A_VALUE_HEAD,
+    AVRO_WORDS,
+    FIELD_WORDS,
+    FLAG_CHECKSUM,
+    FLAG_EXTENSION,
+    AvroOp,
+)
+from tidemill.kernels.encode.layout import ValueOp
+from tidemill.kernels.encode.program import Pool, TableProgram
+from tidemill.protocols.avro import wire
+from tidemill.protocols.avro.encode import AvroTable, encode_cell
+from tidemill.protocols.avro.schema import Field, Form
+from tidemill.protocols.options import EncodingOptions
+
+_VALUE_ROOM = 192  # most bytes of a number or time, and what a writer may touch behind it
+_EXTENSION_ROOM = 128
+
+_STORED_BYTES = (ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB)
+_OPS = {
+    Form.FLOAT: AvroOp.FLOAT,
+    Form.DOUBLE: AvroOp.DOUBLE,
+    Form.BYTES: AvroOp.BYTES,
+    Form.BIT: AvroOp.BIT,
+    Form.DECIMAL: AvroOp.DECIMAL,
+    Form.ENUM: AvroOp.ENUM,
+    Form.SET: AvroOp.SET,
+}
+
+
+def avro_op(field: Field, stored: ValueOp) -> AvroOp:
+    """How stored bytes of a kind become a field."""
+    if stored is ValueOp.UNKNOWN:
+        return AvroOp.UNKNOWN
+    if field.form is Form.INTEGER:
+        return AvroOp.UINT if stored is ValueOp.UINT else AvroOp.INT
+    if field.form is not Form.TEXT:
+        return _OPS[field.form]
+    if stored in _STORED_BYTES:
+        return AvroOp.BYTES
+    if stored is ValueOp.JSON:
+        return AvroOp.JSON
+    return AvroOp.VECTOR if stored is ValueOp.VECTOR else AvroOp.PLAIN_TEXT
+
+
+class AvroProgram:
+    """One table version for the Avro kernel. `avro` is the reference for its rows; `words` go beside the table program's."""
+
+    def __init__(self, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> None:
+        self.table = table
+        self.avro = AvroTable(table.schema, table.table, table.info, table.zone, options, schema_ids)
+        self.words = np.zeros(AVRO_WORDS, np.int64)
+        self._pool = Pool()
+        self._fixed = _EXTENSION_ROOM
+        self._lay_out(options)
+
+    def _lay_out(self, options: EncodingOptions) -> None:
+        key, value = self.avro.key_fields, self.avro.value_fields
+        rows = [self._field(field) for field in (*key, *value)]
+        keep, words = self.table.keep, self.words
+        words[A_FIELDS] = keep(np.array(rows, np.int32).reshape(-1, FIELD_WORDS))
+        words[A_KEY_COUNT], words[A_COUNT] = len(key), len(rows)
+        words[A_POOL], words[A_FIXED] = keep(self._pool.array()), self._fixed
+        key_id, value_id = self.avro.schema_ids
+        words[A_KEY_HEAD] = int.from_bytes(wire.head(key_id), "little") if key else 0
+        words[A_VALUE_HEAD] = int.from_bytes(wire.head(value_id), "little")
+        if options.enable_tidb_extension:
+            words[A_FLAGS] = FLAG_EXTENSION | (FLAG_CHECKSUM if options.row_checksum else 0)
+
+    def _field(self, field: Field) -> list[int]:
+        """The words of a field, its constants put into the pool."""
+        column, slot = field.column, self.table.slots[field.column.id]
+        stored = self.table.ops[slot]
+        op = avro_op(field, stored)
+        try:
+            absent = self._pool.add(encode_cell(field, self.table.absent_cell(column)))
+        except TidemillError:
+            absent = (0, -1)  # such a row is for the reference, which says what is wrong
+        members, longest = self._members(field)
+        self._fixed += _VALUE_ROOM + max(absent[1], 0) + longest
+        digits = field.scale if op is AvroOp.DECIMAL else min(max(column.decimal, 0), 6)
+        no_union = field.null_branch is None
+        branches = (0, 0, -1) if field.null_branch is None else (2 - 2 * field.null_branch, 1, 2 * field.null_branch)
+        assert no_union == (branches[2] < 0)
+        words = [slot, op, stored, digits, *branches, *absent, members, len(column.elems)]
+        return words + [0] * (FIELD_WORDS - len(words))
+
+    def _members(self, field: Field) -> tuple[int, int]:
+        """Where the table of an ENUM's or SET's elements is, and the most bytes that a value takes."""
+        elems = [elem.encode("utf-8", "surrogateescape") for elem in field.column.elems]
+        if field.form is Form.ENUM:
+            texts = [wire.sized(elem) for elem in (b"", *elems)]
+            longest = max(map(len, texts))
+        elif field.form is Form.SET:
+            texts, longest = elems, sum(len(elem) + 1 for elem in elems)
+        else:
+            return 0, 0
+        at, pairs = 8 * len(texts), []
+        for text in texts:
+            pairs += [at, len(text)]
+            at += len(text)
+        return self._pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
+
+
+def avro_words(programs: Sequence[AvroProgram]) -> npt.NDArray[np.int64]:
+    """The words of several programs side by side, as the kernel indexes them by ROW.table."""
+    return np.array([program.words for program in programs] or [np.zeros(AVRO_WORDS, np.int64)], np.int64)

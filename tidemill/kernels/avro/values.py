@@ -1,0 +1,379 @@
+"""Values in Avro's binary encoding. All writers return the end, or -1: for the reference, `tidemill.protocols.avro.encode`.
+
+`p` is where to write, with room for 64 bytes more than the value takes; `a` and `n` are the stored bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels.avro import layout as A
+from tidemill.kernels.encode.binary_json import w_json
+from tidemill.kernels.encode.numbers import (
+    bad_width,
+    be_n,
+    bytes_of_digits,
+    decimal_size,
+    float_of,
+    int_of,
+    uint_of,
+)
+from tidemill.kernels.encode.tables import O_POWER
+from tidemill.kernels.encode.values import w_plain, w_vector
+from tidemill.kernels.intrinsics import (
+    as_i,
+    as_u,
+    bswap64,
+    byte_mask,
+    clz,
+    copy32,
+    ctz,
+    f32_bits,
+    f64_bits,
+    jit,
+    ld8,
+    ld32s,
+    ld64,
+    ldu64,
+    memmove,
+    mulhi,
+    put,
+    put_exact_source,
+    spliced,
+    st8,
+    st16,
+    st32,
+    st64,
+)  # fmt: skip
+
+U0, U1, U2, U4, U7, U8, U9 = (np.uint64(i) for i in (0, 1, 2, 4, 7, 8, 9))
+LOW28, HIGH28 = np.uint64(0x000000000FFFFFFF), np.uint64(0x00FFFFFFF0000000)
+LOW14, HIGH14 = np.uint64(0x00003FFF00003FFF), np.uint64(0x0FFFC0000FFFC000)
+LOW7, HIGH7 = np.uint64(0x007F007F007F007F), np.uint64(0x3F803F803F803F80)
+MORE = np.uint64(0x8080808080808080)
+U7F, U56, TOP_BIT = np.uint64(0x7F), np.uint64(56), np.uint64(0x80)
+
+FLOAT_SPECIAL, DOUBLE_SPECIAL = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
+SHORT_TEXT = 64  # a text below it has one byte of length
+TEXT_GAP = 64  # a document is made this far behind its place, then moved there without its escapes
+LETTER_U = 117
+NARROW_DIGITS = 18  # a decimal of so many digits fits into an int64
+MIDDLE_DIGITS = 38  # one of these into 128 bits
+WIDE_DIGITS = 76  # and one of these into 256 bits
+
+mask_backslash = byte_mask("mask_backslash", b"\\")
+
+
+@jit
+def w_varint(p, u):
+    """u, zig-zagged already, seven bits a byte. No branch below 2^56: the numbers of a column differ in their size."""
+    if (u >> U56) != U0:
+        rest = u >> U56
+        more = rest >> U7
+        st64(p, spread(u) | MORE)
+        st8(p + 8, rest & U7F | more << U7)
+        st8(p + 9, more)
+        return p + 9 + as_i(more)
+    size = as_i(as_u(70 - clz(u | U1)) // U7)
+    st64(p, spread(u) | (MORE & ((U1 << as_u(8 * size - 8)) - U1)))
+    return p + size
+
+
+@jit
+def spread(u):
+    """The low 56 bits as eight bytes of seven, the lowest first."""
+    u = (u & LOW28) | (u & HIGH28) << U4
+    u = (u & LOW14) | (u & HIGH14) << U2
+    return (u & LOW7) | (u & HIGH7) << U1
+
+
+@jit
+def zigzag(v):
+    """An int64 as what a varint is made of."""
+    return as_u((v << 1) ^ (v >> 63))
+
+
+@jit
+def w_size(p, n):
+    """The length of text or bytes."""
+    return w_varint(p, as_u(n << 1))
+
+
+@jit
+def sized_behind(p, end):
+    """Put the size before a text of less than 8192 bytes that stands at p + 1."""
+    n = end - p - 1
+    if n < SHORT_TEXT:
+        st8(p, n << 1)
+        return end
+    memmove(p + 2, p + 1, n)
+    st16(p, (n << 1 & 127) | 128 | n >> 6 << 8)
+    return end + 1
+
+
+@jit
+def w_unescaped(T, p, s, end):
+    """Take one level of JSON escapes, those that `w_json` leaves, off a text at least 32 bytes behind p. Returns the end."""
+    while s < end:
+        found = mask_backslash(s)
+        copy32(p, s)
+        rest = end - s
+        if rest < 32:
+            found &= (1 << rest) - 1
+        else:
+            rest = 32
+        if found == 0:
+            p += rest
+            s += rest
+            continue
+        clean = ctz(found)
+        p += clean
+        c = ld8(s + clean + 1)
+        s += clean + 2
+        if c == LETTER_U:  # \u003c, \u003e, \u0026
+            low = ld8(s + 3)
+            c = (ld8(s + 2) - 48) << 4 | (low - 48 if low < 58 else low - 87)
+            s += 4
+        st8(p, c)
+        p += 1
+    return p
+
+
+@jit
+def w_document(T, p, a, n, S):
+    """Binary JSON as its text."""
+    start = p + TEXT_GAP
+    end = w_json(T, start, a, n, S)
+    if end < 0:
+        return -1
+    q = w_size(p, end - start)  # escapes included: mostly of the same size
+    after = w_unescaped(T, q, start, end)
+    size = w_size(S, after - q) - S
+    if size != q - p:
+        memmove(p + size, q, after - q)
+        after -= q - p - size
+    w_size(S, after - p - size)
+    memmove(p, S, size)
+    return after
+
+
+@jit
+def w_vector_text(T, p, a, n, S):
+    """A VECTOR as its text."""
+    start = p + TEXT_GAP
+    end = w_vector(T, start, a, n, S)
+    if end < 0:
+        return -1
+    q = w_size(p, end - start)
+    memmove(q, start, end - start)
+    return q + end - start
+
+
+# ------------------------------------------------------------------ numbers
+
+
+@jit
+def w_bit(p, u):
+    """Big-endian without leading zeros, at least one byte."""
+    size = (71 - clz(u | U1)) >> 3
+    st8(p, size << 1)
+    st64(p + 1, bswap64(u << as_u(64 - 8 * size)))
+    return p + 1 + size
+
+
+@jit
+def signed_size(v):
+    """Bytes that an int64 takes."""
+    return ((64 - clz(as_u(v ^ (v >> 63)))) >> 3) + 1
+
+
+@jit
+def w_narrow(p, v):
+    """An int64, big-endian, as short as can be."""
+    size = signed_size(v)
+    st8(p, size << 1)
+    st64(p + 1, bswap64(as_u(v) << as_u(64 - 8 * size)))
+    return p + 1 + size
+
+
+@jit
+def add_digits(limbs, count, power, w):
+    """limbs = limbs * power + w; the lowest limb first."""
+    carry = w
+    for i in range(count):
+        limb = ldu64(limbs + 8 * i)
+        low = limb * power
+        high = mulhi(limb, power)
+        low = low + carry
+        if low < carry:
+            high = high + U1
+        st64(limbs + 8 * i, low)
+        carry = high
+
+
+@jit
+def negate(limbs, count):
+    """The two's complement."""
+    carry = U1
+    for i in range(count):
+        limb = ~ldu64(limbs + 8 * i) + carry
+        if limb != U0:
+            carry = U0
+        st64(limbs + 8 * i, limb)
+
+
+@jit
+def w_wide(p, limbs, count):
+    """Limbs as one number, big-endian, as short as can be."""
+    top = count - 1
+    sign = ld64(limbs + 8 * top) >> 63
+    while top > 0 and ld64(limbs + 8 * top) == sign and ld64(limbs + 8 * top - 8) >> 63 == sign:
+        top -= 1
+    v = ld64(limbs + 8 * top)
+    size = signed_size(v)
+    st8(p, (size + 8 * top) << 1)
+    st64(p + 1, bswap64(as_u(v) << as_u(64 - 8 * size)))
+    p += 1 + size
+    while top > 0:
+        top -= 1
+        st64(p, bswap64(ldu64(limbs + 8 * top)))
+        p += 8
+    return p
+
+
+@jit
+def w_unscaled(T, p, a, n, scale, S):
+    """A stored decimal of `scale` digits of fraction as its unscaled number. S: 32 bytes of scratch."""
+    if decimal_size(a, n) != n:
+        return -1
+    digits = ld8(a)
+    fraction = ld8(a + 1)
+    if fraction != scale or digits > WIDE_DIGITS:
+        return -1
+    whole = digits - fraction
+    a += 2
+    negative = (ld8(a) >> 7) ^ 1
+    invert = as_u(-negative)  # all ones: every byte is inverted
+    flip = TOP_BIT  # the first byte's top bit is inverted too
+    lead = as_i(as_u(whole) % U9)
+    left = digits
+    group = lead if lead else min(left, 9)
+    narrow = digits <= NARROW_DIGITS
+    limbs = 2 if digits <= MIDDLE_DIGITS else 4
+    x = U0
+    if not narrow:
+        for i in range(limbs):
+            st64(S + 8 * i, U0)
+    while left > 0:
+        size = bytes_of_digits(group)
+        bits = as_u(8 * size)
+        w = (be_n(a, size) ^ invert ^ (flip << (bits - U8))) & ((U1 << bits) - U1)
+        flip = U0
+        a += size
+        power = ldu64(T + O_POWER + 8 * group)
+        if w >= power:
+            return -1
+        if narrow:
+            x = x * power + w
+        else:
+            add_digits(S, limbs, power, w)
+        left -= group
+        # Groups of nine digits begin at the point: what is left over stands before the first and behind the last.
+        group = min(left, 9)
+        if left > fraction:
+            group = 9
+    if narrow:
+        v = as_i(x)
+        return w_narrow(p, -v if negative else v)
+    if negative:
+        negate(S, limbs)
+    return w_wide(p, S, limbs)
+
+
+# ------------------------------------------------------------------ members
+
+
+@jit
+def w_member(p, table, count, index):
+    """An element of an ENUM by its index: its size and text stand ready."""
+    if index > as_u(count):
+        return -1
+    pair = table + 8 * as_i(index)
+    return put(p, table + ld32s(pair), ld32s(pair + 4))
+
+
+@jit
+def w_members(p, table, count, mask):
+    """The elements of a SET, joined by commas."""
+    if count < 64 and (mask >> as_u(count)) != U0:
+        return -1
+    size = 0
+    rest = mask
+    while rest != U0:
+        size += ld32s(table + 8 * ctz(rest) + 4) + 1
+        rest &= rest - U1
+    p = w_size(p, size - 1 if size else 0)
+    rest = mask
+    while rest != U0:
+        pair = table + 8 * ctz(rest)
+        p = put(p, table + ld32s(pair), ld32s(pair + 4))
+        rest &= rest - U1
+        if rest != U0:
+            st8(p, 44)
+            p += 1
+    return p
+
+
+# ------------------------------------------------------------------ any value
+
+
+@jit
+def w_number(p, op, field, pool, a, n):
+    """What is stored as an integer."""
+    if bad_width(n):
+        return -1
+    if op == A.OP_INT:
+        return w_varint(p, zigzag(int_of(a, n)))
+    u = uint_of(a, n)
+    if op == A.OP_UINT:
+        return w_varint(p, zigzag(as_i(u)))
+    if op == A.OP_BIT:
+        return w_bit(p, u)
+    table = pool + ld32s(field + 4 * A.F_MEMBERS)
+    count = ld32s(field + 4 * A.F_MEMBER_COUNT)
+    return w_member(p, table, count, u) if op == A.OP_ENUM else w_members(p, table, count, u)
+
+
+@jit
+def w_float_bits(p, op, a, n):
+    """FLOAT and DOUBLE; NaN and infinities are 0."""
+    if n != 8:
+        return -1
+    if op == A.OP_DOUBLE:
+        bits = f64_bits(float_of(a))
+        st64(p, U0 if bits & DOUBLE_SPECIAL == DOUBLE_SPECIAL else bits)
+        return p + 8
+    bits = f32_bits(float_of(a))
+    st32(p, U0 if bits & FLOAT_SPECIAL == FLOAT_SPECIAL else bits)
+    return p + 4
+
+
+@spliced
+def w_avro_value(T, p, op, field, pool, a, n, zone, S):
+    """The value of a field that is not null, without its branch."""
+    if op == A.OP_BYTES:
+        return put_exact_source(w_size(p, n), a, n)
+    if op == A.OP_PLAIN_TEXT:
+        end = w_plain(T, p + 1, ld32s(field + 4 * A.F_STORED), ld32s(field + 4 * A.F_DIGITS), a, n, zone)
+        return sized_behind(p, end) if end >= 0 else -1
+    if op == A.OP_DOUBLE or op == A.OP_FLOAT:
+        return w_float_bits(p, op, a, n)
+    if op == A.OP_DECIMAL:
+        return w_unscaled(T, p, a, n, ld32s(field + 4 * A.F_DIGITS), S)
+    if op == A.OP_JSON:
+        return w_document(T, p, a, n, S)
+    if op == A.OP_VECTOR:
+        return w_vector_text(T, p, a, n, S)
+    if op == A.OP_UNKNOWN:
+        return -1
+    return w_number(p, op, field, pool, a, n)

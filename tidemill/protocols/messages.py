@@ -17,7 +17,7 @@ class Message(NamedTuple):
     """One message as Python objects. `target`: index into the pack's (topic, partition)s; `commit_ts`: that of its last row."""
 
     target: int
-    key: bytes
+    key: bytes | None
     value: bytes | None
     rows: int
     commit_ts: int
@@ -35,8 +35,7 @@ class Messages:
     def __init__(self, table: npt.NDArray[np.void], buffers: Sequence[object]) -> None:
         self.table = table
         self.buffers = buffers
-        values = table["value_len"]
-        self.bytes = int(table["key_len"].sum() + values[values > 0].sum())
+        self.bytes = int(np.maximum(table["key_len"], 0).sum() + np.maximum(table["value_len"], 0).sum())
 
     def __len__(self) -> int:
         return len(self.table)
@@ -46,7 +45,7 @@ class Messages:
         return [
             Message(
                 int(row["target"]),
-                ctypes.string_at(int(row["key"]), int(row["key_len"])),
+                ctypes.string_at(int(row["key"]), int(row["key_len"])) if row["key_len"] >= 0 else None,
                 ctypes.string_at(int(row["value"]), int(row["value_len"])) if row["value_len"] >= 0 else None,
                 int(row["rows"]),
                 int(row["commit_ts"]),
@@ -66,6 +65,6 @@ class Words(Protocol):
     ddl_on_first_partition: bool
     """DDLs go to partition 0 of their topic only, else to all."""
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None: ...
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None: ...
 
-    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None: ...
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None: ...

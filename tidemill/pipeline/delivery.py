@@ -104,7 +104,7 @@ class SinkEvents:
     def __init__(self, settings: Settings, chooser: Chooser, packs: PackStore) -> None:
         self._words, self._chooser, self._packs = words_of(settings.output.encoding), chooser, packs
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
+    def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
         if self._words is None:
             return None
         message = self._words.ddl_message(event)
@@ -114,7 +114,7 @@ class SinkEvents:
         partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
         return topic, *message, range(partitions)
 
-    def resolved(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+    def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
         return self._words.resolved_message(ts) if self._words is not None else None
 
     def targets(self) -> Sequence[Target]:

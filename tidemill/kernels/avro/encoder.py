@@ -26,7 +26,8 @@ _FIRST_SIZE = 4 << 20
 class AvroRowEncoder:
     """Encodes chunks of rows of any number of tables, a message a row. `slow_rows` counts the rows that the reference had to do.
 
-    `schema_ids`: of each program's key (-1: none) and value. Not for several threads at once; the messages of a call are valid until the next one.
+    `schema_ids`: of each program's key (-1: none) and value. Not for several threads at once; the messages of a call are valid until the
+    next one.
     """
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:

@@ -23,7 +23,9 @@ class AvroOp(enum.IntEnum):
     UNKNOWN = 13  # handed back to the reference
 
 
-OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_SET, OP_PLAIN_TEXT, OP_JSON, OP_VECTOR, OP_UNKNOWN = range(1, 14)
+OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_SET, OP_PLAIN_TEXT, OP_JSON, OP_VECTOR, OP_UNKNOWN = range(
+    1, 14
+)
 
 # Words (int32) of one field: one cache line. Offsets point into the program's pool.
 (

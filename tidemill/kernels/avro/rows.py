@@ -13,8 +13,8 @@ from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.values import w_avro_value, w_varint
 from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.keys import key_fits
-from tidemill.kernels.encode.locate import find, locate_row
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
+from tidemill.kernels.encode.locate import ends_in_order, find, locate_row
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.layout import (
     MESSAGE,
     R_COMMIT,
@@ -121,6 +121,13 @@ def has_checksum(a, n):
     return n >= 2 and ld8(a) == FORMAT_2 and (ld8(a + 1) & WITH_CHECKSUM) != 0
 
 
+@jit
+def whole(table, a):
+    """Whether the columns of a located row stand one behind the other, those that are not read too."""
+    cache = ld64(table + 8 * L.T_CACHE)
+    return ld8(a) != FORMAT_2 or ends_in_order(ld64(cache + 8 * L.C_OFFSETS), ld16(a + 2), ld64(cache + 8 * L.C_LARGE))
+
+
 @spliced
 def w_row(T, p, table, avro, row, S):
     """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
@@ -134,7 +141,7 @@ def w_row(T, p, table, avro, row, S):
         a = ld64(row + R_OLD)
         n = old_len
         count = ld64(avro + 8 * A.A_KEY_COUNT)
-    if not locate_row(table, a, n, S):
+    if not locate_row(table, a, n, S) or (value_len <= 0 and not whole(table, a)):
         return p, -1
     key_end, end = w_fields(T, p, table, avro, count, S)
     if end >= 0 and value_len > 0 and flags & A.FLAG_EXTENSION:

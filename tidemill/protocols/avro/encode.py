@@ -18,7 +18,7 @@ from tidemill.protocols.avro.schema import Field, Form, key_fields, value_fields
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.rows.checksum import COLUMNS, Verdict, columns_checksum, verify_checksum
-from tidemill.tidb.rows.raw import decode_row
+from tidemill.tidb.rows.raw import FORMAT_2, RowFlag, decode_row
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.types.members import enum_name, set_names
 from tidemill.tso import physical_ms
@@ -72,6 +72,11 @@ def _unscaled(field: Field, text: str) -> int:
     return (Fraction(text) * 10**field.scale).__floor__()
 
 
+def has_checksum(value: bytes) -> bool:
+    """Whether a row value says that a checksum follows it."""
+    return value[0] == FORMAT_2 and bool(value[1:2] and value[1] & RowFlag.CHECKSUM)
+
+
 @dataclass(frozen=True, slots=True)
 class RowSum:
     """What a value says of row checksums. `checksum` None: neither image has one."""
@@ -84,7 +89,18 @@ class RowSum:
 class AvroTable:
     """One table version: turns raw changes into messages. `schema_ids`: those of its key's and value's schemas in the registry."""
 
-    __slots__ = ("_key_reader", "_reader", "_value_places", "info", "key_fields", "options", "schema", "schema_ids", "table", "value_fields")
+    __slots__ = (
+        "_key_reader",
+        "_reader",
+        "_value_places",
+        "info",
+        "key_fields",
+        "options",
+        "schema",
+        "schema_ids",
+        "table",
+        "value_fields",
+    )
 
     def __init__(
         self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions, schema_ids: tuple[int, int]
@@ -133,7 +149,7 @@ class AvroTable:
 
         It is the sum over the columns, whatever the stored one (versions 1 and 2) covers; of a row that does not fit it is what is stored.
         """
-        before = verify_checksum(key, old_value, self.info) if old_value else Verdict.NONE
+        before = verify_checksum(key, old_value, self.info) if old_value and has_checksum(old_value) else Verdict.NONE
         now = verify_checksum(key, value, self.info)
         corrupted = Verdict.DIFFERS in (before, now)
         trailer = decode_row(value).checksum

@@ -19,6 +19,7 @@ from tidemill.pipeline import chunks, planner
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import Delivered as Summary
 from tidemill.pipeline.replay import replay
+from tidemill.protocols.options import EncodingOptions
 
 
 def settings(path: Path, *, partitions: int = 1, mode: str = "default", more: str = "", toml: str = "") -> Settings:
@@ -75,6 +76,26 @@ def test_messages_hold_what_was_asked_for(tmp_path: Path) -> None:
     _, got = run(world.log(tmp_path / "log"), tmp_path / "out", more="&max-batch-size=3")
     assert max(got.batch_sizes) == 3
     assert got.events == expected(world, "default", 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "toml", "options"),
+    [
+        ("&output-raw-change-event=true", "", EncodingOptions(output_raw_change_event=True)),
+        ("&only-output-updated-columns=true", "", EncodingOptions(only_output_updated_columns=True)),
+        (
+            "",
+            "sink.open.output-old-value = false\nsink.delete-only-output-handle-key-columns = true\n",
+            EncodingOptions(output_old_value=False, delete_only_handle_key_columns=True),
+        ),
+    ],
+    ids=["raw", "updated", "old-value-off"],
+)
+def test_options_reach_the_events(tmp_path: Path, more: str, toml: str, options: EncodingOptions) -> None:
+    world = World.make(seed=5)
+    _, got = run(world.log(tmp_path / "log"), tmp_path / "out", partitions=2, more=more, toml=toml)
+    assert got.events == expected(world, "default", 2, options=options)
+    assert got.events != expected(world, "default", 2)
 
 
 def test_an_interval_inside_the_log(tmp_path: Path) -> None:

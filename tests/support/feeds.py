@@ -19,6 +19,7 @@ from typing import Any
 from tests.support.logs import START, Change, build_log
 from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.protocols.open.encode import OpenTable
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY, db_key, record_key, table_key
 from tidemill.tidb.rows.write import encode_row_v2
 from tidemill.tidb.schema.model import TableInfo
@@ -172,17 +173,23 @@ Event = tuple[bytes, bytes]
 
 
 def expected(
-    world: World, mode: str, partitions: int, *, from_ts: int = START, to_ts: int | None = None
+    world: World,
+    mode: str,
+    partitions: int,
+    *,
+    from_ts: int = START,
+    to_ts: int | None = None,
+    options: EncodingOptions = EncodingOptions(),  # noqa: B008 – frozen
 ) -> dict[int, dict[int, list[Event]]]:
     """By message partition and logical table, the events in the order in which they have to come."""
     rule = DispatchRule(MODES[mode])
     versions = {t: TableVersion("app", SCHEMA_ID, TableInfo.from_json(i), (), 0) for t, i in world.infos.items() if t != KEYLESS}
-    tables = {t: OpenTable("app", NAMES[t], v.info, UTC) for t, v in versions.items()}
+    tables = {t: OpenTable("app", NAMES[t], v.info, UTC, options) for t, v in versions.items()}
     out: dict[int, dict[int, list[Event]]] = {}
     last = world.end if to_ts is None else to_ts
     inside = [c for c in world.rows if from_ts < c.commit_ts <= last and logical_id(c.table_id) in tables]
     for _, transaction in groupby(inside, key=lambda c: (c.commit_ts, c.start_ts)):
-        changes = [half for c in transaction for half in _halves(c, tables[logical_id(c.table_id)])]
+        changes = [half for c in transaction for half in _halves(c, tables[logical_id(c.table_id)], raw=options.output_raw_change_event)]
         for c in sorted(changes, key=lambda c: (_kind(c), c.key)):
             table = logical_id(c.table_id)
             reader = tables[table].reader
@@ -199,11 +206,11 @@ def _kind(change: Change) -> int:
     return 2 if change.old_value is None else 1
 
 
-def _halves(change: Change, table: OpenTable) -> list[Change]:
+def _halves(change: Change, table: OpenTable, *, raw: bool) -> list[Change]:
     """An update of the unique column `u` (and a change of nothing) as what is delivered of it."""
     if change.value is None and change.old_value is None:
         return []
-    if change.table_id == UNIQUE and change.value is not None and change.old_value is not None:
+    if not raw and change.table_id == UNIQUE and change.value is not None and change.old_value is not None:
         after, before = table.reader.read(change.key, change.value), table.reader.read(change.key, change.old_value)
         if after[1] != before[1]:
             return [change._replace(op=2, value=None), change._replace(old_value=None)]

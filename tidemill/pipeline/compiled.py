@@ -94,7 +94,8 @@ class Compiled:
         program = TableProgram.of(table.version, self.pack.output.zone)
         mode, target = self._route(table)
         base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
-        self._rules[number, :5] = mode, base, parts, target, bool(unique_slots(program))
+        splits = bool(unique_slots(program)) and not self.pack.output.encoding.output_raw_change_event
+        self._rules[number, :5] = mode, base, parts, target, splits
         self._used.append(table)
         self._modes.append(mode)
         self._programs.append(program)

@@ -1,0 +1,56 @@
+"""ROW records → Canal-JSON messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tidemill.kernels.canal_json.program import compile_table
+from tidemill.kernels.encode.program import TableProgram
+from tidemill.kernels.encode.rows import RawRecord
+from tidemill.kernels.encode.tables import O_SHORT, TABLES
+from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.kernels.texts.layout import RECORD_OVERHEAD
+from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
+from tidemill.protocols.options import EncodingOptions, LargeMessageOption, MessageFormat
+
+
+def _without_short_escapes() -> Texts:
+    """Constant tables in which backspace and form feed have no short escape, as Canal-JSON has it."""
+    tables = np.zeros(len(TABLES) + 64, np.uint8)
+    tables[: len(TABLES)] = TABLES
+    tables[[O_SHORT + 8, O_SHORT + 12]] = 0
+    return Texts(tables=tables)
+
+
+_TEXTS = _without_short_escapes()
+
+
+class CanalJsonRowEncoder(TextRowEncoder):
+    """See `TextRowEncoder`."""
+
+    def __init__(
+        self,
+        programs: Sequence[TableProgram],
+        options: EncodingOptions | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        options = options or EncodingOptions(MessageFormat.CANAL_JSON)
+        self.tables = [CanalJsonTable(p.schema, p.table, p.info, p.zone, options) for p in programs]
+        compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
+        super().__init__(programs, options, compiled, _TEXTS, clock)
+
+    def replacement(self, record: RawRecord, now_ms: int, size: int) -> bytes:
+        """The handle key alone, or where the whole message is kept."""
+        if self.options.large_message.option is not LargeMessageOption.HANDLE_KEY_ONLY:
+            raise self.too_large(record, size)
+        table = self.tables[record.table]
+        large = Large.HANDLE_KEY_ONLY
+        value = table.row(record.key, record.value, record.old_value, record.commit_ts, now_ms, large)
+        if len(value) + RECORD_OVERHEAD > self.options.max_message_bytes:
+            raise self.too_large(record, len(value) + RECORD_OVERHEAD)
+        return value
+
+    def value_of(self, record: RawRecord, now_ms: int) -> bytes:
+        return self.tables[record.table].row(record.key, record.value, record.old_value, record.commit_ts, now_ms)

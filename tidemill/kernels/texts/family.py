@@ -1,0 +1,18 @@
+"""The kernels of the text protocols are one family: compiled together, thrown away together. An entry module calls `keep` first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidemill.kernels import encode, intrinsics
+from tidemill.kernels.cache import use_cache
+from tidemill.protocols.open import gotext
+
+
+def keep() -> Path:
+    """Direct numba's cache to the folder that is named by all sources of the family; returns it."""
+    here, shared = Path(__file__).parent, Path(str(encode.__file__)).parent
+    runes = Path(str(gotext.__file__)).with_name("printable_runes.txt")
+    own = [here / name for name in ("layout.py", "values.py", "rows.py")]
+    used = [shared / f"{name}.py" for name in ("binary_json", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")]
+    return use_cache(*own, *used, intrinsics.__file__, str(gotext.__file__), runes)

@@ -27,8 +27,8 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
 
-_PROTOCOL_WORDS = {"open-protocol": MessageFormat.OPEN, "default": MessageFormat.OPEN}
-_LATER_PROTOCOLS = {"canal", "canal-json", "avro", "flat-avro", "maxwell", "craft", "csv", "debezium", "debezium-avro", "simple"}
+_PROTOCOL_WORDS = {"open-protocol": MessageFormat.OPEN, "default": MessageFormat.OPEN, "canal-json": MessageFormat.CANAL_JSON}
+_LATER_PROTOCOLS = {"canal", "avro", "flat-avro", "maxwell", "craft", "csv", "debezium", "debezium-avro", "simple"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme if s is not Scheme.S3}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),

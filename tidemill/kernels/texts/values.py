@@ -1,4 +1,4 @@
-"""Values as text protocols write them, beyond what `encode` has: ISO-8859-1, hex, CSV, Go's %v. Writers return the end; -1: for the reference.
+"""Values as text protocols write them, beyond what `encode` has: ISO-8859-1, hex, CSV, Go floats. -1 for a value means: for the reference.
 
 References: `tidemill.protocols.canal_json.encode`, `tidemill.protocols.csv.encode`. Sources are read in steps of 8 or 32 bytes, past
 their end only inside one 4 KiB page; targets are written up to 31 bytes past the end.

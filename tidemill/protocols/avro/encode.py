@@ -6,6 +6,7 @@ TiCDC refuses, is the empty text.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def _number(field: Field, number: int) -> bytes:
 
 def _unscaled(field: Field, text: str) -> int:
     """A DECIMAL in units of its column's last digit, rounded down where the value has more digits."""
-    return (Fraction(text) * 10**field.scale).__floor__()
+    scaled: Fraction = Fraction(text) * 10**field.scale
+    return math.floor(scaled)
 
 
 def has_checksum(value: bytes) -> bool:

@@ -1,0 +1,251 @@
+"""Messages in Confluent's format → values as TiDB had them. Bytes and schema texts in, Python objects out; nothing is fetched here.
+
+    reader = AvroReader(fetch_text_by_id, tz=ZoneInfo("Asia/Shanghai"))
+    record = reader.decode(value)                 # by the schema that the message names
+    record = reader.decode(value, reader_schema)  # the same, evolved to a schema of the reader's own
+
+A column's value is: int for integers, BIT and YEAR (BIGINT UNSIGNED up to 2^64 - 1 in both modes); float for FLOAT and DOUBLE; Decimal for
+DECIMAL; str for text, ENUM, SET, JSON, VECTOR, DATE, DATETIME and TIME, as TiDB prints them; an aware datetime for TIMESTAMP, whose text is
+in the changefeed's zone, or str where it is no moment ('0000-00-00 00:00:00'); bytes for BLOB and BINARY types; None for NULL.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from decimal import Context, Decimal, InvalidOperation
+from typing import NoReturn
+
+from tidemill.errors import MalformedMessage
+from tidemill.protocols.avro.parse import FieldType, NoDefault, Primitive, RecordType, parse_schema
+from tidemill.protocols.avro.wire import HEAD_SIZE, MAGIC
+
+Value = None | bool | int | float | str | bytes | Decimal | datetime
+_Raw = None | bool | int | float | str | bytes
+_EXACT = Context(prec=200)
+_MASK64 = (1 << 64) - 1
+_PROMOTIONS = {
+    Primitive.INT: (Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE),
+    Primitive.LONG: (Primitive.FLOAT, Primitive.DOUBLE),
+    Primitive.FLOAT: (Primitive.DOUBLE,),
+    Primitive.STRING: (Primitive.BYTES,),
+    Primitive.BYTES: (Primitive.STRING,),
+}
+"""What else a reader may ask for, by Avro's rules."""
+
+
+class AvroMessageError(MalformedMessage):
+    """A message that cannot be decoded: where (`offset`, `field`) and why."""
+
+    def __init__(self, offset: int, field: str, problem: str) -> None:
+        self.offset, self.field = offset, field
+        super().__init__(f"Avro message, byte {offset}{f', field {field}' if field else ''}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A decoded key or value: values by the names of fields, in the schema's order. `schema` is that of the names."""
+
+    schema_id: int
+    schema: RecordType
+    values: Mapping[str, Value]
+
+    @property
+    def columns(self) -> dict[str, Value]:
+        """Values by the true names of columns, as far as the schema tells; without the fields of the extension."""
+        return {field.column: self.values[field.name] for field in self.schema.fields if field.tidb_type}
+
+
+def schema_id(data: bytes) -> int:
+    """The id of the schema that a message was written with. Raises AvroMessageError."""
+    if len(data) < HEAD_SIZE or data[:1] != MAGIC:
+        raise AvroMessageError(0, "", f"it does not begin with a zero byte and a schema id: {data[:8].hex()}")
+    return int.from_bytes(data[1:HEAD_SIZE], "big")
+
+
+class AvroReader:
+    """Decodes messages. `text_of` gives the text of a schema by its id (and may raise); it is asked once for each id.
+
+    `tz`: the zone of the changefeed, in which TIMESTAMP text is.
+    """
+
+    def __init__(self, text_of: Callable[[int], str], *, tz: tzinfo = UTC) -> None:
+        self._text_of, self._tz = text_of, tz
+        self._known: dict[int, RecordType] = {}
+
+    def writer(self, number: int) -> RecordType:
+        """The schema of an id. Raises AvroSchemaError, and what `text_of` raises."""
+        if number not in self._known:
+            self._known[number] = parse_schema(self._text_of(number))
+        return self._known[number]
+
+    def decode(self, data: bytes, reader: RecordType | None = None) -> Record:
+        """A key or value. With `reader` as that schema has it: its fields alone, absent ones as its defaults.
+
+        Raises AvroMessageError, AvroSchemaError.
+        """
+        number = schema_id(data)
+        writer = self.writer(number)
+        raw = _read(writer, data)
+        shown = writer if reader is None else reader
+        if reader is not None:
+            raw = _resolved(writer, reader, raw)
+        return Record(number, shown, {field.name: _tidb_value(field, raw[field.name], self._tz) for field in shown.fields})
+
+
+# The wire
+
+
+def _read(record: RecordType, data: bytes) -> dict[str, _Raw]:
+    at = HEAD_SIZE
+    raw: dict[str, _Raw] = {}
+    for field in record.fields:
+        raw[field.name], at = _read_field(field, data, at)
+    if at != len(data):
+        raise AvroMessageError(at, "", f"{len(data) - at} bytes follow the last field: it was not written with this schema")
+    return raw
+
+
+def _read_field(field: FieldType, data: bytes, at: int) -> tuple[_Raw, int]:
+    if field.null_branch is not None:
+        branch, after = _varint(field, data, at)
+        if branch not in (0, 1):
+            raise AvroMessageError(at, field.name, f"the union has no branch {branch}")
+        if branch == field.null_branch:
+            return None, after
+        at = after
+    match field.primitive:
+        case Primitive.INT | Primitive.LONG:
+            return _varint(field, data, at)
+        case Primitive.BOOLEAN:
+            return _part(field, data, at, 1) != b"\0", at + 1
+        case Primitive.FLOAT:
+            return struct.unpack("<f", _part(field, data, at, 4))[0], at + 4
+        case Primitive.DOUBLE:
+            return struct.unpack("<d", _part(field, data, at, 8))[0], at + 8
+    # What is no UTF-8 in TiDB's column is none here: such bytes become surrogates.
+    size, at = _varint(field, data, at)
+    part = _part(field, data, at, size)
+    return (part if field.primitive is Primitive.BYTES else part.decode("utf-8", "surrogateescape")), at + size
+
+
+def _varint(field: FieldType, data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    for place in range(at, min(at + 10, len(data))):
+        number |= (data[place] & 0x7F) << shift
+        if data[place] < 0x80:
+            number &= _MASK64
+            return (number >> 1) ^ -(number & 1), place + 1
+        shift += 7
+    raise AvroMessageError(at, field.name, "an integer does not end")
+
+
+def _part(field: FieldType, data: bytes, at: int, size: int) -> bytes:
+    if size < 0 or size > len(data) - at:
+        raise AvroMessageError(at, field.name, f"{size} bytes are to come, {len(data) - at} are there")
+    return data[at : at + size]
+
+
+# A reader's own schema
+
+
+def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, _Raw]) -> dict[str, _Raw]:
+    """Values of the reader's fields, by name. Raises AvroMessageError where the two schemas do not fit."""
+    written = {field.name: field for field in writer.fields}
+    return {
+        field.name: _promoted(written[field.name], field, raw[field.name]) if field.name in written else default_of(field)
+        for field in reader.fields
+    }
+
+
+def default_of(field: FieldType) -> _Raw:
+    """The default of a field that a message does not have. Raises AvroMessageError where there is none."""
+    default = field.default
+    if isinstance(default, NoDefault):
+        raise AvroMessageError(0, field.name, "the message has no such field, and the reader's schema no default for it")
+    if default is None or (default == "null" and field.null_branch == 0):
+        return None
+    if field.primitive is Primitive.BYTES:
+        return _default_bytes(field, default)
+    if field.primitive in (Primitive.FLOAT, Primitive.DOUBLE):
+        return float(default)
+    if isinstance(default, bool | int | str):
+        return default
+    raise AvroMessageError(0, field.name, f"the default {default!r} is of no type that a column has")
+
+
+def _default_bytes(field: FieldType, default: object) -> bytes:
+    """TiCDC writes the defaults of bytes as base64."""
+    try:
+        return base64.b64decode(str(default), validate=True)
+    except ValueError:
+        raise AvroMessageError(0, field.name, f"the default {default!r} is no base64") from None
+
+
+def _promoted(written: FieldType, wanted: FieldType, raw: _Raw) -> _Raw:
+    if raw is None:
+        if wanted.null_branch is None:
+            raise AvroMessageError(0, wanted.name, "it is null, which the reader's schema does not allow")
+        return None
+    if written.primitive is wanted.primitive:
+        if (written.precision is None) != (wanted.precision is None) or (written.scale or 0) != (wanted.scale or 0):
+            _unfit(written, wanted)
+        return raw
+    if wanted.primitive not in _PROMOTIONS.get(written.primitive, ()):
+        _unfit(written, wanted)
+    match raw:
+        case str():
+            return raw.encode("utf-8", "surrogateescape")
+        case bytes():
+            return raw.decode("utf-8", "surrogateescape")
+    return raw if wanted.primitive is Primitive.LONG else float(raw)
+
+
+def _unfit(written: FieldType, wanted: FieldType) -> NoReturn:
+    problem = f"it was written as {_described(written)}, which cannot be read as {_described(wanted)}"
+    raise AvroMessageError(0, wanted.name, problem)
+
+
+def _described(field: FieldType) -> str:
+    return field.primitive.value if field.precision is None else f"decimal({field.precision},{field.scale})"
+
+
+# Values as TiDB had them
+
+
+def _tidb_value(field: FieldType, raw: _Raw, tz: tzinfo) -> Value:
+    """Raises AvroMessageError."""
+    if raw is None:
+        return None
+    try:
+        return _converted(field, raw, tz)
+    except (ValueError, InvalidOperation):
+        raise AvroMessageError(0, field.name, f"{raw!r} is no {field.tidb_type or 'decimal'}") from None
+
+
+def _converted(field: FieldType, raw: bool | int | float | str | bytes, tz: tzinfo) -> Value:
+    match raw:
+        case int() if field.tidb_type == "BIGINT UNSIGNED":
+            return raw & _MASK64
+        case str() if field.tidb_type == "BIGINT UNSIGNED":
+            return int(raw)
+        case str() if field.tidb_type == "DECIMAL":
+            return Decimal(raw)
+        case str() if field.tidb_type == "TIMESTAMP":
+            return moment(raw, tz)
+        case bytes() if field.scale is not None:
+            return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-field.scale, _EXACT)
+        case bytes() if field.tidb_type == "BIT":
+            return int.from_bytes(raw, "big")
+    return raw
+
+
+def moment(text: str, tz: tzinfo) -> datetime | str:
+    """The moment that a TIMESTAMP's text names in a zone; the text itself where it names none."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=tz)
+    except ValueError:
+        return text

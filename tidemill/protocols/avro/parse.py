@@ -1,0 +1,128 @@
+"""The text of a record's schema → its fields, as far as Tidemill and TiCDC write them: primitives, decimals, and unions with null."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import MalformedMessage
+
+
+class AvroSchemaError(MalformedMessage):
+    """A schema that is none, or that has more than records of columns have."""
+
+    code = "TM:ErrAvroSchema"
+
+
+class Primitive(enum.Enum):
+    """What is on the wire."""
+
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+
+
+class NoDefault(enum.Enum):
+    """A field without a default."""
+
+    TOKEN = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """A field. `column`: the true name of the column; `tidb_type`: empty where the field is no column.
+
+    `null_branch`: the index of null in the union, None where it is no union. `precision` and `scale`: of a decimal, else None.
+    """
+
+    name: str
+    column: str
+    primitive: Primitive
+    null_branch: int | None
+    tidb_type: str
+    precision: int | None
+    scale: int | None
+    length: int | None  # bits of a BIT
+    allowed: tuple[str, ...]  # elements of ENUM and SET
+    default: Any  # JSON, NoDefault.TOKEN: none
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """A schema."""
+
+    namespace: str
+    name: str
+    fields: tuple[FieldType, ...]
+
+    def __contains__(self, name: str) -> bool:
+        return any(field.name == name for field in self.fields)
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_schema(text: str) -> RecordType:
+    """The fields of a record's schema. Raises AvroSchemaError."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise AvroSchemaError(f"a schema is no JSON: {error}") from None
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
+        raise AvroSchemaError(f"a schema is no record: {text[:200]}")
+    name, namespace = str(schema.get("name", "")), str(schema.get("namespace", ""))
+    return RecordType(namespace, name, tuple(_field(f"{namespace}.{name}", field) for field in schema["fields"]))
+
+
+def _field(record: str, field: Any) -> FieldType:
+    if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+        raise AvroSchemaError(f"{record}: a field has no name")
+    place = f"{record}, field {field['name']}"
+    kind, null_branch = _without_null(place, field.get("type"))
+    attributes = kind if isinstance(kind, dict) else {"type": kind}
+    try:
+        primitive = Primitive(attributes.get("type"))
+    except ValueError:
+        raise AvroSchemaError(f"{place}: {json.dumps(attributes.get('type'))[:100]} is not a type that a column has") from None
+    parameters = attributes.get("connect.parameters")
+    parameters = parameters if isinstance(parameters, dict) else {}
+    decimal = attributes.get("logicalType") == "decimal"
+    return FieldType(
+        name=field["name"],
+        column=str(parameters.get("tidb_name", field["name"])),
+        primitive=primitive,
+        null_branch=null_branch,
+        tidb_type=str(parameters.get("tidb_type", "")),
+        precision=_number(place, attributes, "precision") if decimal else None,
+        scale=_number(place, attributes, "scale") if decimal else None,
+        length=_number(place, parameters, "length") if "length" in parameters else None,
+        allowed=tuple(_elements(str(parameters["allowed"]))) if "allowed" in parameters else (),
+        default=field.get("default", NoDefault.TOKEN),
+    )
+
+
+def _without_null(place: str, kind: Any) -> tuple[Any, int | None]:
+    if not isinstance(kind, list):
+        return kind, None
+    others = [branch for branch in kind if branch != "null"]
+    if len(kind) != 2 or len(others) != 1:
+        raise AvroSchemaError(f"{place}: only unions of null and one type are read, not {json.dumps(kind)[:100]}")
+    return others[0], kind.index("null")
+
+
+def _number(place: str, attributes: dict[str, Any], name: str) -> int:
+    text = str(attributes.get(name, 0))
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise AvroSchemaError(f"{place}: {name} is {text[:40]!r}")
+    return int(text)
+
+
+def _elements(allowed: str) -> list[str]:
+    """The elements of `allowed`: separated by commas, commas inside escaped."""
+    return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", allowed)]

@@ -136,11 +136,12 @@ def _varint(field: FieldType, data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     for place in range(at, min(at + 10, len(data))):
         number |= (data[place] & 0x7F) << shift
+        if number > _MASK64:
+            break
         if data[place] < 0x80:
-            number &= _MASK64
             return (number >> 1) ^ -(number & 1), place + 1
         shift += 7
-    raise AvroMessageError(at, field.name, "an integer does not end")
+    raise AvroMessageError(at, field.name, "an integer does not end, or has more than 64 bits")
 
 
 def _part(field: FieldType, data: bytes, at: int, size: int) -> bytes:
@@ -175,6 +176,11 @@ def default_of(field: FieldType) -> _Raw:
     if isinstance(default, bool | int | str):
         return default
     raise AvroMessageError(0, field.name, f"the default {default!r} is of no type that a column has")
+
+
+def default_value(field: FieldType, tz: tzinfo = UTC) -> Value:
+    """The same as TiDB would show it."""
+    return _tidb_value(field, default_of(field), tz)
 
 
 def _default_bytes(field: FieldType, default: object) -> bytes:

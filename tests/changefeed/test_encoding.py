@@ -163,16 +163,14 @@ def test_combinations_that_ticdc_refuses(protocol: MessageFormat, given: dict[st
 
 
 def test_what_force_replicate_does_not_go_with() -> None:
-    for options in (
-        made(MessageFormat.AVRO, schema_registry="http://r"),
-        made(MessageFormat.OPEN, delete_only_output_handle_key_columns="true"),
-        made(MessageFormat.OPEN, large_message_handle_option="handle-key-only"),
-    ):
-        with pytest.raises(ConfigError, match="force-replicate = true: not with"):
-            check_with_force_replicate(options)
-    check_with_force_replicate(made(MessageFormat.OPEN, only_output_updated_columns="true"))
-    with pytest.raises(ConfigError, match="force-replicate"):
-        parse_config("force-replicate = true\n[sink]\ndelete-only-output-handle-key-columns = true").sink_uri(KAFKA)
+    with pytest.raises(ConfigError, match="force-replicate = true: not with"):
+        check_with_force_replicate(made(MessageFormat.AVRO, schema_registry="http://r"))
+    for given in ({"delete_only_output_handle_key_columns": "true"}, {"large_message_handle_option": "handle-key-only"}):
+        (warning,) = check_with_force_replicate(made(MessageFormat.OPEN, **given))
+        assert "stops the changefeed" in warning
+    assert check_with_force_replicate(made(MessageFormat.OPEN, only_output_updated_columns="true")) == ()
+    sink = parse_config("force-replicate = true\n[sink]\ndelete-only-output-handle-key-columns = true").sink_uri(KAFKA)
+    assert any("delete-only-output-handle-key-columns with force-replicate" in warning for warning in sink.warnings)
 
 
 def test_a_row_may_go_whole_to_the_claim_check_store() -> None:

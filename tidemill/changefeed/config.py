@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class ChangefeedConfig(ConfigSection):
         """The sink URI with what the file adds to it. `.text` of the result is complete: workers need nothing else. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
         if self.force_replicate:
-            check_with_force_replicate(found.encoding)
+            found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is MessageFormat.AVRO:
             self._check_avro_topics()
         return found

@@ -127,13 +127,20 @@ def _check_large(options: EncodingOptions, protocol: MessageFormat) -> None:
             raise ConfigError("claim-check-raw-value: an open-protocol message cannot do without its key, so it is never stored raw")
 
 
-def check_with_force_replicate(options: EncodingOptions) -> None:
-    """What tables without a usable key, which force-replicate lets in, do not go with. Raises ConfigError."""
+def check_with_force_replicate(options: EncodingOptions) -> tuple[str, ...]:
+    """What tables without a usable key, which force-replicate lets in, do not go with. Raises ConfigError; returns warnings.
+
+    TiCDC refuses handle-only events, too, though most tables have a handle key; here the changefeed stops at a row that has none, and
+    names it.
+    """
     if options.protocol is MessageFormat.AVRO:
         raise ConfigError("force-replicate = true: not with protocol avro, whose messages need a key")
-    if options.delete_only_handle_key_columns:
-        raise ConfigError("force-replicate = true: not with delete-only-output-handle-key-columns, as some tables have no handle key")
-    if options.large_message.option is LargeMessageOption.HANDLE_KEY_ONLY:
-        raise ConfigError(
-            "force-replicate = true: not with large-message-handle-option = handle-key-only, as some tables have no handle key"
-        )
+    asked = {
+        "delete-only-output-handle-key-columns": options.delete_only_handle_key_columns,
+        f"large-message-handle-option = {options.large_message.option.value}": options.large_message.option is not LargeMessageOption.NONE,
+    }
+    return tuple(
+        f"{name} with force-replicate = true: a row that it applies to, of a table without a handle key, stops the changefeed"
+        for name, given in asked.items()
+        if given
+    )

@@ -1,0 +1,145 @@
+"""Open Protocol messages → Arrow: an array of lists, one list of events for each message. What Spark's column functions are made of.
+
+An event is a struct (`EVENT` and the images). Without a schema an image is a map from column names to what the message says of them;
+with one it is a struct of the wanted columns, typed, where a column that the message does not have is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import MalformedMessage
+from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS, ColumnFlag
+from tidemill.protocols.open.decode import Fault, Fetch, OpenMessageError, decode
+from tidemill.protocols.open.events import Column, DdlMessage, Event, RowEvent
+from tidemill.protocols.typed import Cast, caster
+
+COLUMN = pa.struct(
+    [
+        ("type", pa.int32()),
+        ("flags", pa.int32()),
+        ("handle", pa.bool_()),
+        ("value", pa.string()),  # as text, but for bytes of binary columns
+        ("bytes", pa.binary()),  # of binary columns
+    ]
+)
+"""What a message says of a column."""
+
+IMAGE = pa.map_(pa.string(), COLUMN)
+_BYTES_TYPES = frozenset(int(t) for t in STRINGS | TEXT_BLOBS)
+
+
+def event_type(schema: pa.StructType | None = None) -> pa.StructType:
+    """The struct of an event; images are of `schema`."""
+    image = IMAGE if schema is None else schema
+    return pa.struct(
+        [
+            ("type", pa.string()),  # row, ddl, resolved
+            ("op", pa.string()),  # of a row: insert, update, delete
+            ("ts", pa.int64()),  # commit ts of a row or DDL, or the resolved ts
+            ("schema", pa.string()),
+            ("table", pa.string()),
+            ("row_id", pa.int64()),
+            ("partition", pa.int64()),
+            ("before", image),
+            ("after", image),
+            ("only_handle_key", pa.bool_()),
+            ("claim_check", pa.string()),
+            ("query", pa.string()),  # of a DDL
+            ("ddl_type", pa.int32()),
+        ]
+    )
+
+
+class Images:
+    """Turns decoded columns into the image of a schema, or into what describes itself."""
+
+    def __init__(self, schema: pa.StructType | None) -> None:
+        self._casts: dict[str, Cast] | None = None
+        if schema is not None:
+            self._casts = {field.name: caster(field.type) for field in schema}
+
+    def image(self, columns: Sequence[Column], name: str) -> Any:
+        """The image of these columns; None for none. Raises OpenMessageError for a value that is not of the wanted type."""
+        if not columns:
+            return None
+        if self._casts is None:
+            return [(c.name, _described(c)) for c in columns]
+        values = {}
+        for column in columns:
+            cast = self._casts.get(column.name)
+            if cast is not None and column.value is not None:
+                try:
+                    values[column.name] = cast(column.value)
+                except ValueError as error:
+                    raise OpenMessageError("value", 0, f"{name}.{column.name}.v", str(error), Fault.READER) from None
+        return values
+
+
+def _described(column: Column) -> dict[str, Any]:
+    value = column.value
+    text, data = None, None
+    if isinstance(value, bytes):
+        if column.flags & ColumnFlag.BINARY and column.type in _BYTES_TYPES:
+            data = value
+        else:
+            text = value.decode("utf-8", "replace")
+    elif value is not None:
+        text = value if isinstance(value, str) else repr(value)
+    return {"type": int(column.type), "flags": int(column.flags), "handle": column.handle, "value": text, "bytes": data}
+
+
+def _record(event: Event, images: Images) -> dict[str, Any]:
+    """An event as the struct's members; those that are left out are null."""
+    if isinstance(event, RowEvent):
+        return {
+            "type": "row",
+            "op": event.kind.value,
+            "ts": event.ts,
+            "schema": event.schema,
+            "table": event.table,
+            "row_id": event.row_id,
+            "partition": event.partition,
+            "before": images.image(event.before, "before"),
+            "after": images.image(event.after, "after"),
+            "only_handle_key": event.only_handle_key,
+            "claim_check": event.claim_check,
+        }
+    if isinstance(event, DdlMessage):
+        head = {"type": "ddl", "ts": event.ts, "schema": event.schema, "table": event.table}
+        return head | {"query": event.query, "ddl_type": int(event.type)}
+    return {"type": "resolved", "ts": event.ts}
+
+
+def decode_array(
+    keys: pa.Array,
+    values: pa.Array,
+    schema: pa.StructType | None = None,
+    *,
+    table: tuple[str, str] | None = None,
+    fetch: Fetch | None = None,
+) -> pa.ListArray:
+    """The events of each message of two binary arrays; null where the key is null. With `table` (schema, name) rows of others are left out.
+
+    Raises OpenMessageError naming the message's place in the array.
+    """
+    images = Images(schema)
+    out: list[list[dict[str, Any]] | None] = []
+    for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+        if not key.is_valid:
+            out.append(None)
+            continue
+        try:
+            events = decode(key.as_py(), value.as_py(), fetch=fetch)
+            out.append([_record(e, images) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
+        except MalformedMessage as error:
+            raise _placed(error, i) from None
+    return pa.array(out, pa.list_(event_type(schema)))
+
+
+def _placed(error: MalformedMessage, index: int) -> MalformedMessage:
+    """The error with the message's number in its batch."""
+    return MalformedMessage(f"message {index} of the batch: {error.message}", hint=error.hint)

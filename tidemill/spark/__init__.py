@@ -1,0 +1,10 @@
+"""Column functions for Spark: messages of TiCDC and Tidemill → rows. They need pyspark and run in Arrow batches.
+
+    from tidemill.spark import from_open_protocol
+
+Each protocol has a module of its own.
+"""
+
+from tidemill.spark.open_protocol import from_open_protocol
+
+__all__ = ["from_open_protocol"]

@@ -32,4 +32,4 @@ def test_kernel_writes_ticdcs_bytes(config: str) -> None:
     assert not [w.row.id for w, m in zip(wanted, messages, strict=True) if (m.key, m.value) != (w.key, w.value)]
     assert [m.commit_ts for m in messages] == [w.row.record.commit_ts for w in wanted]
     assert all(m.rows == 1 for m in messages)
-    assert encoder.slow_rows == (4 if config == avro.CHECKSUM else 0)
+    assert encoder.slow_rows == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone
@@ -18,8 +19,11 @@ from tidemill.errors import MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.encode import TableProgram
 from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.protocols.avro.encode import has_checksum
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key
+from tidemill.tidb.rows.checksum import ROW_AND_HANDLE, ROW_AND_KEY, row_checksum
+from tidemill.tidb.rows.raw import FORMAT_2, decode_row
 from tidemill.tidb.rows.write import pack_row, stored_bytes
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.codes import MySQLType as T
@@ -96,6 +100,45 @@ def test_every_type_is_in_the_kernel(options: EncodingOptions) -> None:
         good = [(record, want) for record, want in pairs if not isinstance(want, TidemillError)]
         assert encode(encoder, [record for record, _ in good]) == [want for _, want in good]
         assert encoder.slow_rows == 0, tp.name
+
+
+def summed(rng: random.Random, key: bytes, row: bytes | None) -> bytes | None:
+    """A row value with a checksum that fits it, of versions 1 and 2, alone or as the second of two."""
+    if row is None or row[0] != FORMAT_2 or has_checksum(row):
+        return row
+    header = rng.choice((ROW_AND_KEY, ROW_AND_HANDLE)) | (extra := rng.choice((0, 8)))
+    body = row[:1] + bytes([row[1] | 2]) + row[2:]
+    checksum = row_checksum(key, body, header)
+    if not extra:
+        return body + struct.pack("<BI", header, checksum)
+    return body + struct.pack("<BII", header, *rng.sample((checksum, rng.getrandbits(32)), 2))
+
+
+def test_row_checksums_are_in_the_kernel() -> None:
+    """Of every type, in every zone, of updates too."""
+    rng = random.Random(5)
+    for types in ((tp,) for tp in TYPES):
+        programs = programs_of(rng, 4, types)
+        encoder = encoder_of(programs, MODES[-1])
+        records = []
+        for at in (rng.randrange(4) for _ in range(50)):
+            record = random_record(rng, programs[at].info, at)
+            value, old = summed(rng, record.key, record.value), summed(rng, record.key, record.old_value)
+            records.append(record._replace(value=value, old_value=old))
+        pairs = [(record, plain(encoder, record)) for record in records]
+        good = [(r, want) for r, want in pairs if not isinstance(want, TidemillError)]
+        half = [(r, want) for r, want in good if r.value and not has_checksum(r.value) and r.old_value and has_checksum(r.old_value)]
+        assert encode(encoder, [record for record, _ in good]) == [want for _, want in good]
+        # a row that lost its checksum, and those of random_record, whose checksum is another row's
+        assert encoder.slow_rows <= len(half) + sum(any(v and is_wrong(r.key, v) for v in (r.value, r.old_value)) for r, _ in good)
+
+
+def is_wrong(key: bytes, value: bytes) -> bool:
+    """Whether a checksum does not fit the row."""
+    found = decode_row(value).checksum
+    if found is None:
+        return False
+    return row_checksum(key, value[: found.body_size], found.header) not in (found.checksum, found.extra)
 
 
 @pytest.mark.parametrize("seed", range(4))

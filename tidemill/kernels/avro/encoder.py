@@ -11,6 +11,7 @@ from tidemill.errors import MessageTooLarge
 from tidemill.kernels.avro import rows as k
 from tidemill.kernels.avro.layout import A_FIXED
 from tidemill.kernels.avro.program import AvroProgram, avro_words
+from tidemill.kernels.avro.sums import CRC_AT
 from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
 from tidemill.kernels.encode.open import Buffer
 from tidemill.kernels.encode.program import TableProgram, table_words
@@ -52,6 +53,7 @@ class AvroRowEncoder:
         state = self._state
         state[:] = 0
         state[k.ST_MESSAGES], state[k.ST_MAX_BYTES] = self._messages.ctypes.data, self.options.max_message_bytes
+        state[k.ST_CRC] = CRC_AT
         at = 0
         while True:
             at = self._run(at, rows)

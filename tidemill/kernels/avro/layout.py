@@ -40,7 +40,9 @@ OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_
     F_ABSENT_LEN,  # -1: for the reference
     F_MEMBERS,  # of ENUM (from index 0 on, the empty text) and SET: pairs of offset and length
     F_MEMBER_COUNT,
-) = range(11)
+    F_ABSENT_SUM,  # what such a row adds to the row checksum
+    F_ABSENT_SUM_LEN,
+) = range(13)
 FIELD_WORDS = 16
 FIELD_BYTES = 64
 

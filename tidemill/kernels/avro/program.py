@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.encode import AvroTable, encode_cell
 from tidemill.protocols.avro.schema import Field, Form
 from tidemill.protocols.options import EncodingOptions
+from tidemill.tidb.rows.cells import cell
+from tidemill.tidb.rows.checksum import summed_bytes
+from tidemill.tidb.rows.defaults import missing_plain
 
 _VALUE_ROOM = 192  # most bytes of a number or time, and what a writer may touch behind it
 _EXTENSION_ROOM = 128
@@ -91,15 +95,15 @@ class AvroProgram:
         op = avro_op(field, stored)
         try:
             absent = self._pool.add(encode_cell(field, self.table.absent_cell(column)))
+            plain = missing_plain(column)
+            absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC)))
         except TidemillError:
-            absent = (0, -1)  # such a row is for the reference, which says what is wrong
+            absent, absent_sum = (0, -1), (0, 0)  # such a row is for the reference, which says what is wrong
         members, longest = self._members(field)
         self._fixed += _VALUE_ROOM + max(absent[1], 0) + longest
         digits = field.scale if op is AvroOp.DECIMAL else min(max(column.decimal, 0), 6)
-        no_union = field.null_branch is None
         branches = (0, 0, -1) if field.null_branch is None else (2 - 2 * field.null_branch, 1, 2 * field.null_branch)
-        assert no_union == (branches[2] < 0)
-        words = [slot, op, stored, digits, *branches, *absent, members, len(column.elems)]
+        words = [slot, op, stored, digits, *branches, *absent, members, len(column.elems), *absent_sum]
         return words + [0] * (FIELD_WORDS - len(words))
 
     def _members(self, field: Field) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tidemill.kernels.avro import family
 from tidemill.kernels.avro import layout as A
+from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
 from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.keys import key_fits
@@ -44,7 +45,8 @@ family.keep()
     ST_READY_VALUE,
     ST_READY_VALUE_LEN,
     ST_MAX_BYTES,
-) = range(11)
+    ST_CRC,  # address of the tables of `sums`
+) = range(12)
 STATE_WORDS = 16
 
 RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record
@@ -53,7 +55,7 @@ MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 TEXT_C, TEXT_U = 0x6302, 0x7502  # the size and the letter, as a little-endian word
-FORMAT_2, WITH_CHECKSUM = 0x80, 2
+FORMAT_2 = 0x80
 U1, U18 = np.uint64(1), np.uint64(18)
 READ_AHEAD = 64  # bytes that writers may write past what they return
 
@@ -116,12 +118,6 @@ def w_extension(p, row, old_len):
 
 
 @jit
-def has_checksum(a, n):
-    """Whether a row value has a checksum behind it."""
-    return n >= 2 and ld8(a) == FORMAT_2 and (ld8(a + 1) & WITH_CHECKSUM) != 0
-
-
-@jit
 def whole(table, a):
     """Whether the columns of a located row stand one behind the other, those that are not read too."""
     cache = ld64(table + 8 * L.T_CACHE)
@@ -129,7 +125,7 @@ def whole(table, a):
 
 
 @spliced
-def w_row(T, p, table, avro, row, S):
+def w_row(T, C, p, table, avro, row, S):
     """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
@@ -147,10 +143,8 @@ def w_row(T, p, table, avro, row, S):
     if end >= 0 and value_len > 0 and flags & A.FLAG_EXTENSION:
         end = w_extension(end, row, old_len)
         if flags & A.FLAG_CHECKSUM:
-            if has_checksum(a, n) or has_checksum(ld64(row + R_OLD), old_len):
-                return key_end, -1
-            st64(end, 0)  # no text, false, version 0
-            end += 3
+            key, key_len, old = ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld64(row + R_OLD)
+            end = w_checksum(T, C, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
     return key_end, end
 
 
@@ -166,6 +160,7 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
     messages = ld64(st + 8 * ST_MESSAGES)
     max_bytes = ld64(st + 8 * ST_MAX_BYTES)
     ready = ld64(st + 8 * ST_READY)
+    C = ld64(st + 8 * ST_CRC)
     outcome = L.DONE
     while i < n:
         row = rows + ROW_BYTES * i
@@ -200,7 +195,7 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
             if flags & L.FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
                 outcome = L.UNKNOWN
                 break
-            key_end, end = w_row(T, p, table, avro, row, S)
+            key_end, end = w_row(T, C, p, table, avro, row, S)
             if end < 0:
                 st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
                 outcome = L.UNKNOWN

@@ -64,10 +64,10 @@ def row_checksum(key: bytes, body: bytes, header: int) -> int:
 def columns_checksum(table: TableInfo, cells: tuple[Cell, ...]) -> int:
     """Version 0: over the columns by ascending id, as cells in UTC in the order of `table.output_columns`."""
     pairs = sorted(zip(table.output_columns, cells, strict=True), key=lambda pair: pair[0].id)
-    return zlib.crc32(b"".join(_summed(column, value) for column, value in pairs))
+    return zlib.crc32(b"".join(summed_bytes(column, value) for column, value in pairs))
 
 
-def _summed(column: ColumnInfo, value: Cell) -> bytes:
+def summed_bytes(column: ColumnInfo, value: Cell) -> bytes:
     """What a column adds: integers as 8 bytes, floats as a double, all else after its length; nothing for NULL."""
     match value:
         case None:

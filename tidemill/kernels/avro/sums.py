@@ -1,7 +1,7 @@
 """Row checksums: whether a stored one fits its row, and the sum over the columns that a message carries.
 
-References: `tidemill.tidb.rows.checksum`, `tidemill.protocols.avro.encode.AvroTable.row_sum`. Only versions 1 and 2, over the row's bytes, are
-known here; what is of another version, broken or does not fit goes to the reference.
+References: `tidemill.tidb.rows.checksum`, `tidemill.protocols.avro.encode.AvroTable.row_sum`. Only versions 1 and 2, over the row's
+bytes, are known here; what is of another version, broken or does not fit goes to the reference.
 """
 
 from __future__ import annotations

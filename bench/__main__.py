@@ -21,6 +21,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
     rows = "1000000" if quick else "10000000"
     return [
         ["bench.bench_encode", "narrow", "mixed", "wide", *made],
+        ["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", "avro"],
         ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
         ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
         ["bench.bench_end_to_end", "catch-up", "--rows", rows],

@@ -1,9 +1,9 @@
 """What decoding and encoding a row costs: CPU nanoseconds, the least of several runs, on one core.
 
-    python -m bench.bench_encode [narrow mixed wide] [--corpus FOLDER] [--rows 100000] [--chunk 8192] [--runs 7]
+    python -m bench.bench_encode [narrow mixed wide] [--protocol open] [--corpus FOLDER] [--rows 100000] [--chunk 8192] [--runs 7]
 
 Ratios to memcpy (of the output's bytes) and to the plain reference are taken in the same run, so they hold on a busy machine too.
-TiCDC's figures (mount + encode, one core, another machine) are in docs; `--ticdc` prints the ratio to them.
+TiCDC's figures (mount + encode, one core) are those of another machine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,43 @@ import numpy as np
 import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
+from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.encode.rows import RawRecord
 from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.model import TableInfo
 
-TICDC = {"narrow": 5917, "mixed": 14904, "wide": 54752}
-"""ns a row of TiCDC v9.0.0-beta.1, mount + encode open-protocol, on a core of the machine that the corpora were recorded on."""
-
 REFERENCE_ROWS = 2000
+STRINGS = AvroOptions(DecimalMode.STRING, BigintUnsignedMode.STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A protocol under some options. `ticdc`: ns a row, mount + encode, of TiCDC v9.0.0-beta.1 on a core of the machine that the corpora
+    were recorded on; None: nobody measured it."""
+
+    options: EncodingOptions
+    ticdc: dict[str, int] | None
+
+
+BENCHES = {
+    "open": Bench(EncodingOptions(), {"narrow": 5917, "mixed": 14904, "wide": 54752}),
+    "avro": Bench(EncodingOptions(MessageFormat.AVRO), {"narrow": 4486, "mixed": 12925, "wide": 42377}),
+    "avro-strings": Bench(
+        EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, avro=STRINGS), {"narrow": 4505, "mixed": 12739, "wide": 40149}
+    ),
+    "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
+}
+
+
+def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., object]]:
+    """The kernel's encoder, and the reference for one row."""
+    if bench.options.protocol is MessageFormat.AVRO:
+        made = AvroRowEncoder([program], bench.options, [(1, 2)])
+        return made, made.programs[0].avro.row
+    return OpenRowEncoder([program], bench.options), program.open.row
 
 
 def row_records(corpus: Corpus) -> tuple[np.ndarray[Any, Any], list[object]]:
@@ -79,7 +107,9 @@ def measure(name: str, args: argparse.Namespace) -> None:
     rows, _keep = row_records(corpus)
     rows = np.ascontiguousarray(rows[: args.rows])
     program = TableProgram("bench", name, TableInfo.from_json(corpus.table_info))
-    encoder, mount = OpenRowEncoder([program]), MountEncoder([program])
+    bench = BENCHES[args.protocol]
+    encoder, plain = encoder_of(bench, program)
+    mount = MountEncoder([program])
     unique, hashes = UniqueChange([program]), KeyHash([program])
     out_bytes = 0
 
@@ -98,11 +128,11 @@ def measure(name: str, args: argparse.Namespace) -> None:
     target = np.empty_like(source)
     copy_ns = least(50, lambda: np.copyto(target, source)) * 1e9 / args.chunk
     few = [record_of(corpus, rows, i) for i in range(min(REFERENCE_ROWS, len(rows)))]
-    plain = program.open.row
     plain_ns = least(2, lambda: [plain(r.key, r.value, r.old_value, r.commit_ts) for r in few]) * 1e9 / len(few)
+    ratio = f"TiCDC /{bench.ticdc[name] / encode_ns:5.1f}  " if bench.ticdc else ""
     print(
         f"{name:7} {encode_ns:8.0f} ns/row  {row_bytes / encode_ns * 1000:6.0f} MB/s out  memcpy x{encode_ns / copy_ns:5.1f}  "
-        f"reference /{plain_ns / encode_ns:5.0f}  TiCDC /{TICDC[name] / encode_ns:5.1f}  mount {mount_ns:5.0f}  split {split_ns:4.0f}  "
+        f"reference /{plain_ns / encode_ns:5.0f}  {ratio}mount {mount_ns:5.0f}  split {split_ns:4.0f}  "
         f"hash {hash_ns:4.0f}  slow rows {encoder.slow_rows + mount.slow_rows}",
         flush=True,
     )
@@ -117,6 +147,7 @@ def record_of(corpus: Corpus, rows: np.ndarray[Any, Any], i: int) -> RawRecord:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(NAMES), metavar="CORPUS", help="narrow, mixed, wide (default: all)")
+    parser.add_argument("--protocol", choices=list(BENCHES), default="open")
     parser.add_argument("--corpus", type=Path, help="folder with recorded corpora (default: made-up ones)")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--chunk", type=int, default=8192, help="rows of one call")

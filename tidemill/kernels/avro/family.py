@@ -14,5 +14,5 @@ _SHARED = ("binary_json", "keys", "layout", "locate", "numbers", "tables", "text
 def keep() -> Path:
     """Direct numba's cache to the folder that is named by all sources of the family; returns it."""
     here, shared = Path(__file__).parent, Path(str(encode.__file__)).parent
-    own = [here / f"{name}.py" for name in ("layout", "rows", "sums", "values")]
+    own = [here / f"{name}.py" for name in ("documents", "layout", "rows", "sums", "values")]
     return use_cache(*own, *(shared / f"{name}.py" for name in _SHARED), str(intrinsics.__file__), str(records.__file__))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.avro import layout as A
-from tidemill.kernels.encode.binary_json import w_json
+from tidemill.kernels.avro.documents import w_json_text
 from tidemill.kernels.encode.numbers import (
     bad_width,
     be_n,
@@ -24,9 +24,7 @@ from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
     bswap64,
-    byte_mask,
     clz,
-    copy32,
     ctz,
     f32_bits,
     f64_bits,
@@ -35,6 +33,7 @@ from tidemill.kernels.intrinsics import (
     ld32s,
     ld64,
     ldu64,
+    memcpy,
     memmove,
     mulhi,
     put,
@@ -55,13 +54,10 @@ U7F, U56, TOP_BIT = np.uint64(0x7F), np.uint64(56), np.uint64(0x80)
 
 FLOAT_SPECIAL, DOUBLE_SPECIAL = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
 SHORT_TEXT = 64  # a text below it has one byte of length
-TEXT_GAP = 64  # a document is made this far behind its place, then moved there without its escapes
-LETTER_U = 117
+TEXT_GAP = 16  # a vector's text is made so far behind its place
 NARROW_DIGITS = 18  # a decimal of so many digits fits into an int64
 MIDDLE_DIGITS = 38  # one of these into 128 bits
 WIDE_DIGITS = 76  # and one of these into 256 bits
-
-mask_backslash = byte_mask("mask_backslash", b"\\")
 
 
 @jit
@@ -112,49 +108,19 @@ def sized_behind(p, end):
 
 
 @jit
-def w_unescaped(T, p, s, end):
-    """Take one level of JSON escapes, those that `w_json` leaves, off a text at least 32 bytes behind p. Returns the end."""
-    while s < end:
-        found = mask_backslash(s)
-        copy32(p, s)
-        rest = end - s
-        if rest < 32:
-            found &= (1 << rest) - 1
-        else:
-            rest = 32
-        if found == 0:
-            p += rest
-            s += rest
-            continue
-        clean = ctz(found)
-        p += clean
-        c = ld8(s + clean + 1)
-        s += clean + 2
-        if c == LETTER_U:  # \u003c, \u003e, \u0026
-            low = ld8(s + 3)
-            c = (ld8(s + 2) - 48) << 4 | (low - 48 if low < 58 else low - 87)
-            s += 4
-        st8(p, c)
-        p += 1
-    return p
-
-
-@jit
 def w_document(T, p, a, n, S):
-    """Binary JSON as its text."""
-    start = p + TEXT_GAP
-    end = w_json(T, start, a, n, S)
+    """Binary JSON as its text, which mostly is as long as it to a byte of its size."""
+    guess = w_size(p, n)
+    end = w_json_text(T, guess, a, n, S)
     if end < 0:
         return -1
-    q = w_size(p, end - start)  # escapes included: mostly of the same size
-    after = w_unescaped(T, q, start, end)
-    size = w_size(S, after - q) - S
-    if size != q - p:
-        memmove(p + size, q, after - q)
-        after -= q - p - size
-    w_size(S, after - p - size)
-    memmove(p, S, size)
-    return after
+    size = end - guess
+    after = w_size(S, size) - S + p
+    if after != guess:
+        memmove(after, guess, size)
+    w_size(S, size)
+    memcpy(p, S, after - p)
+    return after + size
 
 
 @jit

@@ -11,9 +11,8 @@ from tidemill.kernels.encode.program import TableProgram
 from tidemill.kernels.encode.rows import RawRecord
 from tidemill.kernels.encode.tables import O_SHORT, TABLES
 from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
-from tidemill.kernels.texts.layout import RECORD_OVERHEAD
 from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
-from tidemill.protocols.options import EncodingOptions, LargeMessageOption, MessageFormat
+from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
 def _without_short_escapes() -> Texts:
@@ -41,16 +40,10 @@ class CanalJsonRowEncoder(TextRowEncoder):
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         super().__init__(programs, options, compiled, _TEXTS, clock)
 
-    def replacement(self, record: RawRecord, now_ms: int, size: int) -> bytes:
-        """The handle key alone, or where the whole message is kept."""
-        if self.options.large_message.option is not LargeMessageOption.HANDLE_KEY_ONLY:
-            raise self.too_large(record, size)
-        table = self.tables[record.table]
-        large = Large.HANDLE_KEY_ONLY
-        value = table.row(record.key, record.value, record.old_value, record.commit_ts, now_ms, large)
-        if len(value) + RECORD_OVERHEAD > self.options.max_message_bytes:
-            raise self.too_large(record, len(value) + RECORD_OVERHEAD)
-        return value
-
     def value_of(self, record: RawRecord, now_ms: int) -> bytes:
         return self.tables[record.table].row(record.key, record.value, record.old_value, record.commit_ts, now_ms)
+
+    def stand_in(self, record: RawRecord, now_ms: int, location: str) -> bytes:
+        large = Large.CLAIM_CHECK if location else Large.HANDLE_KEY_ONLY
+        table = self.tables[record.table]
+        return table.row(record.key, record.value, record.old_value, record.commit_ts, now_ms, large, location)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.errors import MessageTooLarge
+from tidemill.errors import MessageTooLarge, NoHandleKey
+from tidemill.kernels.encode.compress import HASH_BYTES
 from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
 from tidemill.kernels.encode.program import PAD, TableProgram
 from tidemill.kernels.encode.rows import RawRecord, RowArray, raw_record
@@ -18,11 +19,13 @@ from tidemill.kernels.layout import MESSAGE
 from tidemill.kernels.texts import layout as x
 from tidemill.kernels.texts import rows as k
 from tidemill.kernels.texts.program import TextProgram, table_pairs
+from tidemill.protocols.claim_check import claim_check_storage
+from tidemill.protocols.compression import compressor
 from tidemill.protocols.messages import Messages, no_messages
-from tidemill.protocols.options import EncodingOptions
+from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
 
 _FIRST_SIZE = 4 << 20
-_NO_LIMIT = 1 << 62
+_COMPRESSIONS = {Compression.NONE: x.UNCOMPRESSED, Compression.SNAPPY: x.AS_SNAPPY, Compression.LZ4: x.AS_LZ4}
 
 
 def wall_clock_ms() -> int:
@@ -43,7 +46,8 @@ class Texts:
 class TextRowEncoder:
     """Encodes chunks of rows of any number of tables, one message a row, without keys. `slow_rows` counts the reference's rows.
 
-    Not for several threads at once; the messages of a call are valid until the next one.
+    Not for several threads at once; the messages of a call are valid until the next one. Raises ConfigError for a storage of claim
+    checks that cannot be opened.
     """
 
     def __init__(
@@ -63,15 +67,18 @@ class TextRowEncoder:
         self._scratch = np.zeros(2 * SCRATCH_BYTES, np.uint8)
         self._delimiter = np.frombuffer(texts.delimiter.ljust(32, b"\0") + texts.escaped_delimiter.ljust(64, b"\0"), np.uint8).copy()
         self._state = np.zeros(x.STATE_WORDS, np.int64)
+        self._hashes = np.zeros(HASH_BYTES, np.uint8)
+        self._compress = compressor(options.large_message.compression)
+        self._storage = claim_check_storage(options)
         self._now = 0
 
     def value_of(self, record: RawRecord, now_ms: int) -> bytes:
         """The message value of a row by the reference. Raises MalformedRow."""
         raise NotImplementedError
 
-    def replacement(self, record: RawRecord, now_ms: int, size: int) -> bytes:
-        """What is sent in place of a row whose message is too large. Raises MessageTooLarge."""
-        raise self.too_large(record, size)
+    def stand_in(self, record: RawRecord, now_ms: int, location: str) -> bytes:
+        """The message value with the handle key alone, saying where the whole is kept if `location` is not empty."""
+        raise self.too_large(record, self._limit + 1)
 
     def too_large(self, record: RawRecord, size: int) -> MessageTooLarge:
         """The error about a message of `size` bytes, record overhead included."""
@@ -85,7 +92,7 @@ class TextRowEncoder:
     def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
         """Messages of rows that are grouped by target; `groups` has the first row of each group, and at the end the number of rows.
 
-        Raises MalformedRow and MessageTooLarge, both naming the row.
+        Raises MalformedRow, NoHandleKey and MessageTooLarge, all naming the row, and SinkUnavailable where claim checks cannot be stored.
         """
         count = len(rows)
         if count == 0:
@@ -103,17 +110,31 @@ class TextRowEncoder:
                     return self._finish(count)
                 case Outcome.GROW:
                     self._grow(rows, at)
-                case Outcome.UNKNOWN:
-                    record = raw_record(rows, at)
-                    value = self.value_of(record, self._now)
-                    self.slow_rows += 1
-                    if len(value) + x.RECORD_OVERHEAD > self._limit:
-                        value = self.replacement(record, self._now, len(value) + x.RECORD_OVERHEAD)
-                    at = self._append(rows, at, value)
                 case _:
-                    record = raw_record(rows, at)
-                    size = len(self.value_of(record, self._now)) + x.RECORD_OVERHEAD
-                    at = self._append(rows, at, self.replacement(record, self._now, size))
+                    self.slow_rows += state[x.ST_OUTCOME] == Outcome.UNKNOWN
+                    at = self._append(rows, at, self._fitting(raw_record(rows, at)))
+
+    def _packed(self, value: bytes) -> bytes:
+        return self._compress(value) if self._compress else value
+
+    def _fitting(self, record: RawRecord) -> bytes:
+        """The message value by the reference, or what stands for it where it is larger than a message may be."""
+        whole = self._packed(self.value_of(record, self._now))
+        size = len(whole) + x.RECORD_OVERHEAD
+        if size <= self._limit:
+            return whole
+        if self.options.large_message.option is LargeMessageOption.NONE:
+            raise self.too_large(record, size)
+        if not self.programs[record.table].info.handle_key_columns:
+            raise NoHandleKey(
+                f"a row of {self.programs[record.table].name} takes {size} bytes as a message, and the table has no handle key that could "
+                f"stand for it: key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}"
+            )
+        location = self._storage.keep(b"", whole) if self._storage is not None else ""
+        value = self._packed(self.stand_in(record, self._now, location))
+        if len(value) + x.RECORD_OVERHEAD > self._limit:
+            raise self.too_large(record, len(value) + x.RECORD_OVERHEAD)
+        return value
 
     @property
     def _limit(self) -> int:
@@ -127,6 +148,8 @@ class TextRowEncoder:
         state[x.ST_READY_LEN] = -1
         state[x.ST_MAX_BYTES] = self._limit
         state[x.ST_NOW] = self._now
+        state[x.ST_COMPRESSION] = _COMPRESSIONS[self.options.large_message.compression]
+        state[x.ST_HASHES] = self._hashes.ctypes.data
         state[x.ST_TEXT_TABLES] = self._texts.tables.ctypes.data
         state[x.ST_QUOTE] = self._texts.quote
         state[x.ST_DELIMITER], state[x.ST_DELIMITER_LEN] = self._delimiter.ctypes.data, len(self._texts.delimiter)
@@ -150,6 +173,8 @@ class TextRowEncoder:
         in_bytes = max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"]) + 2
         words = self._words[row["table"]]
         need = 2 * int(words[x.X_FIXED]) + int(words[x.X_ROOM]) * in_bytes + max(int(state[x.ST_READY_LEN]), 0) + 256
+        if state[x.ST_COMPRESSION]:
+            need *= 3
         used = int(state[x.ST_VALUES_USED])
         bigger = np.empty(max(used + need, 2 * (len(self._values) - PAD)) + PAD, np.uint8)
         bigger[:used] = self._values[:used]

@@ -20,10 +20,10 @@ class Step(enum.IntEnum):
     PROMOTED = (
         7  # a: image; b: offset of a column's words; c: the least number that is written as the column's prefix, others as its suffix
     )
-    HANDLE = 8  # the integer handle
+    KEY_NUMBER = 8  # the number at byte a of the record key
 
 
-STEP_CONSTANT, STEP_COMMIT_TS, STEP_COMMIT_MS, STEP_NOW, STEP_COLUMNS, STEP_CHANGED, STEP_PROMOTED, STEP_HANDLE = range(1, 9)
+STEP_CONSTANT, STEP_COMMIT_TS, STEP_COMMIT_MS, STEP_NOW, STEP_COLUMNS, STEP_CHANGED, STEP_PROMOTED, STEP_KEY_NUMBER = range(1, 9)
 STEP_WORDS = 4
 STEP_BYTES = 32
 
@@ -98,7 +98,10 @@ COLUMN_BYTES = 64
     ST_DELIMITER,  # address of CSV's delimiter, and its escaped form behind 32 bytes
     ST_DELIMITER_LEN,
     ST_ESCAPED_LEN,
-) = range(14)
+    ST_COMPRESSION,  # of each value: UNCOMPRESSED, AS_SNAPPY, AS_LZ4
+    ST_HASHES,  # address of the compressors' table
+) = range(16)
 STATE_WORDS = 16
+UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
 
 RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record

@@ -27,7 +27,8 @@ _ROOM, _VECTOR_ROOM, _WIDE_ROOM = 8, 16, 32
 
 StepWords = tuple[int, int, int, int]
 
-COMMIT_TS, COMMIT_MS, NOW, HANDLE = ((int(step), 0, 0, 0) for step in (x.Step.COMMIT_TS, x.Step.COMMIT_MS, x.Step.NOW, x.Step.HANDLE))
+COMMIT_TS, COMMIT_MS, NOW = ((int(step), 0, 0, 0) for step in (x.Step.COMMIT_TS, x.Step.COMMIT_MS, x.Step.NOW))
+TABLE_ID, HANDLE = ((int(x.Step.KEY_NUMBER), at, 0, 0) for at in (1, 11))
 """Steps that say all by themselves."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.binary_json import w_json
+from tidemill.kernels.encode.compress import w_lz4, w_snappy
 from tidemill.kernels.encode.keys import key_fits
 from tidemill.kernels.encode.locate import find, locate_row
 from tidemill.kernels.encode.numbers import SIGN64, bad_width, float_of, int_of, uint_of, w_i64, w_u64
@@ -27,6 +28,7 @@ from tidemill.kernels.intrinsics import (
     ld64,
     ldu64,
     memcpy,
+    memmove,
     put,
     same_bytes,
     spliced,
@@ -241,7 +243,7 @@ def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
             old = a == X.OLD
             p = w_promoted(p, columns + X.COLUMN_BYTES * b, pool, c, cache2 if old else cache, S2 if old else S)
         else:
-            p = w_i64(p, as_i(bswap64(ldu64(ld64(row + R_KEY) + 11)) ^ SIGN64))
+            p = w_i64(p, as_i(bswap64(ldu64(ld64(row + R_KEY) + a)) ^ SIGN64))
         if p < 0:
             break
     return p
@@ -263,6 +265,15 @@ def forget(table):
     st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
 
 
+@jit
+def compressed(p, end, kind, hashes):
+    """Compress the text from p to end in place; returns the new end. Needs as much room behind it, and a little more."""
+    room = end + 64
+    packed = w_snappy(room, p, end - p, hashes) if kind == X.AS_SNAPPY else w_lz4(room, p, end - p, hashes)
+    memmove(p, room, packed - room)
+    return p + packed - room
+
+
 @entry(8)
 def text_rows(i, n, rows, tables, texts, T, S, st):
     """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
@@ -276,6 +287,8 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
     messages = ld64(st + 8 * X.ST_MESSAGES)
     max_bytes = ld64(st + 8 * X.ST_MAX_BYTES)
     ready_len = ld64(st + 8 * X.ST_READY_LEN)
+    compression = ld64(st + 8 * X.ST_COMPRESSION)
+    hashes = ld64(st + 8 * X.ST_HASHES)
     S2 = S + L.SCRATCH_BYTES
     outcome = L.DONE
     while i < n:
@@ -296,6 +309,8 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
             old_len = ld32s(row + R_OLDLEN)
             stored = value_len + old_len + 2 * ld32s(row + R_KEYLEN) + 2
             need = 2 * ld64(text + 8 * X.X_FIXED) + ld64(text + 8 * X.X_ROOM) * stored
+            if compression:
+                need *= 3
             if vp + need > values_end:
                 outcome = L.GROW
                 break
@@ -321,6 +336,8 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
                     forget(table2)
                 outcome = L.UNKNOWN
                 break
+            if compression:
+                end = compressed(vp, end, compression, hashes)
             if end - vp + X.RECORD_OVERHEAD > max_bytes:
                 outcome = L.TOO_LARGE
                 break

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tidemill.events import DdlEvent
 from tidemill.protocols.canal_json import encode
+from tidemill.protocols.compression import compressor
 from tidemill.protocols.options import EncodingOptions
 
 
@@ -15,18 +16,22 @@ def _now_ms() -> int:
 
 
 class CanalJsonWords:
-    """See `protocols.messages.Words`."""
+    """See `protocols.messages.Words`. All messages are compressed like rows."""
 
     ddl_on_first_partition = True
 
     def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
         self._extension, self._clock = options.enable_tidb_extension, clock
+        self._compress = compressor(options.large_message.compression)
+
+    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+        return None, self._compress(value) if self._compress else value
 
     def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
-        return None, encode.ddl_message(event, self._clock(), extension=self._extension)
+        return self._message(encode.ddl_message(event, self._clock(), extension=self._extension))
 
     def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
-        return (None, encode.watermark_message(ts, self._clock())) if self._extension else None
+        return self._message(encode.watermark_message(ts, self._clock())) if self._extension else None
 
 
 def words(options: EncodingOptions) -> CanalJsonWords:

@@ -1,0 +1,5 @@
+"""Rows of the change log → CSV lines, on the kernels of `texts`."""
+
+from tidemill.kernels.csv.encoder import CsvRowEncoder
+
+__all__ = ["CsvRowEncoder"]

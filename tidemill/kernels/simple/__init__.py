@@ -1,0 +1,5 @@
+"""Rows of the change log → simple protocol (JSON), on the kernels of `texts`."""
+
+from tidemill.kernels.simple.encoder import SimpleRowEncoder
+
+__all__ = ["SimpleRowEncoder"]

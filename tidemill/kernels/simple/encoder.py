@@ -1,0 +1,110 @@
+"""ROW records → messages of the simple protocol, and the bootstrap messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.kernels.encode.program import TableProgram, padded
+from tidemill.kernels.encode.rows import RawRecord, RowArray
+from tidemill.kernels.layout import MESSAGE
+from tidemill.kernels.simple.program import compile_table
+from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.protocols.messages import Messages
+from tidemill.protocols.options import EncodingOptions, MessageFormat
+from tidemill.protocols.simple.encode import SimpleTable
+
+
+@dataclass(slots=True)
+class _Sent:
+    """The last bootstrap message of a table to a target: when, and how many rows have followed."""
+
+    at_ms: int
+    rows: int
+
+
+_sent: WeakKeyDictionary[TableProgram, dict[int, _Sent]] = WeakKeyDictionary()
+"""By program: it outlives the encoder, which is made anew when a table joins."""
+
+
+class SimpleRowEncoder(TextRowEncoder):
+    """See `TextRowEncoder`. Before a table's first row to a target comes the table's description, and again after so many rows or seconds.
+
+    `first_targets`: for each program the target that is partition 0 of its topic, used where bootstrap messages go to that one only.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[TableProgram],
+        options: EncodingOptions | None = None,
+        first_targets: Sequence[int] = (),
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        options = options or EncodingOptions(MessageFormat.SIMPLE)
+        self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone) for p in programs]
+        compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
+        super().__init__(programs, options, compiled, Texts(), clock)
+        self._first_targets = first_targets
+        simple = options.simple
+        self._bootstraps = simple.bootstrap_interval_s > 0 and simple.bootstrap_messages > 0
+
+    def value_of(self, record: RawRecord, now_ms: int) -> bytes:
+        return self.tables[record.table].row(record.key, record.value, record.old_value, record.commit_ts, now_ms)
+
+    def stand_in(self, record: RawRecord, now_ms: int, location: str) -> bytes:
+        table = self.tables[record.table]
+        return table.row(
+            record.key, record.value, record.old_value, record.commit_ts, now_ms, large=True, location=location
+        )  # fmt: skip
+
+    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
+        messages = super().encode(rows, groups)
+        if not self._bootstraps or not len(rows):
+            return messages
+        due = self._due(rows)
+        return self._with_bootstraps(messages, due) if due else messages
+
+    def _due(self, rows: RowArray) -> list[tuple[int, int, int]]:
+        """(row, table, target) of each bootstrap message that stands before a row, in the order of rows."""
+        tables, targets = rows["table"], rows["target"]
+        starts = [0, *(np.flatnonzero((np.diff(tables) != 0) | (np.diff(targets) != 0)) + 1).tolist(), len(rows)]
+        due = []
+        for start, end in zip(starts, starts[1:], strict=False):
+            number, target = int(tables[start]), int(targets[start])
+            if not self.options.simple.bootstrap_all_partitions and self._first_targets:
+                target = self._first_targets[number]
+            due += [(at, number, target) for at in self._count(self.programs[number], target, start, end)]
+        return due
+
+    def _count(self, program: TableProgram, target: int, start: int, end: int) -> list[int]:
+        """Take note of rows start to end - 1 of a table; returns those before which it has to be described."""
+        simple = self.options.simple
+        by_target = _sent.setdefault(program, {})
+        sent = by_target.get(target)
+        due = []
+        if sent is None or self._now - sent.at_ms >= 1000 * simple.bootstrap_interval_s:
+            sent = by_target[target] = _Sent(self._now, 0)
+            due.append(start)
+        at = start + max(simple.bootstrap_messages - sent.rows, 0)
+        while at < end:
+            if at > start or not due:
+                due.append(at)
+            sent.at_ms, sent.rows = self._now, -(at - start)
+            at += simple.bootstrap_messages
+        sent.rows += end - start
+        return due
+
+    def _with_bootstraps(self, messages: Messages, due: Sequence[tuple[int, int, int]]) -> Messages:
+        """The messages with bootstrap messages before the rows that are named."""
+        values = {number: self._packed(self.tables[number].bootstrap(self._now)) for number in {number for _, number, _ in due}}
+        buffers = {number: padded(value) for number, value in values.items()}
+        extra = np.zeros(len(due), MESSAGE)
+        for message, (row, number, target) in zip(extra, due, strict=True):
+            message["target"], message["key_len"], message["commit_ts"] = target, -1, messages.table[row]["commit_ts"]
+            message["value"], message["value_len"] = buffers[number].ctypes.data, len(values[number])
+        table = np.insert(messages.table, [row for row, _, _ in due], extra)
+        return Messages(table, (*messages.buffers, *buffers.values()))

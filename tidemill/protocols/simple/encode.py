@@ -1,0 +1,128 @@
+"""The simple protocol as JSON, written plainly: row cells → message values; DDL, bootstrap and watermark messages. Rules: TYPES.md.
+
+This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from. `buildTs` is the wall clock.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from tidemill.errors import MalformedRow, TidemillError
+from tidemill.protocols.ddltypes import ddl_kind
+from tidemill.protocols.open.gotext import json_string
+from tidemill.protocols.simple.schema import named_schema, table_schema, text
+from tidemill.tidb.keys import physical_table_id
+from tidemill.tidb.rows import RowReader
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.floats import go_float_plain
+
+if TYPE_CHECKING:
+    from tidemill.events import DdlEvent
+    from tidemill.tidb.rows import Cell
+
+VERSION = 1
+BINARY_FLAG = 128
+"""MySQL's flag of a column: its bytes are no text."""
+
+LOCATION = "UTC"
+"""`location` of a TIMESTAMP."""
+
+
+def is_base64(column: ColumnInfo) -> bool:
+    """Whether a string column's values are bytes."""
+    return bool(column.flag & BINARY_FLAG) or column.is_binary
+
+
+def value_text(column: ColumnInfo, cell: Cell) -> bytes:
+    """A value in `data` or `old`: a string, for TIMESTAMP an object, or null."""
+    if cell is None:
+        return b"null"
+    if isinstance(cell, float):
+        return b'"' + go_float_plain(cell, 32 if column.tp == MySQLType.FLOAT else 64).encode() + b'"'
+    if isinstance(cell, int):
+        return b'"%d"' % cell
+    if isinstance(cell, str):
+        before, after = around(column)
+        return before + json_string(cell.encode())[1:-1] + after
+    return b'"' + base64.b64encode(cell) + b'"' if is_base64(column) else json_string(cell)
+
+
+def around(column: ColumnInfo) -> tuple[bytes, bytes]:
+    """What stands before and after the text of a value."""
+    if column.tp == MySQLType.TIMESTAMP:
+        return b'{"location":%s,"value":"' % text(LOCATION), b'"}'
+    return b'"', b'"'
+
+
+class SimpleTable:
+    """One table version: turns raw changes into message values. Compiled once for many rows."""
+
+    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo) -> None:
+        self.schema, self.table, self.info = schema, table, info
+        self.reader = RowReader(info, zone)
+        columns = info.output_columns
+        handle = frozenset(info.handle_key_columns)
+        self.columns = sorted(columns, key=lambda c: c.name.encode())
+        self.handle_columns = [c for c in self.columns if c.id in handle]
+        self._places = {c.id: i for i, c in enumerate(columns)}
+        self.head = b'{"version":%d,"database":%s,"table":%s,"tableID":' % (VERSION, text(schema), text(table))
+        self.version = b',"schemaVersion":%d' % info.update_ts if info.update_ts else b""
+
+    def image(self, columns: Sequence[ColumnInfo], cells: Sequence[Cell]) -> bytes:
+        """The columns of an image, by the bytes of their name."""
+        return b"{" + b",".join(text(c.name) + b":" + value_text(c, cells[self._places[c.id]]) for c in columns) + b"}"
+
+    def row(
+        self,
+        key: bytes,
+        value: bytes | None,
+        old_value: bytes | None,
+        commit_ts: int,
+        now_ms: int,
+        *,
+        large: bool = False,
+        location: str = "",
+    ) -> bytes:
+        """The message of a change. An empty value is none. `large`: only the handle key, as the whole would be too large; `location`: where
+        the whole is kept. Raises MalformedRow naming table, key and commit_ts."""
+        try:
+            table_id = physical_table_id(key)
+            after = self.reader.read(key, value) if value else None
+            before = self.reader.read(key, old_value) if old_value else None
+            if after is None and before is None:
+                raise MalformedRow("neither a new nor an old value")
+        except TidemillError as error:
+            place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
+            raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
+        kind = b"DELETE" if after is None else b"INSERT" if before is None else b"UPDATE"
+        columns = self.handle_columns if large else self.columns
+        parts = [self.head, b'%d,"type":"%s","commitTs":%d,"buildTs":%d' % (table_id, kind, commit_ts, now_ms), self.version]
+        parts += [b',"claimCheckLocation":' + text(location)] if location else []
+        parts += [b',"handleKeyOnly":true'] if large else []
+        parts += [b',"data":' + self.image(columns, after)] if after is not None and columns else []
+        parts += [b',"old":' + self.image(columns, before)] if before is not None and columns else []
+        return b"".join(parts) + b"}"
+
+    def bootstrap(self, now_ms: int) -> bytes:
+        """The message that describes the table."""
+        schema = named_schema(self.schema, self.table, self.info)
+        return b'{"version":%d,"type":"BOOTSTRAP","commitTs":0,"buildTs":%d,"tableSchema":%s}' % (VERSION, now_ms, schema)
+
+
+def ddl_message(event: DdlEvent, now_ms: int) -> bytes:
+    """The value of a DDL's message, with the table after it and, if there was one, before it. Of a dropped table both are the last."""
+    after, before = event.after or event.before, event.before
+    parts = b',"tableSchema":' + table_schema(after) if after is not None else b""
+    parts += b',"preTableSchema":' + table_schema(before) if before is not None else b""
+    return b'{"version":%d,"type":"%s","sql":%s,"commitTs":%d,"buildTs":%d%s}' % (
+        VERSION, ddl_kind(event.type).value.encode(), text(event.query), event.ts, now_ms, parts
+    )  # fmt: skip
+
+
+def watermark_message(ts: int, now_ms: int) -> bytes:
+    """The value of the message that says: nothing at or below ts will follow."""
+    return b'{"version":%d,"type":"WATERMARK","commitTs":%d,"buildTs":%d}' % (VERSION, ts, now_ms)

@@ -1,0 +1,83 @@
+"""`tableSchema` of the simple protocol: a table's columns by id, and its indexes. Reference for consumers: TYPES.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.protocols.mysqltypes import type_name
+from tidemill.protocols.open.gotext import json_string
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo
+
+
+def text(value: str) -> bytes:
+    """A JSON string."""
+    return json_string(value.encode())
+
+
+def table_schema(version: TableVersion) -> bytes:
+    """The description of a table version."""
+    return named_schema(version.schema, version.table, version.info)
+
+
+def named_schema(schema: str, table: str, info: TableInfo) -> bytes:
+    """The description of a table. Columns of running DDLs are left out."""
+    columns = b",".join(_column(c) for c in sorted(info.public_columns, key=lambda c: c.id))
+    return b'{"schema":%s,"table":%s,"tableID":%d,"version":%d,"columns":[%s],"indexes":[%s]}' % (
+        text(schema), text(table), info.id, info.update_ts, columns, b",".join(_indexes(info))
+    )  # fmt: skip
+
+
+def _column(column: ColumnInfo) -> bytes:
+    nullable = b"false" if column.not_null else b"true"
+    return b'{"name":%s,"dataType":%s,"nullable":%s,"default":%s}' % (
+        text(column.name), _data_type(column), nullable, _default(column)
+    )  # fmt: skip
+
+
+def _data_type(column: ColumnInfo) -> bytes:
+    parts = [b'"mysqlType":' + text(type_name(column)), b'"charset":' + text(column.charset), b'"collate":' + text(column.collate)]
+    if column.flen:
+        parts.append(b'"length":%d' % column.flen)
+    if column.decimal and column.tp not in (MySQLType.FLOAT, MySQLType.DOUBLE):
+        parts.append(b'"decimal":%d' % column.decimal)
+    if column.elems:
+        parts.append(b'"elements":[' + b",".join(map(text, column.elems)) + b"]")
+    parts += [b'"unsigned":true'] if column.unsigned else []
+    parts += [b'"zerofill":true'] if column.zerofill else []
+    return b"{" + b",".join(parts) + b"}"
+
+
+def _default(column: ColumnInfo) -> bytes:
+    """The default, else the one that older rows have; of BIT a number."""
+    bits = column.default_bit if column.default_bit is not None else column.origin_default_bit
+    if column.tp == MySQLType.BIT and bits is not None:
+        return b"%d" % int.from_bytes(bits, "big")
+    return _json(column.default if column.default is not None else column.origin_default)
+
+
+def _json(value: Any) -> bytes:
+    if value is None:
+        return b"null"
+    return text(value) if isinstance(value, str) else str(value).lower().encode()
+
+
+def _indexes(info: TableInfo) -> list[bytes]:
+    indexes = [_index(index, info) for index in info.public_indices]
+    if info.pk_column is not None and not any(index.primary for index in info.public_indices):
+        # An integer primary key that is the handle has no index.
+        indexes.append(b'{"name":"primary","unique":true,"primary":true,"nullable":false,"columns":[%s]}' % text(info.pk_column.name))
+    return indexes
+
+
+def _index(index: IndexInfo, info: TableInfo) -> bytes:
+    columns = info.index_columns(index)
+    return b'{"name":%s,"unique":%s,"primary":%s,"nullable":%s,"columns":[%s]}' % (
+        text(index.name), _bool(index.unique), _bool(index.primary), _bool(any(not c.not_null for c in columns)),
+        b",".join(text(part.name) for part in index.columns),
+    )  # fmt: skip
+
+
+def _bool(value: bool) -> bytes:
+    return b"true" if value else b"false"

@@ -1,0 +1,38 @@
+"""What the simple protocol says besides rows: DDLs and watermarks, on every partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.compression import compressor
+from tidemill.protocols.options import EncodingOptions
+from tidemill.protocols.simple import encode
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SimpleWords:
+    """See `protocols.messages.Words`. All messages are compressed like rows."""
+
+    ddl_on_first_partition = False
+
+    def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
+        self._compress, self._clock = compressor(options.large_message.compression), clock
+
+    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+        return None, self._compress(value) if self._compress else value
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.ddl_message(event, self._clock()))
+
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.watermark_message(ts, self._clock()))
+
+
+def words(options: EncodingOptions) -> SimpleWords:
+    """The words of a changefeed."""
+    return SimpleWords(options)

@@ -27,8 +27,14 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
 
-_PROTOCOL_WORDS = {"open-protocol": MessageFormat.OPEN, "default": MessageFormat.OPEN, "canal-json": MessageFormat.CANAL_JSON}
-_LATER_PROTOCOLS = {"canal", "avro", "flat-avro", "maxwell", "craft", "csv", "debezium", "debezium-avro", "simple"}
+_PROTOCOL_WORDS = {
+    "open-protocol": MessageFormat.OPEN,
+    "default": MessageFormat.OPEN,
+    "canal-json": MessageFormat.CANAL_JSON,
+    "csv": MessageFormat.CSV,
+    "simple": MessageFormat.SIMPLE,
+}
+_LATER_PROTOCOLS = {"canal", "avro", "flat-avro", "maxwell", "craft", "debezium", "debezium-avro"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme if s is not Scheme.S3}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),
@@ -175,6 +181,8 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
+    if protocol is MessageFormat.CSV and scheme is Scheme.KAFKA:
+        raise ConfigError(f"sink URI {redact(text)}: protocol csv is for files: it has no DDLs and no progress, and lines have no key")
     _warn_of_others(protocol, values, warnings)
     whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
     return SinkUri(

@@ -6,7 +6,7 @@ Everything is built when the first row of a table comes by: a pack of thousands 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -36,8 +36,8 @@ class RowEncoder(Protocol):
 class _Kernels:
     """The kernels over the programs of the tables in use; made anew when a table joins them."""
 
-    def __init__(self, output: Output, used: list[PackedTable], programs: list[TableProgram], modes: list[Mode]) -> None:
-        self.encoder = row_encoder(output, programs, used)
+    def __init__(self, pack: Pack, used: list[PackedTable], programs: list[TableProgram], modes: list[Mode]) -> None:
+        self.encoder = row_encoder(pack.output, programs, used, pack.first_target)
         self.unique = UniqueChange(programs)
         hashed = [
             [column.name for column in hashed_columns(table.rule, table.version.info)] if mode is Mode.HASH else []
@@ -115,7 +115,7 @@ class Compiled:
     @property
     def _kernels(self) -> _Kernels:
         if self._made is None:
-            self._made = _Kernels(self.pack.output, self._used, self._programs, self._modes)
+            self._made = _Kernels(self.pack, self._used, self._programs, self._modes)
         return self._made
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
@@ -141,8 +141,10 @@ _ENCODERS = {
 """Where each protocol's encoder is: loaded when it is used, so that a worker has the kernels of one protocol only."""
 
 
-def row_encoder(output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = ()) -> RowEncoder:
-    """The encoder of a protocol. `tables`: of the programs; only a protocol with a schema registry looks at them."""
+def row_encoder(
+    output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = (), first_target: Mapping[str, int] | None = None
+) -> RowEncoder:
+    """The encoder of a protocol. `tables`: of the programs; `first_target`: partition 0 of each topic. Few protocols look at them."""
     options = output.encoding
     if options.protocol is None:
         return MountEncoder(programs)
@@ -151,6 +153,8 @@ def row_encoder(output: Output, programs: list[TableProgram], tables: Sequence[P
     encoder: RowEncoder
     if options.protocol is MessageFormat.AVRO:
         encoder = made(programs, options, [_schema_ids(table) for table in tables])
+    elif options.protocol is MessageFormat.SIMPLE and first_target is not None:
+        encoder = made(programs, options, [first_target[table.topic] for table in tables])
     else:
         encoder = made(programs, options)
     return encoder

@@ -21,9 +21,7 @@ class CsvRowEncoder(TextRowEncoder):
         self.tables = [CsvTable(p.schema, p.table, p.info, p.zone, csv) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         quote = csv.quote.encode()
-        texts = Texts(
-            quote=quote[0] if len(quote) == 1 else -1, delimiter=csv.delimiter.encode(), escaped_delimiter=escaped_delimiter(csv)
-        )
+        texts = Texts(quote=quote[0] if len(quote) == 1 else -1, delimiter=csv.delimiter.encode(), escaped_delimiter=escaped_delimiter(csv))
         super().__init__(programs, options, compiled, texts)
 
     @property

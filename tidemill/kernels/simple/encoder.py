@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -73,7 +74,7 @@ class SimpleRowEncoder(TextRowEncoder):
         tables, targets = rows["table"], rows["target"]
         starts = [0, *(np.flatnonzero((np.diff(tables) != 0) | (np.diff(targets) != 0)) + 1).tolist(), len(rows)]
         due = []
-        for start, end in zip(starts, starts[1:], strict=False):
+        for start, end in pairwise(starts):
             number, target = int(tables[start]), int(targets[start])
             if not self.options.simple.bootstrap_all_partitions and self._first_targets:
                 target = self._first_targets[number]

@@ -14,5 +14,8 @@ def keep() -> Path:
     here, shared = Path(__file__).parent, Path(str(encode.__file__)).parent
     runes = Path(str(gotext.__file__)).with_name("printable_runes.txt")
     own = [here / name for name in ("layout.py", "values.py", "rows.py")]
-    used = [shared / f"{name}.py" for name in ("binary_json", "compress", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")]
+    used = [
+        shared / f"{name}.py"
+        for name in ("binary_json", "compress", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
+    ]
     return use_cache(*own, *used, intrinsics.__file__, str(gotext.__file__), runes)

@@ -13,7 +13,7 @@ _SHORTEST = 9  # bytes of a handle; shorter ones are padded with zeros
 
 
 def handle_text(key: RecordKey) -> bytes:
-    """The text of a handle. Strings are what sorts in the key: for a collation without case not the column's text. Raises MalformedBytes."""
+    """The text of a handle. Strings are as the key sorts them: with a collation that is not the column's text. Raises MalformedBytes."""
     handle = key.handle
     if isinstance(handle, int):
         return b"%d" % handle

@@ -1,6 +1,6 @@
 """The simple protocol as JSON, written plainly: row cells → message values; DDL, bootstrap and watermark messages. Rules: TYPES.md.
 
-This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from. `buildTs` is the wall clock.
+This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from. `buildTs` is the clock.
 """
 
 from __future__ import annotations

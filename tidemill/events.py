@@ -59,6 +59,7 @@ class DdlEvent:
     reprinted: bool  # False: query is the user's own text because it could not be re-printed
     before: TableVersion | None = None
     after: TableVersion | None = None
+    start_ts: int = 0  # of the job: when the statement was queued
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from pydantic import PrivateAttr, ValidationError
 from tidemill.changefeed import ticdc_keys, uri
 from tidemill.changefeed.dispatch import Dispatcher, Route
 from tidemill.changefeed.encoding import check_with_force_replicate
-from tidemill.changefeed.filter import TableFilter
+from tidemill.changefeed.events import EventFilters
+from tidemill.changefeed.filter import ColumnFilter, TableFilter
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.sections import ConfigSection, Section, section_of, text_of, value_at
+from tidemill.changefeed.selectors import ColumnSelector, ColumnSelectors
 from tidemill.changefeed.topics import TopicExpression
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import MessageFormat
@@ -48,6 +50,27 @@ class ChangefeedConfig(ConfigSection):
             [
                 Route(self._matcher(d.matcher, f"sink.dispatchers[{i}].matcher"), d.rule(), TopicExpression(d.topic))
                 for i, d in enumerate(self.sink.dispatchers)
+            ]
+        )
+
+    def event_filters(self) -> EventFilters:
+        """Which changes and DDLs of these tables are left out."""
+        rules = enumerate(self.filter.event_filters)
+        return EventFilters(
+            [section.rule(self._matcher(section.matcher, f"filter.event-filters[{i}].matcher")) for i, section in rules],
+            frozenset(self.filter.ignore_txn_start_ts),
+            self.case_sensitive,
+        )
+
+    def column_selectors(self) -> ColumnSelectors:
+        """Which columns their messages have."""
+        return ColumnSelectors(
+            [
+                ColumnSelector(
+                    self._matcher(s.matcher, f"sink.column-selectors[{i}].matcher"),
+                    ColumnFilter(s.columns, where=f"sink.column-selectors[{i}].columns:"),
+                )
+                for i, s in enumerate(self.sink.column_selectors)
             ]
         )
 
@@ -110,6 +133,8 @@ def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:
     config._warnings = tuple(judge.warnings)
     config.table_filter()
     config.dispatcher()
+    config.event_filters()
+    config.column_selectors()
     config.parameters()
     if config.sink.protocol:
         try:

@@ -13,22 +13,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidemill.changefeed.patterns import go_regex
 from tidemill.errors import ConfigError
 
 _PLAIN = re.compile(r"[0-9A-Za-z$_\u0080-\U0010ffff]")
 _CLASS = re.compile(r"\[(!?)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
 _QUOTED = {'"': re.compile(r'"((?:[^"]|"")+)"'), "`": re.compile(r"`((?:[^`]|``)+)`")}
 _REGEX = re.compile(r"/((?:\\.|[^/\\])+)/")
-
-# Where Go's regular expressions and Python's part ways.
-_POSIX = {
-    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7F", "blank": r"\t ", "cntrl": r"\x00-\x1F\x7F", "digit": "0-9",
-    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\t\n\v\f\r ", "upper": "A-Z",
-    "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
-_NOT_IN_GO = re.compile(r"\(\?(?:[=!#(>]|<[=!]|P[=>])|\\[1-9]|\\[GZuUNk]|\(\?[a-zA-Z]*[aLux]")
-_NOT_HERE = re.compile(r"\\[pPCQE]|\(\?[a-zA-Z]*U|\[\[:\^|\[[^\]\\]*&&")
-_PERL_CLASS = re.compile(r"\\[dDwWsSbB]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +55,21 @@ class TableFilter:
         return False
 
 
+class ColumnFilter:
+    """Rules about the columns of a table, in the same language without the part before the dot; names are compared without case.
+
+    The last rule that matches decides; without one a column is out. Raises ConfigError.
+    """
+
+    def __init__(self, rules: Iterable[str], *, where: str = "column rule") -> None:
+        self._rules = [rule for text in rules if (rule := _Parser(text, False, where).column_rule()) is not None]
+        self._rules.reverse()
+
+    def matches(self, column: str) -> bool:
+        """Whether the rules let a column in."""
+        return next((positive for pattern, positive in self._rules if pattern.search(column)), False)
+
+
 class _Parser:
     """One rule, read from left to right."""
 
@@ -77,12 +83,7 @@ class _Parser:
         text = self._text
         if not text or text.startswith("#"):
             return None
-        if "\n" in text or "\r" in text:
-            raise self._error("a rule has to be on one line")
-        if text.startswith("@"):
-            raise self._error("rules cannot be imported from a file here; write them into the configuration")
-        positive = not text.startswith("!")
-        self._at = 0 if positive else 1
+        positive = self._sign()
         schema = self._pattern()
         if self._at >= len(text) or text[self._at] != ".":
             raise self._error("expected `.` between the schema pattern and the table pattern")
@@ -92,6 +93,26 @@ class _Parser:
         if self._at < len(text):
             raise self._error("unexpected text after the table pattern")
         return _Rule(schema, table, any_table, positive)
+
+    def column_rule(self) -> tuple[re.Pattern[str], bool] | None:
+        """A rule about columns and whether it lets them in."""
+        if not self._text or self._text.startswith("#"):
+            return None
+        positive = self._sign()
+        pattern = self._pattern()
+        if self._at < len(self._text):
+            raise self._error("unexpected text after the column pattern")
+        return pattern, positive
+
+    def _sign(self) -> bool:
+        """Whether a rule lets in (no `!` stands before it)."""
+        if "\n" in self._text or "\r" in self._text:
+            raise self._error("a rule has to be on one line")
+        if self._text.startswith("@"):
+            raise self._error("rules cannot be imported from a file here; write them into the configuration")
+        positive = not self._text.startswith("!")
+        self._at = 0 if positive else 1
+        return positive
 
     def _error(self, what: str) -> ConfigError:
         return ConfigError(f"{self._where} {self._text!r}: column {self._at + 1}: {what}")
@@ -164,21 +185,10 @@ class _Parser:
         match = _REGEX.match(self._text, self._at)
         if not match:
             raise self._error("the regular expression has no closing `/`, or is empty")
-        text = match[1].replace("\\/", "/")
-        special = text.replace("\\\\", "")  # without escaped backslashes
-        if found := _NOT_IN_GO.search(special):
-            raise self._error(f"{found[0]!r} is not part of Go's regular expressions")
-        if found := _NOT_HERE.search(special):
-            raise self._error(f"{found[0]!r} is not supported in regular expressions here")
-        text = re.sub(r"\[:(\w+):\]", lambda m: _POSIX.get(m[1], m[0]), text).replace(r"\z", r"\Z")
-        if "[:" in text:
-            raise self._error("an unknown `[:class:]`")
-        # `$` without (?m) is the very end in Go; names have no newlines, so it is here as well.
-        flags = self._flags | (re.ASCII if _PERL_CLASS.search(text) and text.isascii() else 0)
         try:
-            compiled = re.compile(text, flags)
-        except re.error as error:
-            raise self._error(f"the regular expression is malformed: {error}") from None
+            compiled = go_regex(match[1].replace("\\/", "/"), self._flags)
+        except ConfigError as error:
+            raise self._error(error.message) from None
         self._at = match.end()
         return compiled
 

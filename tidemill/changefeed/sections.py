@@ -5,14 +5,20 @@ A key that a parameter of the sink URI stands for has no default here: the param
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from tidemill.changefeed.dispatch import WORDS, DispatchMode, DispatchRule
+from tidemill.changefeed.events import Conditions, EventRule, event_word
+from tidemill.changefeed.expressions import parse
+from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.names import did_you_mean
+from tidemill.changefeed.patterns import go_regex
 from tidemill.changefeed.topics import TopicExpression
+from tidemill.errors import ConfigError
 
 DEFAULT_RULES = ("*.*",)
 
@@ -207,10 +213,69 @@ class SinkSection(Section):
     cloud_storage_config: CloudStorageSection = CloudStorageSection()
 
 
+def _word(text: str) -> str:
+    return event_word(text)
+
+
+def _pattern(text: str) -> str:
+    try:
+        go_regex(text)
+    except ConfigError as error:
+        raise ValueError(error.message) from None
+    return text
+
+
+def _expression(text: str) -> str:
+    try:
+        if text:
+            parse(text)
+    except ConfigError as error:
+        raise ValueError(error.message.removeprefix(f"{text!r}: ")) from None
+    return text
+
+
+Expression = Annotated[str, AfterValidator(_expression)]
+
+
+class EventFilterSection(Section):
+    """[[filter.event-filters]]"""
+
+    matcher: list[str]
+    ignore_event: list[Annotated[str, AfterValidator(_word)]] = []
+    ignore_sql: list[Annotated[str, AfterValidator(_pattern)]] = Field([], validation_alias=AliasChoices("ignore-sql", "ignore_sql"))
+    ignore_insert_value_expr: Expression = ""
+    ignore_update_new_value_expr: Expression = ""
+    ignore_update_old_value_expr: Expression = ""
+    ignore_delete_value_expr: Expression = ""
+    ignore_update_only_columns: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name(cls, data: Any) -> Any:
+        return _one_spelling(data, "ignore_sql", "ignore-sql", "another spelling")
+
+    def rule(self, matcher: TableFilter) -> EventRule:
+        """What is left out of the tables that `matcher` lets in."""
+        return EventRule(
+            matcher=matcher,
+            words=frozenset(self.ignore_event),
+            sql=tuple(go_regex(text, re.IGNORECASE) for text in self.ignore_sql),
+            conditions=Conditions(
+                self.ignore_insert_value_expr,
+                self.ignore_update_new_value_expr,
+                self.ignore_update_old_value_expr,
+                self.ignore_delete_value_expr,
+            ),
+            update_only_columns=tuple(self.ignore_update_only_columns),
+        )
+
+
 class FilterSection(Section):
     """[filter]"""
 
     rules: list[str] = list(DEFAULT_RULES)
+    ignore_txn_start_ts: list[Annotated[int, Field(ge=0, lt=2**64)]] = []
+    event_filters: list[EventFilterSection] = []
 
 
 class ConfigSection(Section):

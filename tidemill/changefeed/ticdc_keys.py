@@ -91,8 +91,6 @@ REFUSED: dict[str, Any] = {
         "",
     ),
     **dict.fromkeys([f"{_KAFKA}sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "grant-type", "audience")], ""),
-    "filter.ignore-txn-start-ts": [],
-    "filter.event-filters": [],
 }
 """Keys that are not supported yet, with the value under which they ask for nothing (None: no value does)."""
 

@@ -277,6 +277,7 @@ def _draft(event: PlacedDdl) -> DdlEvent:
         reprinted=False,
         before=event.before,
         after=event.after,
+        start_ts=event.start_ts,
     )
 
 

@@ -113,6 +113,7 @@ class PlacedDdl:
     statement: Statement
     before: TableVersion | None
     after: TableVersion | None
+    start_ts: int
     printed: tuple[str, bool] | None = None  # the text as it is sent, and whether it is TiDB's print
 
     @property
@@ -238,6 +239,7 @@ class JobTracker:
             statement=statement,
             before=before,
             after=after,
+            start_ts=job.start_ts,
         )
 
     def _schema_event(self, job: DdlJob, ts: int) -> PlacedDdl:

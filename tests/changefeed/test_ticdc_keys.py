@@ -17,7 +17,7 @@ REFUSED = (
     *("enable-sync-point", "bdr-mode", "enable-active-active", "consistent.level", "sink.transaction-atomicity"),
     *("sink.kafka-config.glue-schema-registry-config.", "sink.kafka-config.sasl-gssapi-", "sink.kafka-config.sasl-oauth-"),
     *("sink.kafka-config.codec-config.avro-include-before-value", "sink.kafka-config.codec-config.output-row-key"),
-    *("sink.dispatchers[].target-", "filter.event-filters[]"),
+    "sink.dispatchers[].target-",
 )
 VALUES = {"bool": "true", "int": "2000", "uint": "2000", "float": "0.5", "string": "'x'", "[]string": "[]", "[]uint64": "[]"}
 

@@ -15,7 +15,7 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import SinkUnavailable
 from tidemill.pipeline import pack as packs
-from tidemill.pipeline.pack import Output, PackStore
+from tidemill.pipeline.pack import Output, PackedTable, PackStore
 from tidemill.pipeline.upstream import tables_with_rows
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import TableVersion
@@ -23,8 +23,8 @@ from tidemill.tidb.schema.history import TableVersion
 OUTPUT = Output(EncodingOptions(max_message_bytes=1 << 20), UTC)
 
 
-def choose(version: TableVersion) -> tuple[str, DispatchRule] | None:
-    return ("topic", DispatchRule()) if version.info.has_usable_key and version.schema != "mysql" else None
+def choose(version: TableVersion) -> PackedTable | None:
+    return PackedTable(version, "topic", DispatchRule()) if version.info.has_usable_key and version.schema != "mysql" else None
 
 
 def count(topics: Set[str]) -> dict[str, int]:

@@ -82,13 +82,8 @@ def event_word(text: str) -> str:
     """A word of ignore-event. Raises ValueError with the nearest one."""
     word = text.lower()
     if word not in WORDS:
-        raise ValueError(f"no such event {text!r}{did_you_mean_event(word)}")
+        raise ValueError(f"no such event {text!r}{did_you_mean(word, WORDS)}")
     return _ALIASES.get(word, word)
-
-
-def did_you_mean_event(word: str) -> str:
-    """As `did_you_mean`, for words with spaces."""
-    return did_you_mean(word.replace("_", " "), WORDS)
 
 
 @dataclass(frozen=True, slots=True)

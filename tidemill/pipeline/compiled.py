@@ -14,10 +14,12 @@ import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.errors import SchemaError
-from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram, UniqueChange
+from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram
 from tidemill.kernels.encode.identity import unique_slots
 from tidemill.kernels.flow import layout as f
+from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.flow.layout import Mode, TableMap
+from tidemill.pipeline.filtering import RowFilters
 from tidemill.pipeline.pack import Output, Pack, PackedTable
 from tidemill.protocols.messages import Messages
 from tidemill.protocols.options import MessageFormat
@@ -36,18 +38,39 @@ class RowEncoder(Protocol):
 class _Kernels:
     """The kernels over the programs of the tables in use; made anew when a table joins them."""
 
-    def __init__(self, pack: Pack, used: list[PackedTable], programs: list[TableProgram], modes: list[Mode]) -> None:
-        self.encoder = row_encoder(pack.output, programs, used, pack.first_target)
-        self.unique = UniqueChange(programs)
-        hashed = [
-            [column.name for column in hashed_columns(table.rule, table.version.info)] if mode is Mode.HASH else []
-            for table, mode in zip(used, modes, strict=True)
-        ]
-        self.key_hash = KeyHash(programs, hashed)
+    def __init__(self, pack: Pack, used: list[_Used]) -> None:
+        programs = [one.program for one in used]
+        self.encoder = row_encoder(pack.output, [one.shown for one in used], [one.table for one in used], pack.first_target)
+        self.splits = ColumnChange(programs, [one.split_slots for one in used])
+        self.key_hash = KeyHash(programs, [[c.name for c in one.hashed] if one.mode is Mode.HASH else [] for one in used])
+        self.filters = RowFilters([one.table.row_filter for one in used], programs, pack.output.ignored_start_ts)
 
     @property
     def slow_rows(self) -> int:
-        return self.encoder.slow_rows + self.unique.slow_rows + self.key_hash.slow_rows
+        return self.encoder.slow_rows + self.splits.slow_rows + self.key_hash.slow_rows + self.filters.slow_rows
+
+
+class _Used:
+    """A table in use: how its rows are routed, by all of its columns, and how they are shown."""
+
+    def __init__(self, table: PackedTable, output: Output, parts: int) -> None:
+        self.table = table
+        self.program = TableProgram.of(table.version, output.zone)
+        self.shown = TableProgram.of(table.shown, output.zone) if table.dropped else self.program
+        self.hashed = hashed_columns(table.rule, table.version.info)
+        self.mode = Mode.FIXED
+        if parts > 1 and table.rule.mode is DispatchMode.TS:
+            self.mode = Mode.TS
+        elif parts > 1 and self.hashed:
+            self.mode = Mode.HASH
+        self.split_slots = self._split_slots(output)
+
+    def _split_slots(self, output: Output) -> list[int]:
+        """Slots of the columns whose change splits an update."""
+        if output.encoding.output_raw_change_event:
+            return []
+        dispatched = {self.program.slots[c.id] for c in self.hashed} if output.split_on_dispatch_key else set()
+        return sorted(dispatched.union(unique_slots(self.program)))
 
 
 class Compiled:
@@ -57,9 +80,7 @@ class Compiled:
         self.pack = pack
         self.tables = TableMap()
         self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
-        self._used: list[PackedTable] = []
-        self._modes: list[Mode] = []
-        self._programs: list[TableProgram] = []
+        self._used: list[_Used] = []
         self._made: _Kernels | None = None
         self._slow_before = 0  # of kernels that were replaced
 
@@ -76,7 +97,7 @@ class Compiled:
         """Enter a physical id: its table's rule, or that its rows are not delivered. Raises SchemaError for one that nobody knows."""
         table = self.pack.table(table_id)
         if table is not None:
-            number = next((i for i, used in enumerate(self._used) if used is table), None)
+            number = next((i for i, used in enumerate(self._used) if used.table is table), None)
             self.tables.set(table_id, self._use(table) if number is None else number)
         elif self.pack.knows(table_id):
             self.tables.set(table_id, f.DROP)
@@ -91,40 +112,32 @@ class Compiled:
         number = len(self._used)
         if number == len(self._rules):
             self._rules = np.concatenate([self._rules, np.zeros_like(self._rules)])
-        program = TableProgram.of(table.version, self.pack.output.zone)
-        mode, target = self._route(table)
         base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
-        splits = bool(unique_slots(program)) and not self.pack.output.encoding.output_raw_change_event
-        self._rules[number, :5] = mode, base, parts, target, splits
-        self._used.append(table)
-        self._modes.append(mode)
-        self._programs.append(program)
+        used = _Used(table, self.pack.output, parts)
+        fixed = base + table_hash(table.version.schema, table.version.table) % parts
+        self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
+        self._used.append(used)
         self._slow_before, self._made = self.slow_rows, None
         return number
-
-    def _route(self, table: PackedTable) -> tuple[Mode, int]:
-        """How the targets of a table's rows are found, and the target if it is always the same, else -1."""
-        version, rule = table.version, table.rule
-        base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
-        if parts > 1 and rule.mode is DispatchMode.TS:
-            return Mode.TS, -1
-        if parts > 1 and hashed_columns(rule, version.info):
-            return Mode.HASH, -1
-        return Mode.FIXED, base + table_hash(version.schema, version.table) % parts
 
     @property
     def _kernels(self) -> _Kernels:
         if self._made is None:
-            self._made = _Kernels(self.pack, self._used, self._programs, self._modes)
+            self._made = _Kernels(self.pack, self._used)
         return self._made
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
         """Messages of arranged rows; valid until the next call."""
         return self._kernels.encoder.encode(rows, groups)
 
+    def kept(self, rows: Rows) -> Rows:
+        """The rows without those that event filters leave out."""
+        filters = self._kernels.filters
+        return filters.kept(rows) if filters else rows
+
     def changed(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """A byte for each row: set for an update of a handle or unique column."""
-        return self._kernels.unique.changed(rows)
+        """A byte for each row: set for an update that is to be split, because it changes a column of a key."""
+        return self._kernels.splits.changed(rows)
 
     def hashes(self, rows: Rows) -> npt.NDArray[np.uint32]:
         """The hash of each row, by schema, table and the columns that its rule names."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
 from tidemill.changefeed.config import ChangefeedConfig
-from tidemill.changefeed.dispatch import Dispatcher, DispatchRule
+from tidemill.changefeed.dispatch import Dispatcher, hashed_columns
+from tidemill.changefeed.events import EventFilters
 from tidemill.changefeed.filter import TableFilter
+from tidemill.changefeed.selectors import ColumnSelectors
 from tidemill.changefeed.uri import SinkUri
 from tidemill.events import DdlEvent
-from tidemill.pipeline.pack import Output, PackStore, Target
+from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
 from tidemill.protocols.messages import Words
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ class Settings:
     @property
     def output(self) -> Output:
         """How rows become messages."""
-        return Output(self.sink.encoding, self.zone)
+        ignored = frozenset(self.config.filter.ignore_txn_start_ts)
+        return Output(self.sink.encoding, self.zone, self.sink.split_on_dispatch_key, ignored)
 
 
 class Chooser:
@@ -42,13 +48,23 @@ class Chooser:
         self._filter: TableFilter = settings.config.table_filter()
         self._force = settings.config.force_replicate
         self._dispatcher: Dispatcher = settings.config.dispatcher()
+        self._events: EventFilters = settings.config.event_filters()
+        self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._topic = settings.sink.topic
 
-    def table(self, version: TableVersion) -> tuple[str, DispatchRule] | None:
-        """Topic and dispatch rule of a table whose rows are delivered, else None. Raises ConfigError for a rule that does not fit it."""
+    def table(self, version: TableVersion) -> PackedTable | None:
+        """A table whose rows are delivered, else None. Raises ConfigError for settings that do not fit it."""
         if not self.rows(version):
             return None
-        return self._dispatcher.topic(version.schema, version.table, self._topic), self._dispatcher.rule(version)
+        rule = self._dispatcher.rule(version)
+        hashed = {c.id for c in hashed_columns(rule, version.info)}
+        return PackedTable(
+            version,
+            self._dispatcher.topic(version.schema, version.table, self._topic),
+            rule,
+            row_filter=self._events.row_filter(version),
+            dropped=self._selectors.dropped(version, hashed),
+        )
 
     def rows(self, version: TableVersion) -> bool:
         """Are rows of a table delivered?"""
@@ -62,7 +78,10 @@ class Chooser:
         return self._dispatcher.topic(*name, self._topic)
 
     def ddl(self, event: DdlEvent) -> bool:
-        """Is a DDL delivered? It is where its table, before or after it, passes the filter and can be replicated."""
+        """Is a DDL delivered? Where its table, before or after it, passes the filter and can be replicated, and no event filter says no."""
+        return self._concerns(event) and not self._events.ignores_ddl(event)
+
+    def _concerns(self, event: DdlEvent) -> bool:
         if not event.table:
             return not is_system_schema(event.schema) and self._filter.matches_schema(event.schema)
         names = [(event.schema, event.table), *([(event.pre_schema, event.pre_table)] if event.pre_table else [])]
@@ -70,6 +89,18 @@ class Chooser:
             return False
         versions = [v for v in (event.before, event.after) if v is not None]
         return not versions or any(self._eligible(v.info) for v in versions)
+
+    def crossing(self, event: DdlEvent) -> str:
+        """What a DDL means for the consumer whose table enters or leaves the delivered ones by it; empty if none does."""
+        if event.before is None or event.after is None:
+            return ""
+        before, after = self.rows(event.before), self.rows(event.after)
+        if before == after:
+            return ""
+        old, new = f"{event.before.schema}.{event.before.table}", f"{event.after.schema}.{event.after.table}"
+        if after:
+            return f"{new} (before: {old}) is delivered from {event.ts} on; load what it held by then by other means"
+        return f"{old} (now: {new}) is not delivered any more from {event.ts} on"
 
     def _passes(self, schema: str, table: str) -> bool:
         return not is_system_schema(schema) and self._filter.matches(schema, table)
@@ -105,6 +136,8 @@ class SinkEvents:
         self._words, self._chooser, self._packs = words_of(settings.output.encoding), chooser, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
+        if crossing := self._chooser.crossing(event):
+            log.warning("%s", crossing)
         if self._words is None:
             return None
         message = self._words.ddl_message(event)

@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchRule
+from tidemill.changefeed.events import RowFilter
+from tidemill.changefeed.selectors import without
 from tidemill.pipeline import durable
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
@@ -35,6 +37,8 @@ class Output:
 
     encoding: EncodingOptions
     zone: tzinfo  # of TIMESTAMP text
+    split_on_dispatch_key: bool = False  # updates that change a dispatched column are split
+    ignored_start_ts: frozenset[int] = frozenset()  # transactions that are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,13 @@ class PackedTable:
     topic: str
     rule: DispatchRule
     schema_ids: tuple[int, int] | None = None  # of key (-1: none) and value in a schema registry; None: not registered
+    row_filter: RowFilter | None = None  # what is left out of its changes
+    dropped: frozenset[int] = frozenset()  # ids of the columns that its messages do not have
+
+    @property
+    def shown(self) -> TableVersion:
+        """The table as its messages show it."""
+        return replace(self.version, info=without(self.version.info, self.dropped)) if self.dropped else self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +147,8 @@ def load(path: str) -> Pack:
     return Pack(content.output, content.topics, tables, (base.known_ids, content.known_ids))
 
 
-Choose = Callable[[TableVersion], "tuple[str, DispatchRule] | None"]
-"""Topic and rule of a table whose rows are delivered; None for one whose rows are not."""
+Choose = Callable[[TableVersion], "PackedTable | None"]
+"""A table whose rows are delivered; None for one whose rows are not."""
 CountPartitions = Callable[[Set[str]], Mapping[str, int]]
 """Makes sure that topics exist; how many partitions each has."""
 Register = Callable[[TableVersion, str], tuple[int, int]]
@@ -234,7 +245,7 @@ class PackStore:
         for table_id in sorted({tables[physical] for physical in with_rows(tables.keys())}):
             entry = self._tables[table_id]
             table = unpack(entry.packed)
-            packed = pickle.dumps(replace(table, schema_ids=register(table.version, table.topic)))
+            packed = pickle.dumps(replace(table, schema_ids=register(table.shown, table.topic)))
             self._enter(table_id, entry.version_ts, replace(entry, packed=packed))
             self._unregistered.discard(table_id)
 
@@ -242,9 +253,8 @@ class PackStore:
         chosen = self._choose(version) if version.physical_ids else None
         if chosen is None:
             return None
-        topic, rule = chosen
-        self._add_topics({topic})
-        return _Entry(version.physical_ids, version.from_ts, pickle.dumps(PackedTable(version, topic, rule)))
+        self._add_topics({chosen.topic})
+        return _Entry(version.physical_ids, version.from_ts, pickle.dumps(chosen))
 
     def _add_topics(self, topics: set[str]) -> None:
         new = topics - self._topics.keys()

@@ -1,7 +1,7 @@
 """One task: a work item from mapped segments to an acknowledged sink.
 
-read → merge → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is checked before each chunk is
-delivered. Errors on purpose are given back as TaskFailure; anything else ends the worker's task and with it the job.
+read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is checked before each
+chunk is delivered. Errors on purpose are given back as TaskFailure; anything else ends the worker's task and with it the job.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def compiled_for(path: str) -> Compiled:
 
 
 class Shaper:
-    """From a chunk to rows as the encoder wants them: updates split, targets found, grouped by target and in order.
+    """From a chunk to rows as the encoder wants them: filtered, updates split, targets found, grouped by target and in order.
 
     Its arrays are used again for every chunk.
     """
@@ -113,17 +113,17 @@ class Shaper:
 
     def shape(self, chunk: Chunk) -> tuple[Rows, npt.NDArray[np.int32]]:
         """Rows and the first row of each group; valid until the next chunk."""
-        rows = chunk.rows
+        rows = self._compiled.kept(chunk.rows)
         if chunk.may_split or chunk.keep:
-            rows = self._split_updates(chunk)
+            rows = self._split_updates(rows, chunk)
         if chunk.hashed:
             hashes = self._compiled.hashes(rows)
             hashed_targets(len(rows), rows.ctypes.data, self._compiled.rules_address, hashes.ctypes.data)
         groups = arrange(len(rows), rows.ctypes.data, *self._places)
         return self._out[: self._starts[groups]], self._starts[: groups + 1]
 
-    def _split_updates(self, chunk: Chunk) -> Rows:
-        changed = self._compiled.changed(chunk.rows) if chunk.may_split else None
+    def _split_updates(self, rows: Rows, chunk: Chunk) -> Rows:
+        changed = self._compiled.changed(rows) if chunk.may_split else None
         flags = changed.ctypes.data if changed is not None else 0
-        n = split(len(chunk.rows), chunk.rows.ctypes.data, flags, chunk.keep, self._split.ctypes.data)
+        n = split(len(rows), rows.ctypes.data, flags, chunk.keep, self._split.ctypes.data)
         return self._split[:n]

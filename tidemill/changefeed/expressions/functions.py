@@ -104,7 +104,8 @@ def _negate(value: Value) -> Value:
 
 
 def _absolute(value: Value) -> Value:
-    return abs(_number(value))
+    number = _number(value)
+    return number if number >= 0 else -number
 
 
 def _rounding(mode: str) -> Callable[[Value], Value]:

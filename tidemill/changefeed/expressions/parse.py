@@ -20,7 +20,7 @@ _CASTS = {
     "FLOAT": "DOUBLE", "REAL": "DOUBLE", "DATE": "DATE", "DATETIME": "DATETIME",
 }  # fmt: skip
 _NAMED_LIKE_KEYWORDS = {"IF", "LEFT", "RIGHT", "MOD", "REPLACE", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "DATE", "TRUNCATE"}
-_DEPTH = 200
+_DEPTH = 32
 
 
 def parse(text: str) -> Node:

@@ -1,0 +1,104 @@
+"""Topics of tables in a replay of TiCDC's cases: rows and DDLs go where the dispatcher sends them, renames follow the table's id."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support import ticdc
+from tests.support.logs import golden_log
+from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.topics import TopicExpression
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+
+TOPIC = TopicExpression("{schema}.{table}")
+
+
+class Sent(NamedTuple):
+    topic: str
+    partition: int
+    head: dict[str, Any]  # the event's key
+    body: dict[str, Any]
+
+
+def deliver(folder: Path, toml: str, partitions: int = 1) -> list[Sent]:
+    log = golden_log(folder / "log")
+    config = parse_config(toml)
+    uri = f"messages://{folder / 'out'}?protocol=open-protocol&partition-num={partitions}&topic=rest"
+    replay(str(log), Settings("test", config.sink_uri(uri), config, UTC))
+    return [sent for line in (folder / "out").read_text().splitlines() for sent in _sent(json.loads(line))]
+
+
+def _sent(message: dict[str, Any]) -> Iterator[Sent]:
+    key, value = base64.b64decode(message["key"]), base64.b64decode(message["value"])
+    at, place = 8, 0
+    while at < len(key):
+        size, length = (int.from_bytes(data[i : i + 8], "big") for data, i in ((key, at), (value, place)))
+        head = json.loads(key[at + 8 : at + 8 + size])
+        body = json.loads(value[place + 8 : place + 8 + length]) if length else {}
+        yield Sent(message["topic"], message["partition"], head, body)
+        at, place = at + 8 + size, place + 8 + length
+
+
+def _ddls() -> list[dict[str, Any]]:
+    """The DDL events that TiCDC sends."""
+    return [e for line in ticdc.lines("ddl") for e in line["result"].get("events", ())]
+
+
+def test_rows_and_ddls_go_to_the_topics_of_their_tables(tmp_path: Path) -> None:
+    sent = deliver(tmp_path, "[[sink.dispatchers]]\nmatcher = ['*.*', '!pub.cols']\ntopic = '{schema}.{table}'", partitions=2)
+    rows = [s for s in sent if s.head["t"] == 1]
+    assert len(rows) > 1500
+    for s in rows:
+        name = s.head["scm"], s.head["tbl"]
+        assert s.topic == ("rest" if name == ("pub", "cols") else TOPIC.topic(*name, "")), name
+    before = {
+        (e["schema"], e["table"], e["sent_query"]): (e.get("pre_schema") or e["schema"], e.get("pre_table") or e["table"]) for e in _ddls()
+    }
+    ddls = [s for s in sent if s.head["t"] == 2]
+    renamed = 0
+    for s in ddls:
+        schema, name = s.head["scm"], s.head.get("tbl", "")
+        old = before.get((schema, name, s.body["q"]), (schema, name))
+        renamed += bool(name) and old != (schema, name)
+        wanted = "rest" if not name or old == ("pub", "cols") else TOPIC.topic(*old, "")
+        assert s.topic == wanted, s
+        assert {o.partition for o in ddls if (o.topic, o.body) == (s.topic, s.body)} == {0, 1}
+    assert renamed > 8
+    last = max(s.head["ts"] for s in sent if s.head["t"] == 3)
+    told = {(s.topic, s.partition) for s in sent if s.head["t"] == 3 and s.head["ts"] == last}
+    assert told >= {(s.topic, p) for s in sent for p in (0, 1)}, "a resolved event goes to every partition of every topic"
+
+
+@pytest.mark.parametrize("inside", ["pub", "otherdb"])
+def test_renames_into_and_out_of_the_filter(tmp_path: Path, inside: str, caplog: pytest.LogCaptureFixture) -> None:
+    """pub.rn becomes otherdb.rn2, then pub.rn3: rows come while its name is inside, both renames come, and the log says what it means."""
+    with caplog.at_level(logging.WARNING, logger="tidemill.pipeline.delivery"):
+        sent = deliver(tmp_path, f"filter.rules = ['{inside}.*']")
+    assert {s.head["scm"] for s in sent if s.head["t"] == 1} <= {inside}
+    names = [s.head["tbl"] for s in sent if s.head["t"] == 1 and s.head["tbl"].startswith("rn")]
+    every = [r.expected["table"] for r in ticdc.rows().values() if r.zone == "UTC" and r.expected["schema"] == inside]
+    assert len(names) == sum(n.startswith("rn") for n in every) - _forced(inside)
+    renames = [s.body["q"] for s in sent if s.head["t"] == 2 and s.head.get("tbl", "").startswith("rn") and s.body["t"] == 14]
+    assert renames == [e["sent_query"] for e in _ddls() if e["table"].startswith("rn") and e.get("pre_table", "").startswith("rn")]
+    told = [r.getMessage() for r in caplog.records]
+    out, into = ("is not delivered any more", "is delivered from")
+    order = [out, into] if inside == "pub" else [into, out]
+    assert [next(w for w in (out, into) if w in m) for m in told if ".rn" in m] == order
+
+
+def _forced(schema: str) -> int:
+    """Rows that TiCDC gives twice: with force-replicate too."""
+    return sum(
+        r.expected.get("force", False) and r.expected["table"].startswith("rn") and r.expected["schema"] == schema
+        for r in ticdc.rows().values()
+        if r.zone == "UTC"
+    )

@@ -21,6 +21,7 @@ from tidemill.changefeed.encoding import check_with_force_replicate
 from tidemill.changefeed.events import EventFilters
 from tidemill.changefeed.filter import ColumnFilter, TableFilter
 from tidemill.changefeed.names import did_you_mean
+from tidemill.changefeed.parameters import STORAGE, Scheme
 from tidemill.changefeed.sections import ConfigSection, Section, section_of, text_of, value_at
 from tidemill.changefeed.selectors import ColumnSelector, ColumnSelectors
 from tidemill.changefeed.topics import TopicExpression
@@ -53,11 +54,12 @@ class ChangefeedConfig(ConfigSection):
             ]
         )
 
-    def event_filters(self) -> EventFilters:
-        """Which changes and DDLs of these tables are left out."""
+    def event_filters(self, scheme: Scheme = Scheme.KAFKA) -> EventFilters:
+        """Which changes and DDLs of these tables are left out. Storage sinks get updates of any columns, as in TiCDC."""
+        columns = scheme not in STORAGE
         rules = enumerate(self.filter.event_filters)
         return EventFilters(
-            [section.rule(self._matcher(section.matcher, f"filter.event-filters[{i}].matcher")) for i, section in rules],
+            [s.rule(self._matcher(s.matcher, f"filter.event-filters[{i}].matcher"), update_only_columns=columns) for i, s in rules],
             frozenset(self.filter.ignore_txn_start_ts),
             self.case_sensitive,
         )
@@ -95,6 +97,9 @@ class ChangefeedConfig(ConfigSection):
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is MessageFormat.AVRO:
             self._check_avro_topics()
+        if found.scheme in STORAGE and any(section.ignore_update_only_columns for section in self.filter.event_filters):
+            warning = f"ignore-update-only-columns has no meaning for {found.scheme.value}://"
+            found = replace(found, warnings=(*found.warnings, warning))
         return found
 
     def _check_avro_topics(self) -> None:

@@ -254,7 +254,7 @@ class EventFilterSection(Section):
     def _one_name(cls, data: Any) -> Any:
         return _one_spelling(data, "ignore_sql", "ignore-sql", "another spelling")
 
-    def rule(self, matcher: TableFilter) -> EventRule:
+    def rule(self, matcher: TableFilter, *, update_only_columns: bool) -> EventRule:
         """What is left out of the tables that `matcher` lets in."""
         return EventRule(
             matcher=matcher,
@@ -266,7 +266,7 @@ class EventFilterSection(Section):
                 self.ignore_update_old_value_expr,
                 self.ignore_delete_value_expr,
             ),
-            update_only_columns=tuple(self.ignore_update_only_columns),
+            update_only_columns=tuple(self.ignore_update_only_columns) if update_only_columns else (),
         )
 
 

@@ -184,6 +184,8 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     if protocol is MessageFormat.CSV and scheme is Scheme.KAFKA:
         raise ConfigError(f"sink URI {redact(text)}: protocol csv is for files: it has no DDLs and no progress, and lines have no key")
     _warn_of_others(protocol, values, warnings)
+    if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
+        raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")
     whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
     return SinkUri(
         text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),

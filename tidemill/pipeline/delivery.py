@@ -48,7 +48,7 @@ class Chooser:
         self._filter: TableFilter = settings.config.table_filter()
         self._force = settings.config.force_replicate
         self._dispatcher: Dispatcher = settings.config.dispatcher()
-        self._events: EventFilters = settings.config.event_filters()
+        self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._topic = settings.sink.topic
 

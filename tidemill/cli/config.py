@@ -1,0 +1,62 @@
+"""`tidemill config`: a changefeed's configuration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill.changefeed.config import load_config
+from tidemill.changefeed.explain import Explained, explain
+from tidemill.errors import redact
+
+app = typer.Typer()
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.callback()
+def _group() -> None:
+    """Check and explain a changefeed's configuration."""
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The changefeed's TOML file.")],
+    sink_uri: Annotated[str | None, typer.Option("--sink-uri", help="With it, the settings of sink and protocol are checked too.")] = None,
+    output: Annotated[Form, typer.Option("--output", help="text or json.")] = Form.TEXT,
+) -> None:
+    """Check a file and tell of each setting its value, its default, where it comes from and what it does.
+
+    Ends with 0 if a changefeed can be started with it, with 1 if not. Whether names of columns and indexes exist is seen at the start.
+    """
+    config = load_config(file)
+    settings = explain(config, sink_uri)
+    warnings = [redact(w) for w in (*config.warnings, *(config.sink_uri(sink_uri).warnings if sink_uri is not None else ()))]
+    if output is Form.JSON:
+        typer.echo(json.dumps({"settings": [asdict(s) for s in settings], "warnings": warnings}, ensure_ascii=False, indent=2))
+        return
+    for line in _lines(settings):
+        typer.echo(line)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+    typer.echo(f"{file}: well{f', with {len(warnings)} warnings' if warnings else ''}")
+
+
+def _lines(settings: list[Explained]) -> list[str]:
+    """A line a setting: name = value, source, what it does, and the default where it is not in force."""
+    shown = [(f"{s.name} = {s.value}" if s.value else s.name, s.source, _about(s)) for s in settings]
+    wide = min(max(len(text) for text, _, _ in shown), 64)
+    return [f"{text:<{wide}}  {source:<8}  {about}" for text, source, about in shown]
+
+
+def _about(setting: Explained) -> str:
+    other = setting.default and setting.default != setting.value
+    return f"{setting.about} (default: {setting.default})" if other else setting.about

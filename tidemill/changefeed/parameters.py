@@ -197,7 +197,10 @@ _ENCODING = [
         *("csv-output-field-header", v.parse_bool, "false", "a first line of names", ("sink.csv.output-field-header",)),
         protocols=_of(_CSV),
     ),
-    Parameter("terminator", v.any_text, "\r\n", "end of a line or message in a file", ("sink.terminator",)),
+    Parameter(
+        *("terminator", v.any_text, "\r\n", "end of a line or message in a file", ("sink.terminator",)),
+        protocols=_of(_CSV, _CANAL_JSON),
+    ),
 ]
 _DELIVERY = [
     Parameter(

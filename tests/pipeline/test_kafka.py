@@ -9,10 +9,12 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.kafka import new_topic_name, read_topic
 from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.errors import SinkUnavailable
 from tidemill.pipeline import replay as module
 from tidemill.pipeline.batch import Report, RetryPolicy
@@ -20,6 +22,9 @@ from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.sinks.kafka import options
+from tidemill.tidb.rows.reader import RowReader
+from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.versions import TableVersion
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -101,3 +106,39 @@ def test_a_broker_that_stays_away_ends_it(kafka_broker: KafkaBroker, tmp_path: P
     finally:
         kafka_broker.start()
     assert len(reports) == 1
+
+
+def test_topics_of_tables_are_made_and_their_growth_is_noticed(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """Each table's topic is created with partition-num partitions; a delivery that starts later uses those that were added."""
+    prefix = new_topic_name("tables")
+    config = parse_config(
+        f"""
+        [[sink.dispatchers]]
+        matcher = ["app.t1", "app.t2"]
+        partition = "columns"
+        columns = ["id"]
+        topic = "{prefix}.{{schema}}_{{table}}"
+        """
+    )
+    base = f"kafka://{kafka_broker.address}/{prefix}?protocol=open-protocol&replication-factor=1"
+    world = World.make(seed=13)
+    log = world.log(tmp_path / "log")
+    replay(log, Settings("k", config.sink_uri(base + "&partition-num=2"), config, UTC))
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    made = {name: len(t.partitions) for name, t in admin.list_topics(timeout=10).topics.items() if name.startswith(prefix)}
+    assert made == {prefix: 2, f"{prefix}.app_t1": 2, f"{prefix}.app_t2": 2}
+    first = read_topic(kafka_broker.address, f"{prefix}.app_t1")
+    assert all(b'"tbl":"t1"' in (r.key or b"") for r in first if b'"t":1' in (r.key or b""))
+    assert {r.partition for r in first if b'"t":3' in (r.key or b"")} == {0, 1}
+
+    grown = admin.create_partitions([NewPartitions(f"{prefix}.app_t1", 5)])
+    grown[f"{prefix}.app_t1"].result(10)
+    replay(log, Settings("k", config.sink_uri(base), config, UTC))
+    both = read_topic(kafka_broker.address, f"{prefix}.app_t1")
+    rule, info = DispatchRule(DispatchMode.COLUMNS, columns=("id",)), TableInfo.from_json(world.infos[PLAIN])
+    version, reader = TableVersion("app", 500, info, (), 0), RowReader(info, UTC)
+    images = [reader.read(c.key, c.value or c.old_value) for c in world.rows if c.table_id == PLAIN and (c.value or c.old_value)]
+    places = {partition(rule, version, None, cells, 0, 5) for cells in images}
+    assert {r.partition for r in both if b'"t":1' in (r.key or b"")} == {0, 1} | places
+    assert places >= {2, 3, 4}
+    assert {r.partition for r in both if b'"t":3' in (r.key or b"")} == set(range(5))

@@ -95,6 +95,15 @@ def test_renames_into_and_out_of_the_filter(tmp_path: Path, inside: str, caplog:
     assert [next(w for w in (out, into) if w in m) for m in told if ".rn" in m] == order
 
 
+def test_an_exchange_with_a_table_outside_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="tidemill.pipeline.delivery"):
+        sent = deliver(tmp_path, "filter.rules = ['pub.prange']")
+    told = [r.getMessage() for r in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith("pub.prange exchanged rows with pub.pexch, which is not delivered; load what pub.prange holds at ")
+    assert [s.body["q"] for s in sent if s.head["t"] == 2 and s.body["t"] == 42]
+
+
 def _forced(schema: str) -> int:
     """Rows that TiCDC gives twice: with force-replicate too."""
     return sum(

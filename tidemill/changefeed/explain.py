@@ -15,6 +15,7 @@ from tidemill.changefeed.dispatch import DispatchMode
 from tidemill.changefeed.parameters import Parameter
 from tidemill.changefeed.sections import DispatcherSection, EventFilterSection
 from tidemill.errors import redact
+from tidemill.protocols.options import MessageFormat
 
 FILE, URI, DEFAULT = "file", "sink URI", "default"
 
@@ -125,6 +126,8 @@ def _selectors(config: ChangefeedConfig) -> Iterator[Explained]:
 def _parameters(config: ChangefeedConfig, sink_uri: str | None) -> Iterator[Explained]:
     in_file = config.parameters()
     if sink_uri is None:
+        if config.sink.protocol and uri.parse_protocol(config.sink.protocol) is not MessageFormat.AVRO:
+            config.sink_uri("blackhole:///")  # checks what is known of the protocol; Avro's registry may come with the sink
         for name, text in in_file.items():
             yield _parameter(uri.PARAMETERS[name], text, FILE)
         return

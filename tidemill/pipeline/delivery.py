@@ -19,6 +19,7 @@ from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
 from tidemill.protocols.messages import Words
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
 
@@ -92,6 +93,8 @@ class Chooser:
 
     def crossing(self, event: DdlEvent) -> str:
         """What a DDL means for the consumer whose table enters or leaves the delivered ones by it; empty if none does."""
+        if event.type == Action.EXCHANGE_PARTITION:
+            return self._crossing_exchange(event)
         if event.before is None or event.after is None:
             return ""
         before, after = self.rows(event.before), self.rows(event.after)
@@ -101,6 +104,15 @@ class Chooser:
         if after:
             return f"{new} (before: {old}) is delivered from {event.ts} on; load what it held by then by other means"
         return f"{old} (now: {new}) is not delivered any more from {event.ts} on"
+
+    def _crossing_exchange(self, event: DdlEvent) -> str:
+        """Rows change places between a partition and a plain table without a change of any of them."""
+        inside = self._passes(event.schema, event.table)
+        if inside == self._passes(event.pre_schema, event.pre_table):
+            return ""
+        whole, plain = f"{event.schema}.{event.table}", f"{event.pre_schema}.{event.pre_table}"
+        shown, hidden = (whole, plain) if inside else (plain, whole)
+        return f"{shown} exchanged rows with {hidden}, which is not delivered; load what {shown} holds at {event.ts} by other means"
 
     def _passes(self, schema: str, table: str) -> bool:
         return not is_system_schema(schema) and self._filter.matches(schema, table)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
+from tidemill.capture.loading import Loading, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import CaptureStatus
 from tidemill.capture.tikv.actions import Span
@@ -32,10 +33,12 @@ from tidemill.capture.tikv.puller import Puller
 from tidemill.capture.tikv.receiver import Options, Receiver
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
+from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
+from tidemill.changelog import initial
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import IDENTITY, LogIdentity
-from tidemill.changelog.reader import LogReader
+from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
+from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamUnavailable, redact
@@ -66,6 +69,7 @@ class Capture:
         self.puller: Puller
         self.spans: TableSpans
         self.safe_point: GcGuard
+        self.loading: Loading
         self._machine: RegionMachine
         self._over: asyncio.Future[None]
         self._followed = 0  # schema changes up to here have become spans
@@ -159,7 +163,11 @@ class Capture:
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
-            await self.safe_point.protect(self.writer.resolved_ts)
+            self.loading = loading_of(storage, config.pd, config.log, config.folder, config.compression, config.master)
+            self.loading.look()
+            if config.snapshot and not initial.plans(storage, identity.start_ts):
+                _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
+            await self.safe_point.protect(self._needed_ts())
             self.history = load_history(LogReader(config.log))
         except BaseException:
             self.writer.close()
@@ -183,7 +191,11 @@ class Capture:
         )
         if config.rules is not None and config.rules.rules != rules.EVERYTHING:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
-        SchemaHistory.bootstrap(start_ts, pairs.items())  # what cannot be read had better not become a log
+        history = SchemaHistory.bootstrap(start_ts, pairs.items())  # what cannot be read had better not become a log
+        if config.snapshot:
+            wants = rules.wants_of(config.rules)
+            tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
+            initial.write_plan(open_storage(config.log), await plan_tables(self.pd, start_ts, tables))
         self.writer = LogWriter.create(config.log, identity, snapshot=pairs, options=options)
         _log.info("new log %s of cluster %s from %s", self.status.log, identity.cluster_id, tso.describe(start_ts))
 
@@ -213,7 +225,9 @@ class Capture:
         _log.info("capturing %d tables from %s", len(self.spans), tso.describe(writer.resolved_ts))
         try:
             self.puller.start()
-            await asyncio.gather(self._report(folder), self._maintain(), self.safe_point.follow(lambda: writer.resolved_ts))
+            await asyncio.gather(
+                self._report(folder), self._maintain(), self.safe_point.follow(self._needed_ts), self.loading.run(self._plan_what_is_asked)
+            )
         finally:
             self.status.state = "stopping"
             await self.puller.stop()
@@ -249,6 +263,23 @@ class Capture:
         last = entries[-1]
         if len(entries) > 1 and last is not None:
             self.spans.narrow(rules.wants_of(last), self.history, last.from_ts)
+
+    def _needed_ts(self) -> int:
+        """What TiKV has to keep: the log's end, and where tables are still being read."""
+        oldest = self.loading.oldest_ts
+        return self.writer.resolved_ts if oldest is None else min(oldest, self.writer.resolved_ts)
+
+    async def _plan_what_is_asked(self) -> None:
+        """Plan the tables that `tidemill resync` asks for."""
+        storage, n = self.writer.storage, self.writer.identity.partitions
+        for request in requests(storage):
+            version = find_table(self.history.snapshot(self.history.resolved_ts), request.table)
+            if version is None:
+                answer(storage, request, error=f"there is no table {request.table}")
+                continue
+            plan = await plan_at_the_head(storage, self.pd, version, lambda: [read_head(storage, rows_folder(p)) or 0 for p in range(n)])
+            answer(storage, request, ts=plan.ts)
+            _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
 
     def _heads(self) -> list[int]:
         return [self.writer.partition(p).head for p in range(self.writer.identity.partitions)]
@@ -313,6 +344,7 @@ class Capture:
             status.region_errors = dict(self._machine.errors)
             status.waiting_bytes, status.prewrite_bytes = matcher.row_bytes(), matcher.prewrite_bytes()
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
+            status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.start_ts = self.writer.identity.start_ts
             status.refresh(self.writer.resolved_ts)

@@ -40,6 +40,8 @@ class CaptureConfig:
     status_addr: str | None = None
     data_dir: Path | None = None
     rules: CaptureRules | None = None  # from_ts 0; None: as the log has them, all tables for a new one
+    snapshot: bool = False  # a new log begins with the tables as of its start
+    master: str | None = None  # Spark master of the process that reads them
     low_water_bytes: int = DEFAULTS.low_water_bytes
     row_budget: int = 512 << 20  # bytes of rows that wait in memory
     prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory

@@ -42,6 +42,7 @@ class CaptureStatus:
     protocol_violations: int = 0
     waiting_bytes: int = 0  # rows that are not resolved yet
     prewrite_bytes: int = 0
+    parts_to_read: int = 0  # of tables as of one ts (initial load, resync)
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
@@ -87,5 +88,6 @@ class CaptureStatus:
             yield counter("tidemill_capture_region_errors", "Errors of regions by kind", n, kind=kind)
         yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", self.waiting_bytes)
         yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", self.prewrite_bytes)
+        yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)

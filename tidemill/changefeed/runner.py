@@ -23,7 +23,7 @@ from tidemill.changefeed import lifeline
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.states import Event, State, after
-from tidemill.changelog import feeds
+from tidemill.changelog import feeds, initial
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable, StartTsOutOfLog, TidemillError, redact
@@ -100,7 +100,7 @@ class Runner:
         at = identity.start_ts if delivered is None else delivered
         self._check_start(reader, at)
         self._begin_status(identity, at)
-        feeds.register(wishes.log, wishes.changefeed, at)
+        feeds.register(wishes.log, wishes.changefeed, max(at, reader.start_ts))
         if wishes.target_ts is not None and at >= wishes.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
@@ -116,7 +116,7 @@ class Runner:
         )
         driver = BatchDriver(
             feed=wishes.changefeed,
-            upstream=LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl, chooser.rows),
+            upstream=LogUpstream(reader, load_history(reader, from_ts=max(at, reader.start_ts)), packs, chooser.ddl, chooser.rows),
             events=SinkEvents(settings, chooser, packs),
             sink=sink,
             sink_uri=settings.sink.text,
@@ -181,6 +181,8 @@ class Runner:
 
     def _check_start(self, reader: LogReader, at: int) -> None:
         begin = reader.start_ts
+        if at == begin - 1 and initial.read_plan(reader.storage, begin) is not None:
+            return  # the tables as of the start come first
         if at < begin:
             raise StartTsOutOfLog(
                 f"changefeed {self._wishes.changefeed} needs changes from {tso.describe(at)} on; the log {redact(reader.location)} "

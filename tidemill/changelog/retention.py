@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill import tso
-from tidemill.changelog import feeds, layout
+from tidemill.changelog import feeds, initial, layout
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.errors import DiskLow, redact
@@ -41,6 +41,7 @@ class Retention:
         identity = self.log.identity
         retention = self.log.options.retention_ms
         kept = [now - tso.compose(retention), self.log.resolved_ts, *read_feeds(self.log.storage).values()]
+        kept += [plan.ts for plan in initial.plans(self.log.storage, identity.start_ts) if initial.missing(self.log.storage, plan)]
         cut = min(kept)
         if cut - identity.start_ts < max(tso.compose(retention // STEPS), 1) or not self._has_old(reader, cut):
             return False
@@ -76,6 +77,10 @@ class Retention:
         for ts in snapshots[:-1]:
             storage.delete(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
             removed += 1
+        for ts in initial.timestamps(storage):
+            if ts < limit:
+                initial.remove(storage, ts)
+                removed += 1
         return removed
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.changelog import layout
+from tidemill.changelog import initial, layout
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
 from tidemill.changelog.reader import LOOKS, LogReader, read_head
@@ -87,6 +87,7 @@ class _Check:
         heads = [self._folder(folder, history) for folder in layout.folders(self.identity.partitions)]
         report.resolved_ts = min(heads)
         self._strangers()
+        self._initial_tables()
         self._feeds()
         if history is not None and not self.quick:
             self._affinity(history)
@@ -259,6 +260,37 @@ class _Check:
         expected = {str(p) for p in range(self.identity.partitions)}
         for name in sorted(set(self.storage.subfolders("rows")) - expected):
             self.problem(f"rows/{name}", f"is no partition: the log has 0 to {self.identity.partitions - 1}")
+
+    def _initial_tables(self) -> None:
+        """Tables as of one ts."""
+        for ts in initial.timestamps(self.storage):
+            folder = initial.folder_of(ts)
+            try:
+                plan = initial.read_plan(self.storage, ts)
+            except LogError as error:
+                self.problem(f"{folder}/{initial.PLAN}", error)
+                continue
+            lacking = {part.name for part in initial.missing(self.storage, plan)} if plan is not None else set()
+            if plan is None or ts < self.report.start_ts or lacking:
+                why = f"{len(lacking)} parts are still to be read" if lacking else "nobody needs it any more"
+                self.note(folder, f"tables as of {ts}: {why}")
+            else:
+                for part in plan.parts():
+                    self._part(part)
+
+    def _part(self, part: initial.Part) -> None:
+        name = f"{part.folder}/{part.name}"
+        inspector = Inspector(redact(self.storage.path(name)), part.ts - 1, part.ts)
+        try:
+            self.report.size += self.storage.size(name)
+            for batch in _batches(self.reader, self.storage.path(name)) if not self.quick else ():
+                inspector.check(batch)
+                for fault in _row_faults(batch, is_schema=False):
+                    self.problem(name, fault)
+        except LogError as error:
+            self.problem(name, error)
+        self.report.files += 1
+        self.report.rows += inspector.rows
 
     def _feeds(self) -> None:
         for feed, checkpoint in sorted(self.reader.feeds().items()):

@@ -34,6 +34,10 @@ def command(
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
     ] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Begin a new log with the rows that the tables have at its start, read by Spark.")
+    ] = False,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master of the process that reads them (local[N]).")] = None,
     gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
@@ -58,6 +62,8 @@ def command(
         transport=Transport(transport),
         status_addr=status_addr,
         data_dir=data_dir,
+        snapshot=snapshot,
+        master=master,
         rules=capture_rules(config) if config is not None else None,
     )
     uvloop.run(Capture(settings).run())

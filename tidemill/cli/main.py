@@ -18,6 +18,7 @@ VERBS = {
     "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
     "capture": "Capture a TiDB cluster into a change log, without delivering.",
     "replay": "Deliver what a change log holds to a sink, then end.",
+    "resync": "Read one table again, in the middle of a running feed.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
     "playground": "An embedded TiDB upstream: serve, change and query it.",

@@ -21,6 +21,7 @@ from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_processes, resolved_of
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
+from tidemill.changelog import initial
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
@@ -53,6 +54,8 @@ class Wishes:
     config_file: Path | None
     config: ChangefeedConfig
     zone: str
+    master: str | None
+    snapshot: bool
     status_addr: str | None
     common_options: tuple[str, ...]
     capture_options: tuple[str, ...]
@@ -66,6 +69,7 @@ class Times:
     capture_start: int | None
     feed_start: int | None
     target: int | None
+    snapshot: bool = False  # the capture makes a log that begins with the tables as of its start
 
 
 def check_id(changefeed_id: str) -> str:
@@ -81,7 +85,8 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     """What the cluster, the log and the changefeed's own state say to what is asked for. Nothing is written.
 
     A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that exists
-    goes on, with the settings that it was created with. Its log, if that is gone, starts anew at the feed's checkpoint.
+    goes on, with the settings that it was created with. Its log, if that is gone, starts anew at the feed's checkpoint. With --snapshot a
+    feed begins just before the log's start, where the tables as of then stand.
 
     Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.
     """
@@ -102,12 +107,15 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     known = folder.identity()
     delivered = folder.checkpoint()
     if known is not None and delivered is not None:
-        folder.check(known, _identity(wishes, cluster_id, known.start_ts if start is None else start), start_given=start is not None)
+        given = known.start_ts if start is None else start - wishes.snapshot
+        folder.check(known, _identity(wishes, cluster_id, given), start_given=start is not None)
     if not log_exists(wishes.log):
+        if known is not None and delivered is not None:
+            return Times(delivered, None, target)
         begin = now if start is None else start
         if known is not None:
-            begin = known.start_ts if delivered is None else delivered
-        return Times(begin, start if known is not None else begin, target)
+            begin = known.start_ts + wishes.snapshot
+        return Times(begin, begin - wishes.snapshot, target, wishes.snapshot)
     reader = LogReader(wishes.log)
     if reader.identity.cluster_id != cluster_id:
         raise ClusterMismatch(
@@ -115,12 +123,27 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
             hint="Name the PD of the log's cluster, or another --log.",
         )
     if known is not None:
-        return Times(None, start, target)
+        return Times(None, None, target)
+    if wishes.snapshot:
+        return Times(None, _before_the_tables(reader, start), target)
     begin = reader.resolved_ts() if start is None else start
     _check_inside(reader, "--start-ts", begin)
     if target is not None and target < begin:
         raise ConfigError(f"--target-ts {tso.describe(target)} lies before the start, {tso.describe(begin)}")
     return Times(None, begin, target)
+
+
+def _before_the_tables(reader: Any, start: int | None) -> int:
+    """Where a feed begins that wants the tables as of the log's start. Raises ConfigError if the log has none."""
+    begin: int = reader.start_ts
+    if initial.read_plan(reader.storage, begin) is None:
+        raise ConfigError(
+            f"--snapshot: the log {redact(reader.location)} does not hold the tables as of its start, {tso.describe(begin)}",
+            hint="Name another --log: a new one can begin with them.",
+        )
+    if start not in (None, begin):
+        raise ConfigError(f"--snapshot: the log holds the tables as of its start, {tso.describe(begin)}, which --start-ts has to be then")
+    return begin - 1
 
 
 def _check_inside(reader: Any, flag: str, ts: int) -> None:
@@ -150,6 +173,8 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
     capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
     feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
     capture += given(("--start-ts", times.capture_start))
+    if times.snapshot:
+        capture += ["--snapshot", *given(("--master", wishes.master))]
     feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
     python, common = [sys.executable, "-m"], wishes.common_options
     secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
@@ -259,6 +284,9 @@ def command(
         str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now, or where the log is.")
     ] = None,
     target_ts: Annotated[str | None, typer.Option("--target-ts", help="Deliver up to this ts, then end.")] = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Deliver the rows that the tables have at the start first, as inserts; then the changes.")
+    ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
@@ -302,6 +330,8 @@ def command(
         config_file=config,
         config=changefeed,
         zone=zone,
+        master=master,
+        snapshot=snapshot,
         status_addr=status_addr,
         common_options=given(("--log-level", log_level), ("--log-file", log_file)),
         capture_options=given(

@@ -178,7 +178,7 @@ class BatchDriver:
 
     def _rows(self, context: BatchContext) -> TaskStats:
         loads = self.upstream.loads(context.from_ts, context.to_ts)
-        if not any(load.intervals for load in loads):
+        if not any(load.busy for load in loads):
             return TaskStats(-1)
         items = planner.work_items(
             loads,

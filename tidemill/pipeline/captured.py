@@ -25,7 +25,7 @@ class Captured:
             return
         for entry in in_force(identity, from_ts):
             if entry is not None and entry.from_ts < to_ts:
-                self._check_tables(history, from_ts, entry)
+                self._check_tables(history, max(from_ts, history.start_ts), entry)
 
     def _check_tables(self, history: SchemaHistory, ts: int, entry: CaptureRules) -> None:
         captured = table_filter(entry)

@@ -50,7 +50,7 @@ class ClockReader(DataSourceStreamReader):
     def __init__(self, log: str, start_ts: int, target_ts: int, trigger_ms: int) -> None:
         self._log, self._start, self._target, self._trigger_s = log, start_ts, target_ts, trigger_ms / 1000
         self._state: tuple[LogReader, Any] | None = None
-        self._due = 0.0  # when the next batch may begin, in time.monotonic()
+        self._due = self._held = 0.0  # when the next batch may begin, in time.monotonic()
 
     def initialOffset(self) -> dict[str, int]:
         return {"ts": self._start}
@@ -64,7 +64,7 @@ class ClockReader(DataSourceStreamReader):
         reader, history = self._opened(from_ts)
         resolved = reader.resolved_ts()
         end = min(resolved, self._target) if self._target else resolved
-        if end <= from_ts or not self._is_due(from_ts, end):
+        if end <= from_ts or not self._is_due(from_ts, end) or time.monotonic() < self._held:
             return {"ts": from_ts}
         if history.resolved_ts < end:
             follow(history, reader)
@@ -72,6 +72,8 @@ class ClockReader(DataSourceStreamReader):
             history.forget(from_ts)
         to_ts = next_end(reader, history, from_ts, end)
         self._due = time.monotonic() + self._trigger_s if to_ts == end else 0.0
+        if to_ts == from_ts:  # tables are still being read
+            self._held = time.monotonic() + self._trigger_s
         return {"ts": to_ts}
 
     def _is_due(self, from_ts: int, end: int) -> bool:
@@ -84,7 +86,7 @@ class ClockReader(DataSourceStreamReader):
             from tidemill.changelog.reader import LogReader
 
             reader = LogReader(self._log)
-            self._state = reader, load_history(reader, from_ts=from_ts)
+            self._state = reader, load_history(reader, from_ts=max(from_ts, reader.start_ts))
         return self._state
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

@@ -38,6 +38,12 @@ class Load:
     intervals: tuple[Interval, ...]
     sizes: tuple[int, ...]  # bytes of each interval's files
     rows: int | None = None  # of the batch's interval; None: not counted
+    tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
+
+    @property
+    def busy(self) -> bool:
+        """Is there anything to read?"""
+        return bool(self.intervals or self.tables)
 
     @property
     def bytes(self) -> int:
@@ -48,7 +54,7 @@ class Load:
     @property
     def chains(self) -> list[tuple[str, ...]]:
         """Files, each chain sorted."""
-        return chains_of([i.parts for i in self.intervals])
+        return [*chains_of([i.parts for i in self.intervals]), *self.tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int) -> list[
     Rows of a table stay in one log partition (affinity table): items take whole log partitions, and a heavy one is shared by targets.
     Otherwise each item reads all log partitions, for its share of the targets.
     """
-    busy = [load for load in loads if load.intervals]
+    busy = [load for load in loads if load.busy]
     if not busy:
         return []
     total = sum(load.bytes for load in busy)
@@ -124,7 +130,7 @@ def check(planned: Sequence[Split], loads: Sequence[Load], affinity: Affinity) -
     With affinity table a logical table is in one log partition: of each, every target must have exactly one item. With affinity key
     a table may be in all of them: every item must read all, and every target must have exactly one item.
     """
-    busy = {load.partition for load in loads if load.intervals}
+    busy = {load.partition for load in loads if load.busy}
     readers: dict[int, list[Split]] = {p: [] for p in busy}
     for split in planned:
         for partition in split.partitions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemill.changelog import initial
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import StartTsOutOfLog, redact
@@ -45,9 +46,15 @@ class Delivered:
         self.ddls += len(report.ddls)
 
 
+def first_ts(reader: LogReader) -> int:
+    """Where all that a log holds begins: just before its start, if it holds the tables as of then."""
+    start_ts = reader.start_ts
+    return start_ts - 1 if initial.read_plan(reader.storage, start_ts) is not None else start_ts
+
+
 def interval(reader: LogReader, start_ts: int | None, target_ts: int | None) -> tuple[int, int]:
     """What is replayed: (start, target], by default all of the log. Raises StartTsOutOfLog with both ends of the log."""
-    begin, resolved = reader.start_ts, reader.resolved_ts()
+    begin, resolved = first_ts(reader), reader.resolved_ts()
     start = begin if start_ts is None else start_ts
     target = resolved if target_ts is None else target_ts
     for name, ts in (("start-ts", start), ("target-ts", target)):
@@ -75,7 +82,7 @@ def replay(
     """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
     reader = LogReader(log)
     start, target = interval(reader, start_ts, target_ts)
-    history = load_history(reader, target, from_ts=start)
+    history = load_history(reader, max(target, reader.start_ts), from_ts=max(start, reader.start_ts))
     delivered = Delivered(start, target)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
@@ -100,6 +107,11 @@ def replay(
         at = start
         while True:
             end = next_end(reader, history, at, target) if at < target else target
+            if end == at < target:
+                raise StartTsOutOfLog(
+                    f"the tables as of {describe(at + 1)} are not all in {redact(reader.location)} yet",
+                    hint="Wait until the capture has read them, or replay from a later --start-ts.",
+                )
             report = driver.run(delivered.batches, at, end)
             delivered.add(report)
             on_batch(report)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
+from tidemill.capture.tikv.tables import partition_of
+from tidemill.changelog import initial
 from tidemill.changelog.history import follow
 from tidemill.changelog.layout import Affinity
 from tidemill.changelog.reader import LogReader
@@ -72,8 +75,19 @@ class LogUpstream:
     def loads(self, from_ts: int, to_ts: int) -> list[Load]:
         if self._loads[:2] != (from_ts, to_ts):
             self._captured.check(self._history, from_ts, to_ts)
-            self._loads = from_ts, to_ts, [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
+            loads = [self._load(p, max(from_ts, self._reader.identity.start_ts), to_ts) for p in range(self._reader.partitions)]
+            self._loads = from_ts, to_ts, self._with_tables(loads, from_ts, to_ts)
         return self._loads[2]
+
+    def _with_tables(self, loads: list[Load], from_ts: int, to_ts: int) -> list[Load]:
+        """A batch that is the instant of an initial load has its tables too, each in its log partition: see `next_end`."""
+        storage = self._reader.storage
+        plan = initial.read_plan(storage, to_ts) if to_ts == from_ts + 1 else None
+        for table_id, files in initial.paths(storage, plan).items() if plan is not None else ():
+            p = partition_of(table_id, len(loads))
+            size = sum(storage.size(storage.name(path)) for path in files)
+            loads[p] = replace(loads[p], tables=(*loads[p].tables, files), sizes=(*loads[p].sizes, size), rows=None)
+        return loads
 
     def _load(self, partition: int, from_ts: int, to_ts: int) -> Load:
         intervals = self._reader.chain(partition, from_ts, to_ts)
@@ -90,12 +104,13 @@ class LogUpstream:
         return [event for event in self._history.ddl_events(from_ts, to_ts) if self._wants(event)]
 
     def pack(self, from_ts: int, to_ts: int) -> str:
+        begin, from_ts = from_ts, max(from_ts, self._history.start_ts)
         if from_ts - self._history.start_ts > KEPT_HISTORY:
             self._history.forget(from_ts)
 
         def with_rows(physical_ids: Set[int]) -> Set[int]:
-            chains = [chain for load in self.loads(from_ts, to_ts) for chain in load.chains]
-            return tables_with_rows(chains, from_ts, to_ts, physical_ids)
+            chains = [chain for load in self.loads(begin, to_ts) for chain in load.chains]
+            return tables_with_rows(chains, begin, to_ts, physical_ids)
 
         return self._packs.pack(self._history.snapshot(from_ts), with_rows)
 
@@ -107,8 +122,14 @@ class LogUpstream:
 def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> int:
     """Where the batch after from_ts ends: at the next DDL, when enough has come together, at the latest at limit_ts.
 
-    The history has to reach limit_ts. Time without a row is passed over in ever longer steps.
+    The history has to reach limit_ts. Time without a row is passed over in ever longer steps. The instant of an initial load is a batch of
+    its own, and the one before it ends just below; from_ts is returned while tables are still being read.
     """
+    plan = initial.next_plan(reader.storage, from_ts)
+    if plan is not None and plan.ts <= limit_ts:
+        if plan.ts == from_ts + 1:
+            return from_ts if initial.missing(reader.storage, plan) else plan.ts
+        limit_ts = plan.ts - 1
     limit = batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts))
     step = MAX_INTERVAL
     while True:

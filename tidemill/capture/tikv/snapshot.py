@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 
@@ -15,7 +16,10 @@ from tidemill.capture.tikv.pd import CALL_TIMEOUT, PdClient, Region, region_of
 from tidemill.errors import StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.tso import describe
-from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
+from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2
+
+_SCAN = "/tikvpb.Tikv/KvScan"
+_T = TypeVar("_T")
 
 PAGE = 256
 """Pairs asked for at once."""
@@ -47,25 +51,25 @@ class Snapshot:
         """
         at = start
         while True:
-            pairs, after = await self._page(at, end, page)
+            pairs, after = await self._located(at, partial(self._ask, start=at, end=end, page=page))
             for pair in pairs:
                 yield pair
             if after is None or (end and after >= end):
                 return
             at = after
 
-    async def _page(self, start: bytes, end: bytes, page: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Some pairs from `start` on and where to go on; None: there is nothing behind."""
+    async def _located(self, key: bytes, ask: Callable[[Region], Awaitable[_T]]) -> _T:
+        """What the region of a raw key answers, asked again while that may help. Raises UpstreamUnavailable and what `ask` raises."""
         until = time.monotonic() + self.patience
         backoff = Backoff()
         reason = ""
         while True:
-            region = await self._locate(start)
+            region = await self._locate(key)
             if region is None:
-                reason = f"PD knows no region with a leader for key {start.hex()}"
+                reason = f"PD knows no region with a leader for key {key.hex()}"
             else:
                 try:
-                    return await self._ask(region, start, end, page)
+                    return await ask(region)
                 except UpstreamUnavailable as e:
                     reason = e.message
                     self._forget(region)
@@ -75,30 +79,35 @@ class Snapshot:
             await asyncio.sleep(wait)
 
     async def _ask(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Some pairs from `start` on and where to go on; None: there is nothing behind."""
+        request, behind = self._request(region, start, end, page)
+        pairs = self._pairs(region, await self._call(region, request, kvrpcpb_pb2.ScanResponse.FromString))
+        return pairs, pairs[-1][0] + b"\0" if len(pairs) >= page else behind
+
+    def _request(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[kvrpcpb_pb2.ScanRequest, bytes | None]:
+        """A scan of the part of [start, end) that a region has, and where the next region begins; None: there is none."""
         region_end = decode_bytes(region.end)[0] if region.end else b""
         stop = min(end, region_end) if end and region_end else end or region_end
         request = kvrpcpb_pb2.ScanRequest(context=_context(region), start_key=start, end_key=stop, limit=page, version=self.ts)
-        answer = await self._call(region, request)
+        return request, region_end or None
+
+    def _pairs(self, region: Region, answer: kvrpcpb_pb2.ScanResponse) -> list[tuple[bytes, bytes]]:
+        """The pairs of an answer. Raises what it has instead."""
         if answer.HasField("region_error"):
             raise self._region_error(region, answer.region_error)
         if answer.HasField("error"):
             raise self._key_error(answer.error)
-        pairs: list[tuple[bytes, bytes]] = []
         for pair in answer.pairs:
             if pair.HasField("error"):
                 raise self._key_error(pair.error)
-            pairs.append((pair.key, pair.value))
-        if len(pairs) >= page:
-            return pairs, pairs[-1][0] + b"\0"
-        return pairs, region_end or None
+        return [(pair.key, pair.value) for pair in answer.pairs]
 
-    async def _call(self, region: Region, request: kvrpcpb_pb2.ScanRequest) -> kvrpcpb_pb2.ScanResponse:
+    async def _call(self, region: Region, request: kvrpcpb_pb2.ScanRequest, read: Callable[[bytes], _T]) -> _T:
         assert region.leader is not None
         address = await self._address(region.leader.store_id)
+        call = self.pd.channels.get(address).unary_unary(_SCAN, kvrpcpb_pb2.ScanRequest.SerializeToString, read)
         try:
-            answer: kvrpcpb_pb2.ScanResponse = await tikvpb_pb2_grpc.TikvStub(self.pd.channels.get(address)).KvScan(
-                request, timeout=10 * CALL_TIMEOUT
-            )
+            answer: _T = await call(request, timeout=10 * CALL_TIMEOUT)
         except grpc.aio.AioRpcError as e:
             self._addresses.pop(region.leader.store_id, None)
             raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None

@@ -1,0 +1,203 @@
+"""Initial loads: the tables as of a log's start, with changes while they are read; a table again in the middle; crashes in between."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from tests.support.captures import caught_up, config, running, until
+from tidemill.capture.capture import Capture
+from tidemill.capture.loading import ask
+from tidemill.changefeed.config import parse_config
+from tidemill.changelog import initial
+from tidemill.changelog.storage import open_storage
+from tidemill.changelog.verify import verify
+from tidemill.errors import StartTsOutOfLog
+from tidemill.kernels.load import BadAnswer, locate_pairs
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.pipeline.zone import parse_zone
+from tidemill.playground.server import Playground
+from tidemill.protocols.open import RowEvent, RowKind, decode
+from tidemill.tidb.keys import record_key
+from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
+
+Tables = dict[str, dict[Any, dict[str, Any]]]
+
+
+def delivered(log: Path, out: Path) -> tuple[list[RowEvent], list[int]]:
+    """All row events of a replay in the order of delivery, and the resolved timestamps."""
+    settings = Settings("t", parse_config("").sink_uri(f"messages://{out}?protocol=open-protocol"), parse_config(""), parse_zone("+00:00"))
+    replay(str(log), settings)
+    rows, resolved = [], []
+    for line in out.read_text().splitlines():
+        message = json.loads(line)
+        key, value = (base64.b64decode(message[name]) if message[name] else b"" for name in ("key", "value"))
+        for event in decode(key, value):
+            if isinstance(event, RowEvent):
+                rows.append(event)
+            elif not hasattr(event, "query"):
+                resolved.append(event.ts)
+    return rows, resolved
+
+
+def applied(rows: list[RowEvent]) -> Tables:
+    tables: Tables = {}
+    for row in rows:
+        table = tables.setdefault(row.table, {})
+        for image, there in ((row.before, False), (row.after, True)):
+            if image:
+                columns = {c.name: c.value for c in image}
+                if there:
+                    table[columns["id"]] = columns
+                else:
+                    table.pop(columns["id"], None)
+    return tables
+
+
+def truth(playground: Playground, ts: int) -> Tables:
+    found = playground.tables_at(ts)
+    return {name[1]: {row["id"]: dict(row) for row in table.rows} for name, table in found.items() if table.rows}
+
+
+def fill(playground: Playground, tables: tuple[str, ...] = ("a", "p"), first: int = 0, count: int = 300) -> None:
+    for table in tables:
+        for i in range(first, first + count, 20):
+            values = ", ".join(f"({n}, 'v{n}')" for n in range(i, i + 20))
+            playground.execute(f"insert into d.{table} values {values}")
+
+
+def change(playground: Playground, step: int) -> None:
+    playground.execute(f"update d.a set v = 'new{step}' where id = {step}")
+    playground.execute(f"delete from d.p where id = {step}")
+    playground.execute(f"insert into d.a values ({1000 + step}, 'later')")
+
+
+def prepared(playground: Playground) -> None:
+    playground.execute("create database d; create table d.a (id int primary key, v varchar(100))")
+    playground.execute("create table d.p (id int primary key, v varchar(100)) partition by hash (id) partitions 3")
+    playground.execute("create table d.empty (id int primary key)")
+    fill(playground)
+    table = playground.cluster
+    ids = [region.start for region in table.regions.between_encoded(b"t", b"u", 0)]
+    assert ids
+    physical = next(iter(LogTables(playground).ids("a")))
+    table.split([record_key(physical, 100), record_key(physical, 200)])
+
+
+class LogTables:
+    """Physical ids of the playground's tables."""
+
+    def __init__(self, playground: Playground) -> None:
+        from tidemill.tidb.schema.history import SchemaHistory
+
+        mvcc, now = playground.cluster.mvcc, playground.cluster.oracle.next()
+        pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]
+        self._tables = SchemaHistory.bootstrap(now, pairs).snapshot(now).by_name
+
+    def ids(self, table: str) -> tuple[int, ...]:
+        return self._tables["d", table].physical_ids
+
+
+async def loaded(capture: Capture) -> None:
+    await until(lambda: not capture.loading.waiting and bool(initial.plans(capture.writer.storage)), 120)
+
+
+@pytest.mark.spark
+def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_path: Path) -> None:
+    log, ends = tmp_path / "log", []
+
+    async def main() -> None:
+        async with Playground(3, resolved_interval=0.1) as playground:
+            prepared(playground)
+            async with running(config(playground, log, snapshot=True, partitions=2)) as capture:
+                start = capture.writer.identity.start_ts
+                for step in range(5):
+                    change(playground, step)
+                await caught_up(capture, playground.cluster.oracle.next())
+                with pytest.raises(StartTsOutOfLog, match="are not all in"):
+                    await asyncio.to_thread(delivered, log, tmp_path / "early.jsonl")
+                assert playground.cluster.safe_points.advance_gc(playground.cluster.oracle.next()) <= start, "TiKV can still read there"
+            # The capture ended while tables were being read, and goes on with what is missing.
+            plan = initial.plans(open_storage(str(log)))[0]
+            assert {t.name: len(t.ranges) for t in plan.tables} == {"d.a": 3, "d.p": 3, "d.empty": 1}
+            async with running(config(playground, log)) as capture:
+                await loaded(capture)
+                for step in range(5, 10):
+                    change(playground, step)
+                await caught_up(capture, playground.cluster.oracle.next())
+                ask(capture.writer.storage, "again", "d.A")
+                ask(capture.writer.storage, "wrong", "d.nothing")
+                await until(lambda: len(initial.plans(capture.writer.storage)) == 2, 60)
+                await loaded(capture)
+                change(playground, 11)
+                await caught_up(capture, playground.cluster.oracle.next())
+                ends.append(capture.writer.resolved_ts)
+            again = initial.plans(open_storage(str(log)))[1].ts
+            rows, resolved = delivered(log, tmp_path / "out.jsonl")
+            assert applied(rows) == truth(playground, ends[0])
+            loads = [r for r in rows if r.ts == start]
+            assert rows[: len(loads)] == loads, "what was there comes first"
+            assert {r.kind for r in loads} == {RowKind.INSERT}
+            assert {(r.table, r.after[0].value) for r in loads} == {(t, i) for t in ("a", "p") for i in range(300)}
+            assert len(loads) == 600
+            assert start in resolved
+            second = [r for r in rows if r.ts == again]
+            assert {(r.table, r.after[0].value) for r in second} == {("a", n) for n in truth(playground, again)["a"]}
+            order = [r.ts for r in rows if r.table == "a"]
+            assert order == sorted(order)
+
+    asyncio.run(main())
+    report = verify(str(log))
+    assert report.is_whole, report.problems
+    assert initial.missing(open_storage(str(log)), initial.plans(open_storage(str(log)))[0]) == []
+    assert json.loads((log / "snapshot" / "requests" / "wrong.json.done").read_text())["error"] == "there is no table d.nothing"
+
+
+def test_answers_are_read_as_protobuf_reads_them() -> None:
+    pairs = [kvrpcpb.KvPair(key=b"k%d" % i, value=b"v" * i) for i in range(300)]
+    answer = kvrpcpb.ScanResponse(pairs=pairs).SerializeToString()
+    found = locate_pairs(answer, 300)
+    assert [found.key(i) for i in range(300)] == [p.key for p in pairs]
+    assert found.column(0).to_pylist() == [p.key for p in pairs]
+    assert found.column(1).to_pylist() == [p.value for p in pairs]
+    assert len(locate_pairs(b"", 10)) == 0
+    for strange in (
+        kvrpcpb.ScanResponse(error=kvrpcpb.KeyError(abort="x")),
+        kvrpcpb.ScanResponse(pairs=[kvrpcpb.KvPair(error=kvrpcpb.KeyError(abort="x"))]),
+    ):
+        with pytest.raises(BadAnswer):
+            locate_pairs(strange.SerializeToString(), 10)
+    with pytest.raises(BadAnswer):
+        locate_pairs(answer, 299)
+    for cut in range(1, len(answer), 7):
+        try:
+            whole = kvrpcpb.ScanResponse.FromString(answer[:cut])
+        except DecodeError:
+            with pytest.raises(BadAnswer):
+                locate_pairs(answer[:cut], 300)
+        else:
+            assert len(locate_pairs(answer[:cut], 300)) == len(whole.pairs)
+
+
+def test_a_plan_is_kept_as_it_was(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    plan = initial.Plan(
+        77, (initial.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))), initial.PlannedTable(6, "d.u", ((b"z", b"zz"),)))
+    )
+    initial.write_plan(storage, plan)
+    assert initial.plans(storage) == [plan]
+    assert initial.plans(storage, 78) == []
+    assert initial.next_plan(storage, 76) == plan
+    assert initial.next_plan(storage, 77) is None
+    assert [(p.table_id, p.k, p.n) for p in initial.missing(storage, plan)] == [(5, 1, 2), (5, 2, 2), (6, 1, 1)]
+    initial.write_part(storage, plan.parts()[1], [])
+    assert [(p.table_id, p.k) for p in initial.missing(storage, plan)] == [(5, 1), (6, 1)]
+    initial.remove(storage, 77)
+    assert initial.plans(storage) == []

@@ -1,0 +1,156 @@
+"""The capture's side of initial loads: it plans them, keeps their ts from garbage collection, and runs the process that reads them.
+
+A new log with `--snapshot` begins with one, at its start. `tidemill resync` asks a running capture for another, of one table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemill.capture.tikv.channels import Backoff
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.tableread import plan_tables
+from tidemill.changelog import initial
+from tidemill.changelog.initial import Plan
+from tidemill.changelog.storage import Storage
+from tidemill.errors import EXIT_FATAL, LogError, redact
+from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
+from tidemill.tso import describe
+
+POLL_S = 1.0
+STOP_S = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Loading:
+    """What is to be read for one log, and the process that does it."""
+
+    storage: Storage
+    command: list[str]  # without --ts
+    environment: dict[str, str] = field(repr=False)  # the log's address may hold a password
+    waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
+    parts_missing: int = 0
+
+    def look(self) -> None:
+        """See which plans there are, and what they lack."""
+        lacking = [(plan, len(initial.missing(self.storage, plan))) for plan in initial.plans(self.storage)]
+        self.waiting = [plan for plan, n in lacking if n]
+        self.parts_missing = sum(n for _, n in lacking)
+
+    @property
+    def oldest_ts(self) -> int | None:
+        """The ts that TiKV still has to be able to read at."""
+        return self.waiting[0].ts if self.waiting else None
+
+    async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
+        """Read whatever is planned, for ever. `requests` is called each time round. Raises LogError where reading is refused for good."""
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            await requests()
+            self.look()
+            if not self.waiting:
+                await asyncio.sleep(POLL_S)
+                continue
+            plan = self.waiting[0]
+            status = await self._process(plan.ts)
+            if status == EXIT_FATAL:
+                raise LogError(f"the tables at {describe(plan.ts)} cannot be read; what the loading process said stands above")
+            if status == 0:
+                backoff = Backoff(1.0, 30.0)
+                continue
+            pause = backoff.next()
+            _log.warning("reading tables at %s ended with %d; it is tried again in %.0f s", describe(plan.ts), status, pause)
+            await asyncio.sleep(pause)
+
+    async def _process(self, ts: int) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            "--ts",
+            str(ts),
+            stdin=asyncio.subprocess.PIPE,  # held open: the process ends when the capture does
+            env={**os.environ, **self.environment, "TIDEMILL_SUPERVISED": "1"},
+        )
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)  # what it was writing has no name yet, and its Spark ends with its stdin
+                await asyncio.wait_for(process.wait(), STOP_S)
+
+
+def loading_of(storage: Storage, pd: tuple[str, ...], location: str, scratch: Path, compression: str, master: str | None) -> Loading:
+    """The loading of a log."""
+    command = [sys.executable, "-m", "tidemill.pipeline.load", "--pd", ",".join(pd), "--scratch", str(scratch)]
+    command += ["--log-compression", compression, *(["--master", master] if master else [])]
+    return Loading(storage, command, {"TIDEMILL_LOG": location})
+
+
+def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
+    """The table `db.table`, without regard to case."""
+    wanted = name.lower()
+    tables = snapshot.tables.values()
+    return next((v for v in tables if f"{v.schema}.{v.table}".lower() == wanted and v.info.has_rows), None)
+
+
+# ---- requests of `tidemill resync`
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Someone asks for a table to be read again."""
+
+    name: str  # of the file
+    table: str  # db.table
+
+
+def ask(storage: Storage, name: str, table: str) -> None:
+    """Leave a request for the log's capture."""
+    storage.replace(f"{initial.REQUESTS}/{name}.json", json.dumps({"table": table}).encode())
+
+
+def requests(storage: Storage) -> list[Request]:
+    """What is asked for."""
+    found = []
+    for name in sorted(storage.names(initial.REQUESTS)):
+        data = storage.read(f"{initial.REQUESTS}/{name}") if name.endswith(".json") else None
+        if data is not None:
+            found.append(Request(name, str(json.loads(data)["table"])))
+    return found
+
+
+def answer(storage: Storage, request: Request, **fields: object) -> None:
+    """Say what became of a request; it is one no more."""
+    storage.replace(f"{initial.REQUESTS}/{request.name}.done", json.dumps(fields).encode())
+    storage.delete(f"{initial.REQUESTS}/{request.name}")
+
+
+def answered(storage: Storage, name: str) -> dict[str, object] | None:
+    """The answer to a request, once."""
+    path = f"{initial.REQUESTS}/{name}.json.done"
+    data = storage.read(path)
+    if data is None:
+        return None
+    storage.delete(path)
+    found: dict[str, object] = json.loads(data)
+    return found
+
+
+async def plan_at_the_head(storage: Storage, pd: PdClient, version: TableVersion, heads: Callable[[], list[int]], tries: int = 20) -> Plan:
+    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. Raises LogError."""
+    for _ in range(tries):
+        plan = await plan_tables(pd, await pd.tso(), [version])
+        initial.write_plan(storage, plan)
+        if max(heads()) < plan.ts:
+            return plan
+        initial.remove(storage, plan.ts)
+    raise LogError(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")

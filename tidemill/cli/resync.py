@@ -1,0 +1,58 @@
+"""`tidemill resync`: read one table again, in the middle of a running feed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated
+
+import typer
+
+from tidemill import tso
+from tidemill.capture.loading import answered, ask
+from tidemill.changelog import initial
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import LogError, UpstreamUnavailable, redact
+
+POLL_S = 0.5
+
+
+def command(
+    log: Annotated[
+        str, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log, a folder or a URL; its capture has to be running.")
+    ],
+    table: Annotated[str, typer.Option("--table", help="DB.TABLE.")],
+    wait: Annotated[int, typer.Option("--wait", min=1, help="Seconds to wait for the capture's answer.")] = 60,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until all rows are in the log.")] = False,
+) -> None:
+    """Read all rows of a table again and deliver them as inserts, at a ts of now, in their place among the changes.
+
+    Every changefeed of the log that wants the table gets them: after all changes before that ts, before all after it. Rows that the
+    downstream has and the table has not are not removed.
+    """
+    if table.count(".") < 1:
+        raise typer.BadParameter("--table wants DB.TABLE")
+    reader = LogReader(log)
+    name = uuid.uuid4().hex[:12]
+    ask(reader.storage, name, table)
+    until = time.monotonic() + wait
+    while (answer := answered(reader.storage, name)) is None:
+        if time.monotonic() > until:
+            reader.storage.delete(f"{initial.REQUESTS}/{name}.json")
+            raise UpstreamUnavailable(
+                f"no capture of {redact(reader.location)} has answered within {wait} s", hint="Is `tidemill run` or `tidemill capture` up?"
+            )
+        time.sleep(POLL_S)
+    if "error" in answer:
+        raise LogError(f"{table} cannot be read again: {answer['error']}")
+    ts = int(str(answer["ts"]))
+    plan = initial.read_plan(reader.storage, ts)
+    parts = len(plan.parts()) if plan is not None else 0
+    typer.echo(f"{table} is read again at {tso.describe(ts)}, in {parts} parts")
+    if plan is None or no_wait:
+        return
+    while left := len(initial.missing(reader.storage, plan)):
+        time.sleep(POLL_S)
+        if reader.storage.read(f"{initial.folder_of(ts)}/{initial.PLAN}") is None:
+            raise LogError(f"the plan to read {table} again was removed with {left} parts to go")
+    typer.echo("all of it is in the log")

@@ -1,0 +1,5 @@
+"""Rows of a KvScan answer → columns, in compiled code."""
+
+from tidemill.kernels.load.pairs import BadAnswer, Pairs, locate_pairs
+
+__all__ = ["BadAnswer", "Pairs", "locate_pairs"]

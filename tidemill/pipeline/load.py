@@ -1,0 +1,141 @@
+"""The initial load: tables as of one ts into the log, a Spark task a part. A process of its own, beside the capture that planned it.
+
+    python -m tidemill.pipeline.load --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR]
+
+It reads the parts that are missing and ends: a part that is there was written whole. Executors write into the log themselves, so LOG has to
+be a place that all of them reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from tidemill import logs, tso
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.tableread import batches, drained
+from tidemill.changelog.initial import Part, missing, read_plan, write_part
+from tidemill.changelog.storage import open_storage
+from tidemill.errors import LogError, TidemillError, redact
+from tidemill.pipeline.batch import JobLost, made
+from tidemill.pipeline.runners import cause_of
+
+PD_PATIENCE_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a part went; `code` is empty if it is in the log now."""
+
+    part: Part
+    rows: int = 0
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+
+
+def load_parts(pd: Sequence[str], location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:
+    """For RDD.mapPartitions: read parts and write them into the log. Reads its input to the end: Spark would not use the worker again."""
+    loop = asyncio.new_event_loop()
+    try:
+        for part in parts:
+            yield _load(loop, pd, location, compression, part)
+    finally:
+        loop.close()
+
+
+def _load(loop: asyncio.AbstractEventLoop, pd: Sequence[str], location: str, compression: str, part: Part) -> Outcome:
+    rows = 0
+    try:
+        client = loop.run_until_complete(PdClient.connect(pd, patience=PD_PATIENCE_S))
+        try:
+
+            def counted() -> Iterator[Any]:
+                nonlocal rows
+                for batch in drained(loop, batches(client, part)):
+                    rows += batch.num_rows
+                    yield batch
+
+            write_part(open_storage(location), part, counted(), compression)
+        finally:
+            loop.run_until_complete(client.close())
+    except TidemillError as error:
+        return Outcome(part, rows, error.code, str(error), error.retryable)
+    return Outcome(part, rows)
+
+
+def load(pd: Sequence[str], location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
+    """Read what is missing at `ts`; returns the rows. Raises what a part failed with, JobLost."""
+    from tidemill.pipeline.session import start_session
+
+    storage = open_storage(location)
+    plan = read_plan(storage, ts)
+    if plan is None:
+        raise LogError(f"{redact(location)} has no plan to read tables at {tso.describe(ts)}")
+    todo = missing(storage, plan)
+    if not todo:
+        return 0
+    log.info("reading %d parts of %d tables at %s", len(todo), len(plan.tables), tso.describe(ts))
+    with ExitStack() as stack:
+        session: Any = start_session(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
+        stack.callback(session.stop)
+        work = partial(load_parts, tuple(pd), location, compression)
+        try:
+            outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
+        except (Py4JError, PySparkException) as error:
+            raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
+    failed = [o for o in outcomes if o.code]
+    if failed:
+        worst = min(failed, key=lambda o: (o.retryable, o.part.table_id, o.part.k))
+        name = next(t.name for t in plan.tables if t.table_id == worst.part.table_id)
+        raise made(worst.code, f"part {worst.part.k} of {worst.part.n} of {name}: {worst.message}", retryable=worst.retryable)
+    return sum(o.rows for o in outcomes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    from tidemill.changefeed import lifeline
+    from tidemill.cli.main import SUPERVISED, fail
+
+    parser = argparse.ArgumentParser(prog="python -m tidemill.pipeline.load", description=__doc__)
+    parser.add_argument("--pd", required=True)
+    parser.add_argument("--log", default=os.environ.get("TIDEMILL_LOG"))
+    parser.add_argument("--ts", required=True, type=int)
+    parser.add_argument("--master")
+    parser.add_argument("--scratch", type=Path, default=Path())
+    parser.add_argument("--log-compression", default="none")
+    parser.add_argument("--log-level", default="info")
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    if SUPERVISED in os.environ:
+        lifeline.hold()
+    logs.setup(options.log_level, None, part="load")
+    try:
+        rows = load(
+            options.pd.split(","),
+            options.log,
+            options.ts,
+            master=options.master,
+            scratch=options.scratch,
+            compression=options.log_compression,
+        )
+    except TidemillError as error:
+        fail(error)
+    log.info("%d rows at %s are in the log", rows, tso.describe(options.ts))
+
+
+if __name__ == "__main__":
+    main()

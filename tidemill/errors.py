@@ -175,6 +175,12 @@ class NoHandleKey(SinkError):
     code = "TM:ErrNoHandleKey"
 
 
+class MessageRefused(SinkError):
+    """A broker took a message for too large for its topic, whose limit may have been lowered since it was asked for."""
+
+    code = "TM:ErrMessageRefused"
+
+
 class Fenced(TidemillError):
     """This try of a batch is over: another epoch has begun."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from tidemill.events import DdlEvent
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.versions import TableVersion
 
 _STRING_TYPES = (MySQLType.VARCHAR, MySQLType.VAR_STRING, MySQLType.STRING, MySQLType.ENUM, MySQLType.SET)
 
@@ -54,4 +57,17 @@ def table(columns: Sequence[dict[str, Any]], *, key: Sequence[int | tuple[int, i
             "is_common_handle": bool(key),
             "common_handle_version": 1,
         }
+    )
+
+
+def table_version(schema: str, name: str, *, table_id: int = 100, from_ts: int = 0) -> TableVersion:
+    """A table of one integer key column, in force from a ts on."""
+    info = table([column(MySQLType.LONGLONG)], pk_is_handle=True)
+    return TableVersion(schema, 1, replace(info, id=table_id, name=name), (table_id,), from_ts)
+
+
+def ddl_event(version: TableVersion, ts: int, *, type_code: int = 17, query: str = "ALTER TABLE …") -> DdlEvent:
+    """A DDL at ts that leaves the table as it is."""
+    return DdlEvent(
+        *(ts, ts, 1, 1, 0, type_code, version.schema, version.table, "", "", version.table_id, query, query, True, version, version)
     )

@@ -77,6 +77,7 @@ class Status:
     bytes: int = 0
     ddls: int = 0
     slow_rows: int = 0
+    skipped_rows: int = 0  # left out by name
     epoch: int = 0
     last_batch: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None

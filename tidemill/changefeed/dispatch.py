@@ -31,6 +31,7 @@ class DispatchMode(enum.IntEnum):
     TS = 1
     INDEX_VALUE = 2
     COLUMNS = 3
+    PHYSICAL = 4  # a partition for each physical table: of sinks that place tables by themselves, no word of the TOML file
 
 
 WORDS = {
@@ -110,7 +111,7 @@ def table_hash(schema: str, table: str) -> int:
 def hashed_columns(rule: DispatchRule, info: TableInfo) -> tuple[ColumnInfo, ...]:
     """The columns whose values the rule hashes, in order; none for TABLE and TS, and for INDEX_VALUE of a table without a key."""
     match rule.mode:
-        case DispatchMode.TABLE | DispatchMode.TS:
+        case DispatchMode.TABLE | DispatchMode.TS | DispatchMode.PHYSICAL:
             return ()
         case DispatchMode.INDEX_VALUE:
             return _index_columns(rule.index, info) if rule.index else tuple(info.columns_by_id[i] for i in info.handle_key_columns)

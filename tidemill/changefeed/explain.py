@@ -111,6 +111,8 @@ def _partition(section: DispatcherSection) -> str:
             return "all of a table to one partition"
         case DispatchMode.TS:
             return "by commit_ts"
+        case DispatchMode.PHYSICAL:
+            return "a file folder for each partition of the table"
         case DispatchMode.INDEX_VALUE:
             return f"by the columns of index {section.index}" if section.index else "by the columns of the handle key"
         case DispatchMode.COLUMNS:

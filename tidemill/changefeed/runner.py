@@ -22,6 +22,7 @@ from tidemill import logs, tso
 from tidemill.changefeed import lifeline
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
+from tidemill.changefeed.skip import SkipRow, parse_skip_rows
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, initial
 from tidemill.changelog.history import load_history
@@ -59,6 +60,7 @@ class Wishes:
     master: str | None
     trigger_ms: int
     retry_s: float
+    skip_rows: tuple[SkipRow, ...] = ()
 
 
 class Runner:
@@ -92,7 +94,11 @@ class Runner:
         from tidemill.pipeline.session import start_session
 
         wishes, folder = self._wishes, self._folder
-        settings = Settings(wishes.changefeed, wishes.config.sink_uri(wishes.sink_uri), wishes.config, parse_zone(wishes.tz))
+        settings = Settings(
+            wishes.changefeed, wishes.config.sink_uri(wishes.sink_uri), wishes.config, parse_zone(wishes.tz), wishes.skip_rows
+        )
+        for rule in wishes.skip_rows:
+            log.warning("a row is left out where it comes by: %s", rule)
         self._wait_for_log()
         reader = LogReader(wishes.log)
         identity = folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None)
@@ -110,9 +116,10 @@ class Runner:
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
         stack.callback(session.stop)
-        chooser = Chooser(settings)
+        chooser = Chooser(settings, sink.place)
         packs = PackStore(
-            folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]
+            *(folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
+            find_limits=sink.message_limits,
         )
         driver = BatchDriver(
             feed=wishes.changefeed,
@@ -122,6 +129,7 @@ class Runner:
             sink_uri=settings.sink.text,
             runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}"),
             fence=Fence(folder.epoch),
+            look_again=packs.look_again,
             retry=RetryPolicy(total_s=wishes.retry_s),
             stop=self._stop,
             on_failure=self._note_failure,
@@ -134,7 +142,7 @@ class Runner:
             start_ts=identity.start_ts,
             delivered_ts=delivered,
             target_ts=wishes.target_ts,
-            trigger_ms=wishes.trigger_ms,
+            trigger_ms=max(wishes.trigger_ms, settings.sink.flush_interval_ms),
             on_report=self._save,
         )
         reached = changefeed.run()
@@ -192,7 +200,7 @@ class Runner:
     def _begin_status(self, identity: FeedIdentity, at: int) -> None:
         before = self._folder.status() or {}
         status = self._status
-        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows"):
+        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows"):
             setattr(status, name, int(before.get(name, 0)))
         status.state = after(State(before.get("state", State.NORMAL)), Event.STARTED)
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
@@ -210,6 +218,7 @@ class Runner:
         status.messages += stats.messages
         status.bytes += stats.bytes_out
         status.slow_rows += stats.slow_rows
+        status.skipped_rows += stats.skipped_rows
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}
@@ -253,6 +262,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--master", help="Spark master; default: local[cores]")
     parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
     parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
+    parser.add_argument("--skip-row", action="append", default=[], help="SCHEMA.TABLE:KEY@COMMIT_TS: a row that is left out")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     return parser.parse_args(arguments)
@@ -278,6 +288,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         master=options.master,
         trigger_ms=options.trigger_ms,
         retry_s=options.retry_s,
+        skip_rows=parse_skip_rows(options.skip_row),
     )
 
 

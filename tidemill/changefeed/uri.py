@@ -35,10 +35,10 @@ _PROTOCOL_WORDS = {
     "simple": MessageFormat.SIMPLE,
 }
 _LATER_PROTOCOLS = {"canal", "avro", "flat-avro", "maxwell", "craft", "debezium", "debezium-avro"}
-_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme if s is not Scheme.S3}}
+_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),
-    *("s3", "gcs", "gs", "azblob", "azure", "noop"),
+    *("gcs", "gs", "azblob", "azure", "noop"),
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
 
@@ -135,6 +135,15 @@ class SinkUri:
     @property
     def max_batch_size(self) -> int:
         return self.encoding.max_batch_size
+
+    @property
+    def flush_interval_ms(self) -> int:
+        """How long rows may wait for others to share a file with; 0 where there are no files of tables."""
+        return (
+            self.storage.flush_interval_ms
+            if self.storage is not None and self.protocol in (MessageFormat.CSV, MessageFormat.CANAL_JSON)
+            else 0
+        )
 
     @property
     def broker(self) -> KafkaOptions:

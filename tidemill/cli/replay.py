@@ -26,6 +26,9 @@ def command(
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    skip_row: Annotated[
+        list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "warn",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
@@ -34,6 +37,7 @@ def command(
     Needs no upstream and keeps no state. Ctrl-C or SIGTERM ends at the end of a batch.
     """
     from tidemill.changefeed.config import load_config
+    from tidemill.changefeed.skip import parse_skip_rows
     from tidemill.pipeline.delivery import Settings
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
@@ -42,13 +46,15 @@ def command(
     start = tso.parse(start_ts) if start_ts is not None else None
     target = tso.parse(target_ts) if target_ts is not None else None
     changefeed = load_config(config)
-    settings = Settings("replay", changefeed.sink_uri(sink_uri), changefeed, parse_zone(tz))
+    settings = Settings("replay", changefeed.sink_uri(sink_uri), changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
     for warning in (*changefeed.warnings, *settings.sink.warnings):
         log_.warning("%s", warning)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     done = replay(log, settings, start_ts=start, target_ts=target, parallelism=parallelism, master=master, stop=stop)
+    if done.skipped_rows:
+        typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
     typer.echo(
         f"{done.rows} rows in {done.messages} messages and {done.ddls} DDLs from {tso.describe(done.from_ts)} to {tso.describe(done.to_ts)}"
     )

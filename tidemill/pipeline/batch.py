@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.changelog.layout import Affinity
-from tidemill.errors import BatchFailed, SegmentGone, TidemillError
+from tidemill.errors import BatchFailed, MessageRefused, SegmentGone, TidemillError
 from tidemill.events import DdlEvent
 from tidemill.pipeline import planner
 from tidemill.pipeline.fence import Fence
@@ -27,6 +28,8 @@ from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 60.0
+"""How long partitions that are added to a topic, and a limit that is raised, may go unnoticed."""
 GRACE_S = 3.0
 """How long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
 
@@ -136,6 +139,9 @@ class BatchDriver:
     fence: Fence
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     stop: threading.Event = field(default_factory=threading.Event)
+    look_again: Callable[[], bool] = lambda: False
+    """Asks the sink for its topics again; whether they differ from before."""
+    next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_S)
     on_failure: Callable[[TidemillError], None] = lambda error: None
     """Called for each failed try that will be followed by another."""
 
@@ -154,21 +160,39 @@ class BatchDriver:
             except TidemillError as error:
                 self.fence.advance()
                 lost = isinstance(error, JobLost) and tries >= self.retry.lost_tries
-                pause = next(pauses, None) if error.retryable and not lost else None
+                pause = next(pauses, None) if self._may_go_better(error) and not lost else None
                 if pause is None:
                     raise self._named(error, batch, from_ts, to_ts, tries) from error
                 self._pause(error, pause, batch)
+
+    def _may_go_better(self, error: TidemillError) -> bool:
+        """Is another try worth it? After a refused message it is if the topics take something else than before."""
+        if not isinstance(error, MessageRefused):
+            return error.retryable
+        try:
+            return self.look_again()
+        except TidemillError as other:
+            return other.retryable
+
+    def _look(self, tries: int) -> None:
+        """A failed try may be due to a topic that is gone; otherwise look once in a while."""
+        if tries > 1 or time.monotonic() >= self.next_look:
+            self.look_again()
+            self.next_look = time.monotonic() + LOOK_S
 
     def _try(self, batch: int, from_ts: int, to_ts: int, tries: int) -> Report:
         context = BatchContext(
             feed=self.feed, batch=batch, epoch=self.fence.advance(), from_ts=from_ts, to_ts=to_ts, fence_path=str(self.fence.path)
         )
         try:
+            self._look(tries)
             self.sink.begin_batch(context)
             stats = self._rows(context)
             ddls = self.upstream.ddl_events(from_ts, to_ts)
             for event in ddls:
                 self._send_ddl(event)
+            if stats.skipped_rows:
+                log.warning("%d rows of (%d, %d] were left out by name", stats.skipped_rows, from_ts, to_ts)
             self._send_resolved(to_ts)
             self.sink.finish_batch(context)
         except TidemillError:

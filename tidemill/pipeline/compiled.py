@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, table_hash
-from tidemill.errors import SchemaError
+from tidemill.changefeed.skip import with_way_out
+from tidemill.errors import MalformedRow, MessageTooLarge, SchemaError
 from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram
 from tidemill.kernels.encode.identity import unique_slots
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.flow.layout import Mode, TableMap
+from tidemill.pipeline.encoding import LimitedEncoder, RowEncoder, Skipper
 from tidemill.pipeline.filtering import RowFilters
 from tidemill.pipeline.pack import Output, Pack, PackedTable
 from tidemill.protocols.messages import Messages
@@ -27,20 +28,13 @@ from tidemill.protocols.options import MessageFormat
 Rows = npt.NDArray[np.void]
 
 
-class RowEncoder(Protocol):
-    """Turns rows into messages; `slow_rows` counts those that a kernel handed to its reference."""
-
-    slow_rows: int
-
-    def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages: ...
-
-
 class _Kernels:
     """The kernels over the programs of the tables in use; made anew when a table joins them."""
 
     def __init__(self, pack: Pack, used: list[_Used]) -> None:
         programs = [one.program for one in used]
-        self.encoder = row_encoder(pack.output, [one.shown for one in used], [one.table for one in used], pack.first_target)
+        shown, tables = [one.shown for one in used], [one.table for one in used]
+        self.encoder = LimitedEncoder(pack, lambda output: row_encoder(output, shown, tables, pack.first_target))
         self.splits = ColumnChange(programs, [one.split_slots for one in used])
         self.key_hash = KeyHash(programs, [[c.name for c in one.hashed] if one.mode is Mode.HASH else [] for one in used])
         self.filters = RowFilters([one.table.row_filter for one in used], programs, pack.output.ignored_start_ts)
@@ -53,8 +47,9 @@ class _Kernels:
 class _Used:
     """A table in use: how its rows are routed, by all of its columns, and how they are shown."""
 
-    def __init__(self, table: PackedTable, output: Output, parts: int) -> None:
-        self.table = table
+    def __init__(self, table: PackedTable, apart: int | None, output: Output, parts: int) -> None:
+        """`apart`: the only physical id that this stands for."""
+        self.table, self.apart = table, apart
         self.program = TableProgram.of(table.version, output.zone)
         self.shown = TableProgram.of(table.shown, output.zone) if table.dropped else self.program
         self.hashed = hashed_columns(table.rule, table.version.info)
@@ -82,6 +77,7 @@ class Compiled:
         self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
         self._used: list[_Used] = []
         self._made: _Kernels | None = None
+        self._skipper = Skipper(pack.output.skip_rows)
         self._slow_before = 0  # of kernels that were replaced
 
     @property
@@ -93,12 +89,18 @@ class Compiled:
         """Rows that went to a reference, since the pack was loaded."""
         return self._slow_before + (self._made.slow_rows if self._made is not None else 0)
 
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that were left out by name, since the pack was loaded."""
+        return self._skipper.skipped
+
     def resolve(self, table_id: int) -> None:
         """Enter a physical id: its table's rule, or that its rows are not delivered. Raises SchemaError for one that nobody knows."""
         table = self.pack.table(table_id)
         if table is not None:
-            number = next((i for i, used in enumerate(self._used) if used.table is table), None)
-            self.tables.set(table_id, self._use(table) if number is None else number)
+            apart = table_id if table.rule.mode is DispatchMode.PHYSICAL else None
+            number = next((i for i, used in enumerate(self._used) if used.table is table and used.apart == apart), None)
+            self.tables.set(table_id, self._use(table, apart) if number is None else number)
         elif self.pack.knows(table_id):
             self.tables.set(table_id, f.DROP)
         else:
@@ -107,14 +109,17 @@ class Compiled:
                 hint="The log's schema stream is incomplete. `tidemill log verify` may say where; else start a new log.",
             )
 
-    def _use(self, table: PackedTable) -> int:
+    def _use(self, table: PackedTable, apart: int | None) -> int:
         """Give a table the next number."""
         number = len(self._used)
         if number == len(self._rules):
             self._rules = np.concatenate([self._rules, np.zeros_like(self._rules)])
         base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
-        used = _Used(table, self.pack.output, parts)
-        fixed = base + table_hash(table.version.schema, table.version.table) % parts
+        used = _Used(table, apart, self.pack.output, parts)
+        if apart is None:
+            fixed = base + table_hash(table.version.schema, table.version.table) % parts
+        else:
+            fixed = base + (table.version.physical_ids.index(apart) if parts > 1 else 0)
         self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
         self._used.append(used)
         self._slow_before, self._made = self.slow_rows, None
@@ -127,8 +132,13 @@ class Compiled:
         return self._made
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
-        """Messages of arranged rows; valid until the next call."""
-        return self._kernels.encoder.encode(rows, groups)
+        """Messages of arranged rows; valid until the next call. Raises what the encoder says of a row, and how to go on without it."""
+        if self._skipper:
+            rows, groups = self._skipper.keep(rows, groups, [used.table for used in self._used])
+        try:
+            return self._kernels.encoder.encode(rows, groups)
+        except (MessageTooLarge, MalformedRow) as error:
+            raise with_way_out(error) from error
 
     def kept(self, rows: Rows) -> Rows:
         """The rows without those that event filters leave out."""

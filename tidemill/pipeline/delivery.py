@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
 from tidemill.changefeed.config import ChangefeedConfig
-from tidemill.changefeed.dispatch import Dispatcher, hashed_columns
+from tidemill.changefeed.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.changefeed.events import EventFilters
 from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.selectors import ColumnSelectors
+from tidemill.changefeed.skip import SkipRow
 from tidemill.changefeed.uri import SinkUri
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
 from tidemill.protocols.messages import Words
-from tidemill.protocols.options import EncodingOptions, MessageFormat
+from tidemill.protocols.options import MessageFormat
+from tidemill.sinks.storage.open import wants_tables
+from tidemill.sinks.storage.words import StorageWords
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.history import TableVersion
@@ -34,18 +37,21 @@ class Settings:
     sink: SinkUri
     config: ChangefeedConfig
     zone: tzinfo
+    skip_rows: tuple[SkipRow, ...] = ()
 
     @property
     def output(self) -> Output:
         """How rows become messages."""
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
-        return Output(self.sink.encoding, self.zone, self.sink.split_on_dispatch_key, ignored)
+        return Output(self.sink.encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
 
 
 class Chooser:
     """Which tables and DDLs a changefeed delivers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, place: Callable[[TableVersion], str | None] = lambda version: None) -> None:
+        """`place`: see `DriverSink.place`."""
+        self._place = place
         self._filter: TableFilter = settings.config.table_filter()
         self._force = settings.config.force_replicate
         self._dispatcher: Dispatcher = settings.config.dispatcher()
@@ -57,11 +63,12 @@ class Chooser:
         """A table whose rows are delivered, else None. Raises ConfigError for settings that do not fit it."""
         if not self.rows(version):
             return None
-        rule = self._dispatcher.rule(version)
+        topic = self._place(version)
+        rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
         hashed = {c.id for c in hashed_columns(rule, version.info)}
         return PackedTable(
             version,
-            self._dispatcher.topic(version.schema, version.table, self._topic),
+            topic if topic is not None else self._dispatcher.topic(version.schema, version.table, self._topic),
             rule,
             row_filter=self._events.row_filter(version),
             dropped=self._selectors.dropped(version, hashed),
@@ -133,8 +140,11 @@ _PROTOCOLS = {
 }
 
 
-def words_of(options: EncodingOptions) -> Words | None:
-    """What prints a protocol's DDL and resolved messages; None where nothing is printed."""
+def words_of(sink: SinkUri) -> Words | None:
+    """What prints DDL and resolved messages: the protocol, or a sink that has words of its own; None where nothing is printed."""
+    options = sink.encoding
+    if wants_tables(sink):
+        return StorageWords(sink)
     if options.protocol is None:
         return None
     words: Words = importlib.import_module(_PROTOCOLS[options.protocol]).words(options)
@@ -145,7 +155,7 @@ class SinkEvents:
     """DDL and resolved events for the sink. See `batch.Events`."""
 
     def __init__(self, settings: Settings, chooser: Chooser, packs: PackStore) -> None:
-        self._words, self._chooser, self._packs = words_of(settings.output.encoding), chooser, packs
+        self._words, self._chooser, self._packs = words_of(settings.sink), chooser, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
         if crossing := self._chooser.crossing(event):

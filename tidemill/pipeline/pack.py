@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.changefeed.dispatch import DispatchRule
+from tidemill.changefeed.dispatch import DispatchMode, DispatchRule
 from tidemill.changefeed.events import RowFilter
 from tidemill.changefeed.selectors import without
+from tidemill.changefeed.skip import SkipRow
 from tidemill.pipeline import durable
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
@@ -39,6 +40,7 @@ class Output:
     zone: tzinfo  # of TIMESTAMP text
     split_on_dispatch_key: bool = False  # updates that change a dispatched column are split
     ignored_start_ts: frozenset[int] = frozenset()  # transactions that are left out
+    skip_rows: tuple[SkipRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class _Content:
 
     output: Output
     topics: tuple[tuple[str, int], ...]  # and how many partitions each has
+    limits: Mapping[str, int]  # bytes of the largest message, of topics that have a limit
     base: str | None
     tables: Mapping[int, _Entry]  # by logical id
     removed: frozenset[int]
@@ -85,6 +88,7 @@ class Pack:
 
     output: Output
     topics: tuple[tuple[str, int], ...]
+    limits: Mapping[str, int]  # bytes of the largest message, of topics that have a limit
     tables: Mapping[int, _Entry]
     known_ids: tuple[npt.NDArray[np.int64], ...]
     made: dict[str, Any] = field(default_factory=dict)  # what the process built of this pack
@@ -139,18 +143,20 @@ def load(path: str) -> Pack:
     """A pack, kept for the life of the process: a path never changes its content."""
     content = _read(path)
     if content.base is None:
-        return Pack(content.output, content.topics, content.tables, (content.known_ids,))
+        return Pack(content.output, content.topics, content.limits, content.tables, (content.known_ids,))
     base = _read(content.base)
     tables = {**base.tables, **content.tables}
     for table_id in content.removed:
         del tables[table_id]
-    return Pack(content.output, content.topics, tables, (base.known_ids, content.known_ids))
+    return Pack(content.output, content.topics, content.limits, tables, (base.known_ids, content.known_ids))
 
 
 Choose = Callable[[TableVersion], "PackedTable | None"]
 """A table whose rows are delivered; None for one whose rows are not."""
 CountPartitions = Callable[[Set[str]], Mapping[str, int]]
 """Makes sure that topics exist; how many partitions each has."""
+FindLimits = Callable[[Set[str]], Mapping[str, int]]
+"""Bytes of the largest message that topics take; those without a limit are left out."""
 Register = Callable[[TableVersion, str], tuple[int, int]]
 """Makes sure that a schema registry knows a table's schemas, for a topic; ids of key (-1: none) and value."""
 
@@ -169,14 +175,18 @@ class PackStore:
         count_partitions: CountPartitions,
         topics: Iterable[str] = (),
         register: Register | None = None,
+        find_limits: FindLimits = lambda topics: {},
     ) -> None:
         """`register`: of protocols whose messages name schema ids."""
+        self._find_limits = find_limits
         self._folder, self._output, self._choose, self._count, self._register = folder, output, choose, count_partitions, register
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.pack"):
             old.unlink()
         self._number = 0
         self._topics: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
+        self._placed: dict[int, str] = {}  # topics that are one table's alone, and go with its version
         self._tables: dict[int, _Entry] = {}  # wanted ones now
         self._chosen: dict[int, tuple[int, _Entry | None]] = {}  # version ts and entry of each table, wanted or not
         self._unregistered: set[int] = set()  # wanted tables without schema ids
@@ -232,6 +242,8 @@ class PackStore:
     def _enter(self, table_id: int, version_ts: int, entry: _Entry | None) -> None:
         """From now on the table is this; None: it is not wanted."""
         self._chosen[table_id] = version_ts, entry
+        if entry is None:
+            self._topics.pop(self._placed.pop(table_id, ""), None)
         self._unregistered.discard(table_id)
         if entry is not None:
             self._tables[table_id] = entry
@@ -253,6 +265,9 @@ class PackStore:
         chosen = self._choose(version) if version.physical_ids else None
         if chosen is None:
             return None
+        if chosen.rule.mode is DispatchMode.PHYSICAL and (before := self._placed.get(version.table_id)) != chosen.topic:
+            self._topics.pop(before or "", None)
+            self._placed[version.table_id] = chosen.topic
         self._add_topics({chosen.topic})
         return _Entry(version.physical_ids, version.from_ts, pickle.dumps(chosen))
 
@@ -260,7 +275,19 @@ class PackStore:
         new = topics - self._topics.keys()
         if new:
             counts = self._count(new)
+            self._limits |= self._find_limits(new)
             self._topics.update((topic, counts[topic]) for topic in sorted(new))
+
+    def look_again(self) -> bool:
+        """Ask the sink for all topics again: made if they are gone, with new partitions, other limits. Did anything change?"""
+        if not self._topics:
+            return False
+        counts, limits = self._count(set(self._topics)), dict(self._find_limits(set(self._topics)))
+        found = {topic: counts[topic] for topic in self._topics}
+        changed = (found, limits) != (self._topics, self._limits)
+        self._topics, self._limits = found, limits
+        self._changed |= changed
+        return changed
 
     def _delta(self, snapshot: SchemaSnapshot) -> _Content:
         assert self._base is not None
@@ -271,7 +298,7 @@ class PackStore:
 
     def _content(self, base: str | None, tables: Mapping[int, _Entry], removed: frozenset[int], known: Set[int]) -> _Content:
         ids = np.sort(np.fromiter(known, np.int64, len(known)))
-        return _Content(self._output, tuple(self._topics.items()), base, tables, removed, ids)
+        return _Content(self._output, tuple(self._topics.items()), dict(self._limits), base, tables, removed, ids)
 
     def _write_base(self, snapshot: SchemaSnapshot) -> str:
         old = [self._base_path, self._delta_path]

@@ -37,11 +37,13 @@ class Delivered:
     rows: int = 0
     messages: int = 0
     ddls: int = 0
+    skipped_rows: int = 0
 
     def add(self, report: Report) -> None:
         """Count a batch."""
         self.batches += 1
         self.rows += report.stats.rows
+        self.skipped_rows += report.stats.skipped_rows
         self.messages += report.stats.messages
         self.ddls += len(report.ddls)
 
@@ -88,9 +90,10 @@ def replay(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
         sink = open_driver_sink(settings.sink.text, fresh=True)
         stack.callback(sink.close)
-        chooser = Chooser(settings)
+        chooser = Chooser(settings, sink.place)
         packs = PackStore(
-            folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]
+            *(folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
+            find_limits=sink.message_limits,
         )
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
         driver = BatchDriver(
@@ -101,6 +104,7 @@ def replay(
             sink_uri=settings.sink.text,
             runner=runner,
             fence=Fence(folder / "epoch"),
+            look_again=packs.look_again,
             retry=RETRY,
             stop=stop or threading.Event(),
         )

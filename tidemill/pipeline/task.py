@@ -18,6 +18,7 @@ from tidemill.kernels.layout import ROW
 from tidemill.pipeline import fence, pack
 from tidemill.pipeline.chunks import MAX_ROWS, Chunk, Chunker
 from tidemill.pipeline.compiled import Compiled
+from tidemill.pipeline.encoding import limits_of
 from tidemill.pipeline.reading import Sources
 from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.sinks.base import BatchContext, open_task_sink
@@ -41,9 +42,9 @@ def deliver(item: WorkItem) -> TaskStats:
     fence.check(item.fence, item.epoch)
     compiled = compiled_for(item.pack)
     targets = compiled.pack.targets
-    slow = compiled.slow_rows
+    slow, skipped = compiled.slow_rows, compiled.skipped_rows
     sink = open_task_sink(item.sink)
-    sink.begin(_context(item))
+    sink.begin(_context(item, compiled))
     try:
         owned = owned_targets(len(targets), item.share, item.shares)
         chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts), compiled, owned)
@@ -72,13 +73,14 @@ def deliver(item: WorkItem) -> TaskStats:
         sink.abandon()
         raise
     stats.rows_read = chunker.rows_seen
-    stats.slow_rows = compiled.slow_rows - slow
+    stats.slow_rows, stats.skipped_rows = compiled.slow_rows - slow, compiled.skipped_rows - skipped
     stats.cpu_ns = time.process_time_ns() - cpu
     return stats
 
 
-def _context(item: WorkItem) -> BatchContext:
-    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, item.fence)
+def _context(item: WorkItem, compiled: Compiled) -> BatchContext:
+    zone, limit = compiled.pack.output.zone, int(limits_of(compiled.pack).min())
+    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, item.fence, zone, limit)
 
 
 def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:

@@ -42,6 +42,7 @@ class TaskStats:
     messages: int = 0
     acked: int = 0
     bytes_out: int = 0
+    skipped_rows: int = 0  # left out by name
     slow_rows: int = 0  # handed back by a kernel to its reference
     route_ns: int = 0
     encode_ns: int = 0

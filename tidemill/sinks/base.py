@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Protocol
 
 from tidemill.changefeed.parameters import Scheme
 from tidemill.changefeed.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError
 from tidemill.protocols.messages import Messages
+from tidemill.tidb.schema.versions import TableVersion
 
 Target = tuple[str, int]
 """(topic, partition)."""
@@ -41,6 +43,8 @@ class BatchContext:
     to_ts: int
     item: int = DRIVER
     fence_path: str | None = None  # file with the epoch in force
+    zone: tzinfo = UTC  # the changefeed's
+    message_limit: int | None = None  # bytes of the largest message that every topic takes
 
 
 class TaskSink(Protocol):
@@ -62,8 +66,14 @@ class TaskSink(Protocol):
 class DriverSink(Protocol):
     """The half inside the driver. All methods raise SinkError (give up) or SinkUnavailable (the batch may be tried again)."""
 
+    def place(self, version: TableVersion) -> str | None:
+        """The topic of a table's rows where the sink itself decides that; None: the dispatchers do."""
+
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
         """Create what is missing; returns how many partitions of each topic are used."""
+
+    def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
+        """Bytes of the largest message that topics take; those without a limit of their own are left out."""
 
     def begin_batch(self, ctx: BatchContext) -> None:
         """A try begins: left-overs of older tries are removed."""
@@ -86,7 +96,7 @@ class DriverSink(Protocol):
 
 def preload() -> None:
     """Load what the task halves need, so that worker processes that are forked from this one have it. Opens nothing."""
-    for module in ("files", "messages", "blackhole", "kafka.task"):
+    for module in ("files", "messages", "blackhole", "kafka.task", "storage.task"):
         importlib.import_module(f"tidemill.sinks.{module}")
     importlib.import_module("tidemill.sinks.kafka.native").library()
 
@@ -103,7 +113,13 @@ def _task_sink(uri: SinkUri) -> TaskSink:
             from tidemill.sinks.kafka.task import KafkaTaskSink
 
             return KafkaTaskSink(uri)
-        case Scheme.FILE:
+        case Scheme.FILE | Scheme.S3:
+            from tidemill.sinks.storage.open import wants_tables
+
+            if wants_tables(uri):
+                from tidemill.sinks.storage.task import StorageTaskSink
+
+                return StorageTaskSink(uri)
             from tidemill.sinks.files import FilesTaskSink
 
             return FilesTaskSink(uri)
@@ -127,7 +143,13 @@ def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
             from tidemill.sinks.kafka.driver import KafkaDriverSink
 
             return KafkaDriverSink(parsed)
-        case Scheme.FILE:
+        case Scheme.FILE | Scheme.S3:
+            from tidemill.sinks.storage.open import wants_tables
+
+            if wants_tables(parsed):
+                from tidemill.sinks.storage.driver import StorageDriverSink
+
+                return StorageDriverSink(parsed, fresh=fresh)
             from tidemill.sinks.files import FilesDriverSink
 
             return FilesDriverSink(parsed, fresh=fresh)
@@ -141,6 +163,18 @@ def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
             return BlackholeDriverSink(parsed)
         case Scheme.S3:
             raise ConfigError(f"{parsed}: s3:// is not supported yet")
+
+
+class ByDispatchers:
+    """A driver's half that leaves the choice of topics to the dispatchers, and takes messages of any size."""
+
+    def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
+        """None."""
+        return {}
+
+    def place(self, version: TableVersion) -> str | None:
+        """None."""
+        return None
 
 
 def partition_counts(uri: SinkUri, topics: set[str], default: int = 1) -> dict[str, int]:

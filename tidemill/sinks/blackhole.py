@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidemill.changefeed.uri import SinkUri
 from tidemill.protocols.messages import Messages
-from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 
 
 class BlackholeTaskSink:
@@ -28,7 +28,7 @@ class BlackholeTaskSink:
         self._taken = 0
 
 
-class BlackholeDriverSink:
+class BlackholeDriverSink(ByDispatchers):
     """Any topic exists, with `partition-num` partitions (1)."""
 
     def __init__(self, uri: SinkUri) -> None:

@@ -12,7 +12,7 @@ from tidemill.changefeed.uri import SinkUri
 from tidemill.errors import ConfigError, SinkError
 from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.messages import Messages
-from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder
 
 _NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
@@ -67,7 +67,7 @@ class FilesTaskSink:
         self._parts.abandon()
 
 
-class FilesDriverSink:
+class FilesDriverSink(ByDispatchers):
     """Joins parts, DDLs and resolved events into the batch's files and renames them into place."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from tidemill.changefeed.uri import SinkUri
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.messages import Messages
-from tidemill.sinks.base import BatchContext, Target, partition_counts
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join
 
 
@@ -49,7 +49,7 @@ class MessagesTaskSink:
         self._parts.abandon()
 
 
-class MessagesDriverSink:
+class MessagesDriverSink(ByDispatchers):
     """Joins the parts of a batch into the file: rows by target, then DDLs, then resolved events."""
 
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:

@@ -7,30 +7,11 @@ import base64
 import pytest
 
 from tests.support import schemas as s
+from tests.support.recorded_schemas import feed
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id, meta_filter
-from tidemill.wire import cdcpb_pb2, kvrpcpb_pb2
-
-OP_DELETE = 2
-TABLES = {1: 0, 2: keys.DDL_JOB_TABLE_ID, 3: keys.DDL_HISTORY_TABLE_ID}
-"""Table id of the changes by request id of the recording."""
-
-
-def feed() -> list[SchemaChange]:
-    """The incremental scan at the recording's end: every version of every key."""
-    changes = []
-    for line in s.read_lines("tikv/recordings/ddl_jobs.jsonl.gz"):
-        if line["kind"] != "resp" or line["stream"] != 2:
-            continue
-        for event in cdcpb_pb2.ChangeDataEvent.FromString(base64.b64decode(line["b64"])).events:
-            for row in event.entries.entries:
-                if row.type == cdcpb_pb2.Event.COMMITTED:
-                    value = None if row.op_type == OP_DELETE else row.value
-                    table_id = TABLES[event.request_id - 100]
-                    op = s.DELETE if value is None else s.PUT
-                    changes.append(SchemaChange(table_id, op, row.start_ts, row.commit_ts, row.key, value))
-    return changes
+from tidemill.wire import kvrpcpb_pb2
 
 
 def history_columns() -> list[tuple[bytes, bytes]]:

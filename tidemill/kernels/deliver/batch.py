@@ -9,6 +9,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,17 @@ def runs(groups: Ints) -> Iterator[tuple[int, int, int]]:
         yield int(groups[start]), start, end
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Values of one target's messages. `ends`: where each ends in `data`; `commit_ts` of each; `first`: the first MESSAGE."""
+
+    target: int
+    data: memoryview
+    ends: Ints
+    commit_ts: npt.NDArray[np.uint64]
+    first: np.void
+
+
 class Writer:
     """Messages of a chunk as bytes by target. The buffer is reused: write what `split` yields before the next call."""
 
@@ -83,9 +95,32 @@ class Writer:
 
         return self._split(messages, sizes, fill)
 
+    def values(self, messages: Messages, tail: bytes = b"") -> Iterator[Run]:
+        """The values of each target that has messages, each followed by `tail`; a null value is empty."""
+        table = messages.table
+        sizes = _present(table["value_len"]) + len(tail)
+        text = np.frombuffer(tail + b"\0", np.uint8)
+
+        def fill(n: int, t: int, order: int, at: int, out: int) -> None:
+            kernels.values(n, t, order, at, text.ctypes.data, len(tail), out)
+
+        order, targets, ends, at = self._fill(messages, sizes, fill)
+        times = np.ascontiguousarray(table["commit_ts"][order])
+        for target, start, end in runs(targets):
+            begin = int(at[start])
+            data = self._buffer.data[begin : int(ends[end - 1])]
+            yield Run(target, data, ends[start:end] - begin, times[start:end], table[order[start]])
+
     def _split(
         self, messages: Messages, sizes: Ints, fill: Callable[[int, int, int, int, int], object]
     ) -> Iterator[tuple[int, memoryview]]:
+        _, targets, ends, at = self._fill(messages, sizes, fill)
+        view = self._buffer.data
+        for target, start, end in runs(targets):
+            yield target, view[int(at[start]) : int(ends[end - 1])]
+
+    def _fill(self, messages: Messages, sizes: Ints, fill: Callable[[int, int, int, int, int], object]) -> tuple[Ints, Ints, Ints, Ints]:
+        """Write all messages, ordered by target; their order, the target, end and begin of each in the buffer."""
         order, targets = by_group(messages.table["target"])
         ends = np.cumsum(sizes[order])
         at = ends - sizes[order]
@@ -94,9 +129,7 @@ class Writer:
             self._buffer = np.empty(max(total, 2 * len(self._buffer)), np.uint8)
         table = np.ascontiguousarray(messages.table)
         fill(len(order), table.ctypes.data, order.ctypes.data, at.ctypes.data, self._buffer.ctypes.data)
-        view = self._buffer.data
-        for target, start, end in runs(targets):
-            yield target, view[int(at[start]) : int(ends[end - 1])]
+        return order, targets, ends, at
 
 
 def _present(lengths: Ints) -> Ints:

@@ -110,6 +110,21 @@ def frames(n, table, order, at, out):
     return n
 
 
+@entry(7)
+def values(n, table, order, at, tail, tail_len, out):
+    """The value of each message, followed by the tail_len bytes at `tail`; null is like empty."""
+    for i in range(n):
+        message = table + M_BYTES * ld64(order + 8 * i)
+        o = out + ld64(at + 8 * i)
+        value_len = ld64(message + M_VALLEN)
+        if value_len > 0:
+            memcpy(o, ld64(message + M_VALUE), value_len)
+            o += value_len
+        if tail_len > 0:
+            memcpy(o, tail, tail_len)
+    return n
+
+
 @jit
 def _base64(out, data, size, pairs):
     """`size` bytes as standard base64 with padding; `pairs`: the two characters of each 12-bit number."""

@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tidemill.changefeed.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target
 from tidemill.sinks.kafka import faults, options
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+_FORBIDDEN = KafkaError.TOPIC_AUTHORIZATION_FAILED
 _VISIBLE_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
 _VISIBLE_EVERY = 0.1
 
 # What matters of the client's log comes through its error callback as well.
@@ -29,7 +34,7 @@ _SILENT.propagate = False
 _T = TypeVar("_T")
 
 
-class KafkaDriverSink:
+class KafkaDriverSink(ByDispatchers):
     """See `DriverSink`."""
 
     def __init__(self, uri: SinkUri) -> None:
@@ -41,6 +46,8 @@ class KafkaDriverSink:
         self._client_error = ""
         self._denied = False
         self._unflushed_ddl = False
+        self._limit: int | None = None  # of the topic that takes least
+        self._said: set[str] = set()
 
     # Topics
 
@@ -110,6 +117,42 @@ class KafkaDriverSink:
                 absent = next(topic for topic in topics if topic not in counts)
                 raise SinkUnavailable(f"{self._where}: topic {absent} was created but is not visible after {_VISIBLE_SECONDS:.0f} s")
             pause.wait(_VISIBLE_EVERY)
+
+    def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
+        """max.message.bytes of each topic, less what the batch around a message takes. Without the right to ask, none."""
+        names = sorted(topics)
+        found = {}
+        for topic, future in self._described(names).items():
+            try:
+                settings = future.result()
+                found[topic] = max(1, int(settings["max.message.bytes"].value) - options.RECORD_HEADROOM)
+            except KafkaException as error:
+                if error.args[0].code() != _FORBIDDEN:
+                    raise self._told(error, f"asking for the settings of topic {topic}") from None
+                self._say_once(f"{self._where}: without the right DescribeConfigs on topic {topic} its max.message.bytes is not known")
+        limits = [*found.values()]
+        if limits and min(limits) != self._limit:
+            self._flush_and_drop()
+            self._limit = min(limits)
+        return found
+
+    def _described(self, topics: Sequence[str]) -> dict[str, Any]:
+        admin = self._admin_client()
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        futures = self._calling("asking for settings", lambda: admin.describe_configs(resources, request_timeout=options.METADATA_TIMEOUT))
+        return {resource.name: future for resource, future in futures.items()}
+
+    def _flush_and_drop(self) -> None:
+        """The next producer is made with other settings."""
+        self._flush()
+        self._drop_producer()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
 
     # Events
 
@@ -194,7 +237,7 @@ class KafkaDriverSink:
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            config = options.producer_config(self._uri) | {"error_cb": self._reported}
+            config = options.producer_config(self._uri, self._limit) | {"error_cb": self._reported}
             self._producer = self._calling("settings", lambda: Producer(config, logger=_SILENT))
         return self._producer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill.errors import SinkError, SinkUnavailable, redact
+from tidemill.errors import MessageRefused, SinkError, SinkUnavailable, redact
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -28,8 +28,13 @@ def lasting(code: int) -> bool:
     return code in _LASTING
 
 
+_TOO_LARGE = {10, 18}
+
+
 def sink_error(code: int, message: str) -> SinkError:
     """The error for a code, retryable or not."""
+    if code in _TOO_LARGE:
+        return MessageRefused(redact(message))
     return (SinkError if lasting(code) else SinkUnavailable)(redact(message))
 
 

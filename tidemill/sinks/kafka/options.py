@@ -14,6 +14,10 @@ METADATA_TIMEOUT = 15.0
 """Seconds to wait for an administrative answer."""
 
 _FRAMING = 1024  # of a record batch around one message
+_BATCH_BYTES = 1_000_000
+
+RECORD_HEADROOM = 128
+"""What TiCDC leaves of a topic's max.message.bytes for the record batch around a message."""
 
 
 def client_config(kafka: KafkaOptions) -> dict[str, str]:
@@ -39,8 +43,10 @@ def client_config(kafka: KafkaOptions) -> dict[str, str]:
     return config
 
 
-def producer_config(uri: SinkUri) -> dict[str, str]:
+def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str, str]:
     """A producer that keeps order: idempotent with acks=all, else with one request in flight.
+
+    `message_limit`: of the topic that takes least. A topic's limit counts for a whole batch of messages, so batches keep below it.
 
     Our own window keeps the queue below its limits, so that the client never refuses a message (see task.py).
     """
@@ -53,6 +59,7 @@ def producer_config(uri: SinkUri) -> dict[str, str]:
         "compression.type": kafka.compression,
         "linger.ms": "5",
         "message.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+        "batch.size": str(max(1, min(_BATCH_BYTES, message_limit or _BATCH_BYTES))),
         "message.max.bytes": str(min(1_000_000_000, max(1_000_000, uri.max_message_bytes + _FRAMING))),
         "queue.buffering.max.messages": "0",  # no limit
         "queue.buffering.max.kbytes": str(2 * (WINDOW_BYTES + uri.max_message_bytes) // 1024),

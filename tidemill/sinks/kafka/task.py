@@ -49,7 +49,8 @@ class KafkaTaskSink:
     """See `TaskSink`."""
 
     def __init__(self, uri: SinkUri) -> None:
-        self._config = options.producer_config(uri)
+        self._uri = uri
+        self._limit: int | None = None  # of the largest message; the producer's batches keep below it
         self._where = ",".join(uri.broker.hosts)
         self._producer: NativeProducer | None = None
         self._messages = np.zeros(0, np.uint8)
@@ -61,6 +62,9 @@ class KafkaTaskSink:
     def begin(self, ctx: BatchContext) -> None:
         if self._taken != self._flushed:
             self.abandon()  # the item before neither flushed nor abandoned
+        if ctx.message_limit != self._limit:
+            self.abandon()
+            self._limit = ctx.message_limit
         producer = self._opened()
         self._base, self._queued_bytes = producer.acked, producer.answered_bytes
         self._taken = self._flushed = 0
@@ -106,7 +110,7 @@ class KafkaTaskSink:
 
     def _opened(self) -> NativeProducer:
         if self._producer is None:
-            self._producer = NativeProducer(self._config)
+            self._producer = NativeProducer(options.producer_config(self._uri, self._limit))
         return self._producer
 
     def _queue(self, topic: str, start: int, end: int, sizes: npt.NDArray[np.int64]) -> None:

@@ -1,0 +1,335 @@
+"""The storage sink: what it publishes, when, and what is left of tries that fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.sinks.storage.conftest import Place, local_files
+from tests.support.messages import context, messages_of
+from tests.support.recorded_schemas import recorded_history
+from tests.support.tables import ddl_event, table_version
+from tests.support.ticdc_files import ticdc_files
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ConfigError, SinkError, SinkUnavailable
+from tidemill.protocols.options import MessageFormat
+from tidemill.sinks.base import BatchContext
+from tidemill.sinks.storage.driver import StorageDriverSink
+from tidemill.sinks.storage.store import Store
+from tidemill.sinks.storage.task import StorageTaskSink
+from tidemill.sinks.storage.words import StorageWords
+from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tso import compose
+
+CSV, CANAL_JSON = MessageFormat.CSV, MessageFormat.CANAL_JSON
+Line = tuple[int, bytes]
+"""commit_ts and value."""
+
+
+class Feed:
+    """A driver and a task of one sink."""
+
+    def __init__(self, uri: SinkUri, *, fresh: bool = False) -> None:
+        self.uri = uri
+        self.driver = StorageDriverSink(uri, fresh=fresh)
+        self.task = StorageTaskSink(uri)
+        self.words = StorageWords(uri)
+
+    def rows(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]]) -> None:
+        """What the tasks do: (table version, partition, line) each."""
+        found = list(lines)
+        topics = [self.driver.place(version) for version, _, _ in found]
+        targets = sorted({(topic, partition) for topic, (_, partition, _) in zip(topics, found, strict=True)})
+        items = [(targets.index((topic, partition)), None, value) for topic, (_, partition, (_, value)) in zip(topics, found, strict=True)]
+        messages = messages_of(items)
+        messages.table["commit_ts"] = [ts for _, _, (ts, _) in found]
+        self.task.begin(ctx)
+        self.task.deliver(messages, targets)
+        assert self.task.flush() == len(found)
+
+    def batch(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]] = (), ddls: Iterable[Any] = ()) -> None:
+        self.driver.begin_batch(ctx)
+        self.rows(ctx, lines)
+        for event in ddls:
+            message = self.words.ddl_message(event)
+            assert message is not None
+            self.driver.ddl("", *message, [0])
+        self.driver.finish_batch(ctx)
+
+
+def lines_of(data: bytes, protocol: MessageFormat) -> list[Line]:
+    """The lines of one of TiCDC's files as messages, with their commit_ts."""
+    found = []
+    for line in data.splitlines(keepends=True):
+        if protocol is CSV:
+            found.append((int(line.split(b",")[3]), line))
+        else:
+            found.append((json.loads(line)["_tidb"]["commitTs"], line.removesuffix(b"\r\n")))
+    return found
+
+
+@pytest.mark.parametrize("protocol", [CSV, CANAL_JSON])
+def test_a_session_with_45_ddls_gives_ticdcs_files(place: Place, protocol: MessageFormat) -> None:
+    """Every file of the recorded session: data, index, schema files and the checkpoint. Versions are told by done_ts, as TiCDC's are."""
+    golden = {n: d for n, d in ticdc_files(protocol.value).items() if n.startswith("cdc_ddl")}
+    history, first, last = recorded_history()
+    events = [replace(e, ts=e.done_ts) for e in history.ddl_events(first, last) if e.schema.startswith("cdc_ddl")]
+    versions = {(e.schema, e.after.info.name, e.ts): replace(e.after, from_ts=e.ts) for e in events if e.after is not None}
+    rows: list[tuple[int, TableVersion, int, Line]] = []
+    for name, data in golden.items():
+        if "/CDC0" in name:
+            schema, table, number, *rest = name.split("/")
+            version = versions[schema, table, int(number)]
+            partition = version.physical_ids.index(int(rest[0])) if len(rest) > 1 else 0
+            rows += [(line[0], version, partition, line) for line in lines_of(data, protocol)]
+    feed = Feed(place.uri("date-separator=none", protocol))
+    at = first
+    for number, (ts, ddls) in enumerate(groupby(events, key=lambda event: event.ts)):
+        inside = sorted((row for row in rows if at < row[0] <= ts), key=lambda row: row[0])
+        feed.batch(context(number, from_ts=at, to_ts=ts), [row[1:] for row in inside], ddls)
+        at = ts
+    assert not [row for row in rows if row[0] > at]
+    assert place.published() == golden | {"metadata": b'{"checkpoint-ts":%d}' % at}
+    assert len(golden) > 50
+
+
+def some_lines(from_ts: int, count: int, version: TableVersion, partition: int = 0) -> list[tuple[TableVersion, int, Line]]:
+    return [(version, partition, (from_ts + 1 + i, b"%d\r\n" % (from_ts + 1 + i))) for i in range(count)]
+
+
+def content(files: dict[str, bytes]) -> list[int]:
+    """All rows that readers see: those of files at or below the number in their folder's index."""
+    found: list[int] = []
+    for name, data in sorted(files.items()):
+        if match := re.fullmatch(r"(.*)/(CDC[0-9]+)\.csv", name):
+            index = files.get(f"{match[1]}/meta/CDC.index", b"").decode().removesuffix(".csv\n")
+            if match[2] <= index:
+                found += [int(line) for line in data.split()]
+    return sorted(found)
+
+
+def test_files_are_cut_by_size_and_numbered_on(place: Place) -> None:
+    version = table_version("d", "t")
+    feed = Feed(place.uri("date-separator=none&file-size=1048576&file-index-digit=6"))
+    line = b"x" * 300_000 + b"\r\n"
+    feed.batch(context(1, from_ts=100, to_ts=200), [(version, 0, (101 + i, line)) for i in range(9)])
+    feed = Feed(feed.uri)
+    feed.batch(context(2, from_ts=200, to_ts=300), [(version, 0, (201, b"last\r\n"))])
+    files = place.published()
+    folder = f"d/t/{max(version.from_ts, 100)}"
+    assert {name: len(data) for name, data in files.items() if "CDC0" in name} == {
+        f"{folder}/CDC000001.csv": 4 * len(line),
+        f"{folder}/CDC000002.csv": 4 * len(line),
+        f"{folder}/CDC000003.csv": len(line),
+        f"{folder}/CDC000004.csv": len(b"last\r\n"),
+    }
+    assert files[f"{folder}/meta/CDC.index"] == b"CDC000004.csv\n"
+    assert files["metadata"] == b'{"checkpoint-ts":300}'
+
+
+def test_rows_go_by_the_date_of_their_commit_in_the_changefeeds_zone(place: Place) -> None:
+    """Four commits around midnight in Shanghai, in one batch."""
+    version = table_version("d", "t")
+    zone = ZoneInfo("Asia/Shanghai")
+    midnight = datetime(2026, 3, 1, tzinfo=zone)
+    times = [ts_of(midnight + timedelta(seconds=s)) for s in (-7200, -1, 0, 1)]
+    feed = Feed(place.uri())
+    ctx = replace(context(1, from_ts=times[0] - 1, to_ts=times[-1]), zone=zone)
+    feed.batch(ctx, [(version, 0, (ts, b"%d\r\n" % i)) for i, ts in enumerate(times)])
+    found = {name.split("/")[-2]: data for name, data in place.published().items() if "CDC0" in name}
+    assert found == {"2026-02-28": b"0\r\n1\r\n", "2026-03-01": b"2\r\n3\r\n"}
+
+
+@pytest.mark.parametrize(("separator", "date"), [("none", ""), ("year", "/2026"), ("month", "/2026-02"), ("day", "/2026-02-28")])
+def test_date_separators(tmp_path: Path, separator: str, date: str) -> None:
+    place = Place(f"file://{tmp_path}/o", lambda: local_files(tmp_path / "o"))
+    version = table_version("d", "t")
+    ts = ts_of(datetime(2026, 2, 28, 23, 59, tzinfo=UTC))
+    Feed(place.uri(f"date-separator={separator}")).batch(context(1, from_ts=ts - 1, to_ts=ts), [(version, 0, (ts, b"1\r\n"))])
+    assert {name.rpartition("/")[0] for name in place.published() if "CDC0" in name} == {f"d/t/{ts - 1}{date}"}
+
+
+def ts_of(moment: datetime) -> int:
+    return compose(int(moment.timestamp() * 1000))
+
+
+class Stop(Exception):
+    """A kill, as far as the killed can tell: nothing runs after it."""
+
+
+class Fragile:
+    """A store that stops the process before its n-th change."""
+
+    def __init__(self, inner: Store, left: int) -> None:
+        self._inner, self.left = inner, left
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in ("write", "move", "delete", "clear", "upload"):
+            return method
+
+        def call(*arguments: Any) -> Any:
+            if name == "move":  # one at a time, so that a stop may fall between two
+                for pair in arguments[0]:
+                    self._spend()
+                    self._inner.move([pair])
+                return None
+            self._spend()
+            return method(*arguments)
+
+        return call
+
+    def _spend(self) -> None:
+        if self.left == 0:
+            raise Stop
+        self.left -= 1
+
+    def __str__(self) -> str:
+        return str(self._inner)
+
+
+def two_batches(version: TableVersion, other: TableVersion) -> Iterator[tuple[BatchContext, list[tuple[TableVersion, int, Line]]]]:
+    yield context(1, from_ts=100, to_ts=200), some_lines(100, 3, version) + some_lines(110, 3, other)
+    yield context(2, from_ts=200, to_ts=300), some_lines(200, 2, version)
+
+
+def test_killed_at_any_step_nothing_is_lost_or_doubled(place: Place) -> None:
+    """The driver is killed before its n-th change, for every n; another one goes on with the same batch, as Spark's offset log has it."""
+    version, other = table_version("d", "t"), table_version("d", "u", table_id=71)
+    expected = sorted({ts for _, lines in two_batches(version, other) for _, _, (ts, _) in lines})
+    steps, stride = 0, 1 if place.address.startswith("file") else 7  # S3 takes its time
+    while True:
+        uri = place.uri("date-separator=none")
+        uri = replace(uri, path=f"{uri.path}/{steps}" if uri.path else str(steps))
+        feed, epoch, killed = Feed(uri), 1, False
+        feed.driver._store = Fragile(feed.driver._store, steps)  # type: ignore[assignment]
+        for ctx, lines in two_batches(version, other):
+            while True:
+                try:
+                    feed.batch(replace(ctx, epoch=epoch), lines)
+                    break
+                except Stop:
+                    killed = True
+                    epoch += 1
+                    feed = Feed(uri)
+        files = {n.removeprefix(f"{steps}/"): d for n, d in place.files().items() if n.startswith(f"{steps}/")}
+        assert content(files) == expected, f"killed before change {steps}"
+        assert files["metadata"] == b'{"checkpoint-ts":300}'
+        assert not [name for name in files if name.startswith(".tidemill/tries") or name.endswith("publishing.json")]
+        assert sorted(n for n in files if "/CDC0" in n) == sorted(
+            f"d/{t}/100/CDC{i:020d}.csv" for t, n in (("t", 2), ("u", 1)) for i in range(1, n + 1)
+        )
+        if not killed:
+            break
+        steps += stride
+    assert steps > 12
+
+
+def test_a_batch_that_was_published_is_not_written_again(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The crash came after the batch and before the changefeed's own checkpoint; the batch is cut otherwise the second time."""
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    Feed(uri).batch(context(1, from_ts=100, to_ts=200), some_lines(100, 5, version))
+    before = place.published()
+    feed = Feed(uri)
+    feed.batch(context(1, epoch=2, from_ts=100, to_ts=150), some_lines(100, 5, version))
+    assert place.published() == before
+    assert "already" in caplog.text
+    feed.batch(context(2, epoch=3, from_ts=150, to_ts=300), [*some_lines(150, 2, version), *some_lines(250, 2, version)])
+    assert content(place.published()) == [*range(101, 106), 251, 252], "of (150, 200] nothing came that is not there"
+    assert place.published()["metadata"] == b'{"checkpoint-ts":300}'
+
+
+def test_a_failed_try_leaves_nothing_and_a_late_task_does_no_harm(place: Place) -> None:
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    feed, late = Feed(uri), StorageTaskSink(uri)
+    first = context(1, epoch=1, from_ts=100, to_ts=200)
+    feed.driver.begin_batch(first)
+    feed.rows(first, some_lines(100, 2, version))
+    late.begin(replace(first, item=1))
+    feed.driver.discard(first)
+    assert place.published() == {}
+    with pytest.raises(SinkUnavailable, match="is over"):
+        StorageTaskSink(uri).begin(first)
+    feed.batch(context(1, epoch=2, from_ts=100, to_ts=200), some_lines(100, 2, version))
+    try:
+        messages = messages_of([(0, None, b"999\r\n")])
+        late.deliver(messages, [(feed.driver.place(version), 0)])
+        late.flush()
+    except SinkError:
+        late.abandon()
+    feed.batch(context(2, epoch=3, from_ts=200, to_ts=300), some_lines(200, 1, version))
+    assert content(place.published()) == [101, 102, 201]
+
+
+def test_rows_after_a_ddl_that_changes_no_column_go_on_under_its_version(place: Place) -> None:
+    """As TiCDC has it, also after a restart: the newest schema file with the same columns counts."""
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    feed = Feed(uri)
+    feed.batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, version), [ddl_event(version, 200)])
+    feed.batch(context(2, from_ts=200, to_ts=300), some_lines(200, 1, version))
+    Feed(uri).batch(context(3, from_ts=300, to_ts=400), some_lines(300, 1, version))
+    folders = {name.split("/")[2]: data for name, data in sorted(place.published().items()) if "/CDC0" in name}
+    assert list(folders) == ["100", "200"]
+    assert content(place.published()) == [101, 201, 301]
+
+
+def test_table_ids_as_paths(place: Place) -> None:
+    version = table_version("d", "t")
+    feed = Feed(place.uri("date-separator=none&use-table-id-as-path=true&output-column-id=true"))
+    feed.batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, version), [ddl_event(version, 200)])
+    names = sorted(place.published())
+    folder = str(version.table_id)
+    assert [re.sub(r"_[0-9]{10}\.json", "", name) for name in names] == [
+        f"{folder}/100/CDC00000000000000000001.csv",
+        f"{folder}/100/meta/CDC.index",
+        f"{folder}/meta/schema_100",
+        f"{folder}/meta/schema_200",
+        "metadata",
+    ]
+    assert b'"ColumnId": "1"' in place.published()[names[2]]
+
+
+def test_a_folder_has_one_owner_and_replay_empties_its_own(place: Place) -> None:
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    Feed(uri).batch(context(1, from_ts=100, to_ts=200, feed="one"), some_lines(100, 5, version))
+    with pytest.raises(ConfigError, match="belongs to changefeed 'one'"):
+        Feed(uri).batch(context(1, from_ts=100, to_ts=200, feed="two"), some_lines(100, 5, version))
+    Feed(uri, fresh=True).batch(context(1, from_ts=50, to_ts=120, feed="one"), some_lines(50, 2, version))
+    assert content(place.published()) == [51, 52]
+    assert place.published()["metadata"] == b'{"checkpoint-ts":120}'
+
+
+def test_an_index_that_names_no_file_is_told(place: Place) -> None:
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    feed = Feed(uri)
+    feed.batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, version))
+    feed.driver._store.write("d/t/100/meta/CDC.index", b"what?\n")
+    with pytest.raises(SinkError, match=r"meta/CDC.index does not name a data file: .what") as caught:
+        Feed(uri).batch(context(2, from_ts=200, to_ts=300), some_lines(200, 1, version))
+    assert not caught.value.retryable
+
+
+def test_what_s3_refuses(s3_server: str) -> None:
+    place = Place(f"s3://nowhere/a?endpoint={s3_server}&access-key=zq7&secret-access-key=zq8secret&region=us-east-1", dict)
+    with pytest.raises(SinkError, match="s3://nowhere/a") as caught:
+        Feed(place.uri()).batch(context(), some_lines(100, 1, table_version("d", "t")))
+    assert "zq" not in str(caught.value)
+    assert not caught.value.retryable
+    away = Place("s3://b/a?endpoint=http://127.0.0.1:1&access-key=zq7&secret-access-key=zq8secret&region=us-east-1", dict)
+    with pytest.raises(SinkUnavailable) as caught:
+        StorageDriverSink(away.uri(), fresh=False).ensure_topics({"tidemill"})
+    assert "zq" not in str(caught.value)

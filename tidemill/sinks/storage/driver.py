@@ -1,0 +1,253 @@
+"""The driver's half: numbers the parts of a batch, writes schema files, publishes all of it, moves the checkpoint.
+
+What a batch publishes, in this order:
+
+    schema files of table versions that have rows for the first time
+    data files, moved from the tasks' parts
+    index files
+    schema files of the DDLs at the batch's end
+    metadata: {"checkpoint-ts": to_ts}
+
+The list of it is written down first (`.tidemill/publishing.json`). A driver that finds one finishes it before anything else: so after a
+crash a batch is there as a whole or not at all, and one that is there is not written a second time when it is run again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ConfigError, SinkError
+from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.storage import parts, paths, tables
+from tidemill.sinks.storage.open import layout_of, store_of
+from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
+
+_OWNER = f"{parts.FOLDER}/owner.json"
+_PUBLISHING = f"{parts.FOLDER}/publishing.json"
+_KEPT_NUMBERS = 100_000
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table version that is routed to this sink. `number`: the version in its paths, once that is known."""
+
+    version: TableVersion
+    apart: tuple[int, ...]  # physical ids with a folder each
+    number: dict[str, int] = field(default_factory=dict)  # by the path before it
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a batch publishes."""
+
+    before: dict[str, bytes] = field(default_factory=dict)
+    moves: list[tuple[str, str]] = field(default_factory=list)
+    indexes: dict[str, bytes] = field(default_factory=dict)
+    after: dict[str, bytes] = field(default_factory=dict)
+    metadata: int = 0
+
+    def to_json(self, folder: str) -> bytes:
+        """`folder`: of the try, removed at the end."""
+        texts = {name: {path: data.decode() for path, data in getattr(self, name).items()} for name in ("before", "indexes", "after")}
+        return json.dumps({"format": 1, "folder": folder, "moves": self.moves, "metadata": self.metadata, **texts}).encode()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> _Plan:
+        """Reads what `to_json` wrote."""
+        texts = {name: {path: text.encode() for path, text in data[name].items()} for name in ("before", "indexes", "after")}
+        return cls(moves=[(old, new) for old, new in data["moves"]], metadata=data["metadata"], **texts)
+
+
+class StorageDriverSink:
+    """See `DriverSink`."""
+
+    def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
+        assert uri.storage is not None
+        self._layout, self._store, self._fresh = layout_of(uri), store_of(uri), fresh
+        self._column_ids = uri.storage.output_column_id
+        self._tables: dict[str, _Table] = {}  # by topic
+        self._newest: dict[int, str] = {}  # topic by logical table id
+        self._numbers: dict[str, int] = {}  # newest file by data folder
+        self._ddls: dict[str, bytes] = {}
+        self._published: int | None = None
+        self._first_ts = 0  # where this driver's first batch begins
+        self._skip = False
+
+    def place(self, version: TableVersion) -> str:
+        """The topic of a table's rows: a name that stands for its folder. Only the newest version of a table is kept."""
+        topic = paths.topic_of(version)
+        old = self._newest.get(version.table_id)
+        if old != topic:
+            self._tables.pop(old or "", None)
+            self._newest[version.table_id] = topic
+            self._tables[topic] = _Table(version, self._layout.rows_apart(version))
+        return topic
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        """A partition for each folder of a table's rows. Raises what the store answers."""
+        if topics - self._tables.keys():
+            self._store.read(paths.METADATA)
+        return {topic: max(1, len(self._tables[topic].apart)) if topic in self._tables else 1 for topic in topics}
+
+    def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
+        """None: lines may have any length."""
+        return {}
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        self._ddls.clear()
+        if self._published is None:
+            self._published = self._open(ctx)
+            self._first_ts = self._first_ts or ctx.from_ts
+        self._skip = ctx.to_ts <= self._published
+        if ctx.from_ts < self._published:
+            log.warning(
+                "%s holds everything up to %s already: what is at or below of (%d, %d] is not written again",
+                *(self._store, describe(self._published), ctx.from_ts, ctx.to_ts),
+            )
+        parts.begin(self._store, ctx, self._published if ctx.from_ts < self._published else 0)
+
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+        """`value`: as words.py makes it, schema files by path."""
+        self._ddls |= {path: text.encode() for path, text in json.loads(value or b"{}").items()}
+
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
+        """The checkpoint file says it, at the end of the batch."""
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        folder = parts.folder_of(ctx)
+        if not self._skip:
+            plan = self._plan(parts.listed(self._store, ctx), ctx)
+            if plan.moves:
+                self._store.write(_PUBLISHING, plan.to_json(folder))
+            self._publish(plan)
+            if plan.moves:
+                self._store.delete(_PUBLISHING)
+            self._published = ctx.to_ts
+        self._look_again()
+        self._store.clear(folder)
+
+    def discard(self, ctx: BatchContext) -> None:
+        """A try that failed while it was published has left its list: whoever goes on finishes it first."""
+        self._ddls.clear()
+        self._published = None
+        try:
+            if self._store.read(_PUBLISHING) is None:
+                self._store.clear(parts.folder_of(ctx))
+        except SinkError as error:
+            log.debug("what a failed try left cannot be removed now: %s", error)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    # A batch
+
+    def _plan(self, found: Sequence[parts.Part], ctx: BatchContext) -> _Plan:
+        plan = _Plan(after=dict(self._ddls), metadata=ctx.to_ts)
+        for part in found:
+            table = self._tables.get(part.topic)
+            if table is None:
+                raise SinkError(f"{self._store}: rows of {part.topic} came, which nobody announced")
+            physical = table.apart[part.partition] if table.apart else None
+            base = self._layout.base(table.version, physical)
+            number = self._version_number(table, base, plan)
+            folder = self._layout.folder(base, number, physical, part.date)
+            file = self._layout.file(self._next_number(folder))
+            plan.moves.append((part.file, f"{folder}/{file}"))
+            plan.indexes[paths.index_file(folder)] = f"{file}\n".encode()
+        return plan
+
+    def _version_number(self, table: _Table, base: str, plan: _Plan) -> int:
+        """The version in a table's paths: that of its newest schema file with the same columns, which a DDL without effect on rows may have
+        written; without one its own, or where the changefeed began if the table is older than that.
+        """
+        if base not in table.number:
+            own = tables.of_table(table.version, column_ids=self._column_ids)
+            folder = f"{base}/meta"
+            known = [n for name in self._store.names(folder) if (n := paths.version_in(name, own.checksum)) is not None]
+            if known:
+                number = max(known)
+            else:
+                number = max(table.version.from_ts, self._first_ts)
+                first = tables.of_table(table.version, column_ids=self._column_ids, ts=number)
+                plan.before[f"{folder}/{tables.file_name(number, own.checksum)}"] = first.text()
+            table.number[base] = number
+        return table.number[base]
+
+    def _look_again(self) -> None:
+        """Tables whose DDLs were published: their rows go on under the newest version."""
+        changed = {path.rpartition("/meta/")[0] for path in self._ddls}
+        for table in self._tables.values() if changed else ():
+            for base in changed & table.number.keys():
+                del table.number[base]
+        self._ddls.clear()
+
+    def _next_number(self, folder: str) -> int:
+        if folder not in self._numbers:
+            if len(self._numbers) >= _KEPT_NUMBERS:
+                self._numbers.clear()
+            name = paths.index_file(folder)
+            text = self._store.read(name)
+            self._numbers[folder] = paths.number_in(text.decode("utf-8", "replace"), f"{self._store}/{name}") if text is not None else 0
+        self._numbers[folder] += 1
+        return self._numbers[folder]
+
+    def _publish(self, plan: _Plan) -> None:
+        """May be done again from the start, also by another driver, until it has been done to the end."""
+        for texts in (plan.before, None, plan.indexes, plan.after):
+            if texts is None:
+                self._store.move(plan.moves)
+            else:
+                self._write(texts.items())
+        self._store.write(paths.METADATA, json.dumps({"checkpoint-ts": plan.metadata}, separators=(",", ":")).encode())
+
+    def _write(self, files: Iterable[tuple[str, bytes]]) -> None:
+        for name, data in files:
+            self._store.write(name, data)
+
+    # The folder
+
+    def _open(self, ctx: BatchContext) -> int:
+        """Finish what an earlier driver left half done; up to where everything is published."""
+        self._numbers.clear()
+        for table in self._tables.values():
+            table.number.clear()
+        self._own(ctx)
+        if self._fresh:
+            self._empty()
+            self._fresh = False
+        listing = self._store.read(_PUBLISHING)
+        if listing is not None:
+            found = json.loads(listing)
+            log.warning("%s: finishing a batch that was published in part", self._store)
+            self._publish(_Plan.from_json(found))
+            self._store.delete(_PUBLISHING)
+        self._store.clear(parts.TRIES)
+        text = self._store.read(paths.METADATA)
+        try:
+            return int(json.loads(text)["checkpoint-ts"]) if text is not None else 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(f"{self._store}/{paths.METADATA} is no checkpoint: {(text or b'')[:80]!r}") from error
+
+    def _own(self, ctx: BatchContext) -> None:
+        """A folder belongs to one changefeed. One that TiCDC wrote is gone on with."""
+        text = self._store.read(_OWNER)
+        owner = json.loads(text).get("changefeed") if text is not None else None
+        if owner is not None and owner != ctx.feed:
+            raise ConfigError(f"{self._store} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
+        if owner is None:
+            self._store.write(_OWNER, json.dumps({"format": 1, "changefeed": ctx.feed}).encode())
+
+    def _empty(self) -> None:
+        """Remove what an earlier replay published."""
+        self._store.delete(_PUBLISHING)
+        for name in list(self._store.walk()):
+            if paths.is_ours(name, self._layout.extension):
+                self._store.delete(name)

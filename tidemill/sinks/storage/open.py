@@ -1,0 +1,35 @@
+"""From a sink URI to its store and layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ConfigError
+from tidemill.sinks.storage.paths import EXTENSIONS, Layout
+from tidemill.sinks.storage.store import LocalStore, S3Store, Store
+
+
+def wants_tables(uri: SinkUri) -> bool:
+    """Is the sink written in this layout, a folder a table version? Other protocols of file:// go into messages files."""
+    return uri.storage is not None and uri.protocol in EXTENSIONS
+
+
+def layout_of(uri: SinkUri) -> Layout:
+    """Raises ConfigError for a protocol that has no place in it."""
+    options = uri.storage
+    if options is None or uri.protocol not in EXTENSIONS:
+        raise ConfigError(f"{uri}: only canal-json and csv are written as files of tables")
+    return Layout(
+        extension=EXTENSIONS[uri.protocol],
+        partitions=options.partition_separator,
+        date=options.date_separator,
+        digits=options.file_index_digits,
+        table_ids=options.use_table_id_as_path,
+    )
+
+
+def store_of(uri: SinkUri) -> Store:
+    """Raises SinkError where the store refuses its settings."""
+    assert uri.storage is not None
+    return S3Store(uri.storage.s3, uri.path) if uri.storage.s3 is not None else LocalStore(Path(uri.path))

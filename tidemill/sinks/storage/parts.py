@@ -1,0 +1,160 @@
+"""What tasks leave for the driver: part files, and one list of them a task.
+
+.tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this try; {"after": ts}: rows at or below are published
+.tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.part    bytes of one data file to be
+.tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the parts, once all are complete: what is not listed does not count
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidemill.errors import SinkUnavailable
+from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.parts import file_errors
+from tidemill.sinks.storage.store import Store
+
+FOLDER = ".tidemill"
+TRIES = f"{FOLDER}/tries"
+_LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a target and date, in order, as they will stand in a data file. `file`: its name in the store."""
+
+    topic: str
+    partition: int
+    date: str
+    file: str
+    bytes: int
+
+
+def folder_of(ctx: BatchContext) -> str:
+    """The folder of a try."""
+    return f"{TRIES}/{ctx.batch}-{ctx.epoch}"
+
+
+def begin(store: Store, ctx: BatchContext, after: int) -> None:
+    """The driver's word that a try is on."""
+    store.make_folder(folder_of(ctx))
+    store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode())
+
+
+def begun(store: Store, ctx: BatchContext) -> int:
+    """The ts at or below which rows are published already. Raises SinkUnavailable where the try is over."""
+    text = store.read(f"{folder_of(ctx)}/begin.json")
+    if text is None:
+        raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over")
+    return int(json.loads(text)["after"])
+
+
+def listed(store: Store, ctx: BatchContext) -> list[Part]:
+    """The parts of a try, in the order of items and rounds."""
+    folder = folder_of(ctx)
+    lists = sorted((int(m[1]), int(m[2]), m[0]) for name in store.names(folder) if (m := _LIST.fullmatch(name)))
+    found = []
+    for _, _, name in lists:
+        text = store.read(f"{folder}/{name}")
+        if text is None:
+            raise SinkUnavailable(f"{store}: {folder}/{name} was listed and is gone")
+        found += [Part(**entry) for entry in json.loads(text)]
+    return found
+
+
+class PartFiles:
+    """The files that one task writes. A part ends when it has `size` bytes."""
+
+    def __init__(self, store: Store, size: int) -> None:
+        self._store, self._size = store, size
+        self._spool: Path | None = None  # local scratch of a store that is not local
+        self._folder = ""
+        self._item = self._round = 0
+        self._open: dict[tuple[Target, str], Part] = {}
+        self._full: list[Part] = []
+
+    def begin(self, ctx: BatchContext) -> None:
+        self.abandon()
+        self._folder, self._item, self._round = folder_of(ctx), ctx.item, 0
+
+    def room(self, target: Target, date: str) -> int:
+        """Bytes until the open part is full; all of `size` where a new one would begin."""
+        part = self._open.get((target, date))
+        return self._size if part is None else self._size - part.bytes
+
+    def append(self, target: Target, date: str, data: memoryview | bytes, head: bytes = b"") -> None:
+        """Add to the open part, or to a new one that begins with `head`."""
+        place = target, date
+        part = self._open.get(place)
+        if part is None:
+            number = len(self._open) + len(self._full)
+            part = Part(*target, date, f"{self._folder}/{self._item}.{self._round}.{number}.part", 0)
+        else:
+            head = b""
+        with file_errors("writing a part", self._path(part)), self._path(part).open("ab") as file:
+            file.write(head)
+            file.write(data)
+        part = Part(part.topic, part.partition, part.date, part.file, part.bytes + len(head) + len(data))
+        if part.bytes >= self._size:
+            self._open.pop(place, None)
+            self._full.append(part)
+        else:
+            self._open[place] = part
+
+    def publish(self) -> None:
+        """Make all parts durable, then list them."""
+        parts = sorted([*self._full, *self._open.values()], key=lambda part: int(part.file.rsplit(".", 2)[1]))
+        if not parts:
+            return
+        for part in parts:
+            path = self._path(part)
+            if self._spool is not None:
+                self._store.upload(path, part.file)
+            else:
+                _sync(path)
+        text = json.dumps([asdict(part) for part in parts])
+        self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
+        self._forget(parts)
+        self._round += 1
+
+    def abandon(self) -> None:
+        """Remove what is not listed. Never raises."""
+        self._forget([*self._full, *self._open.values()], written=self._spool is None)
+
+    def close(self) -> None:
+        """Remove the scratch folder."""
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
+            self._spool = None
+
+    def _forget(self, parts: Iterable[Part], *, written: bool = False) -> None:
+        if written or self._spool is not None:
+            for part in parts:
+                self._path(part).unlink(missing_ok=True)
+        self._open.clear()
+        self._full.clear()
+
+    def _path(self, part: Part) -> Path:
+        """Where a part is written on this machine."""
+        path = self._store.local_path(part.file)
+        if path is not None:
+            return path
+        if self._spool is None:
+            self._spool = Path(tempfile.mkdtemp(prefix="tidemill-spool-"))
+        return self._spool / part.file.rpartition("/")[2]
+
+
+def _sync(path: Path) -> None:
+    with file_errors("writing a part", path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

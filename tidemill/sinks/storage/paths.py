@@ -1,0 +1,106 @@
+"""Names of data and index files, and the routing names of table versions. Pure.
+
+    <schema>/<table>/<version>[/<partition>][/<date>]/CDC<number>.<extension>         the data files of a folder, numbered from 1
+    …/meta/CDC.index                                                                  the name of the newest one of that folder
+
+With use-table-id-as-path the physical table id stands in place of <schema>/<table>, and no partition follows. <partition> is a physical
+table id as well. <date> is that of the rows' commit ts in the changefeed's time zone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+from tidemill.changefeed.parameters import DateSeparator
+from tidemill.errors import SinkError
+from tidemill.protocols.options import MessageFormat
+from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tso import physical_ms
+
+EXTENSIONS = {MessageFormat.CSV: ".csv", MessageFormat.CANAL_JSON: ".json"}
+"""The protocols that are written in this layout."""
+
+_DATES = {DateSeparator.NONE: "", DateSeparator.YEAR: "%Y", DateSeparator.MONTH: "%Y-%m", DateSeparator.DAY: "%Y-%m-%d"}
+_NUMBERED = re.compile(r"CDC([0-9]+)\.[a-z]+")
+_SCHEMA = re.compile(r"schema_([0-9]+)_([0-9]{10})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of a sink's settings shapes its paths."""
+
+    extension: str
+    partitions: bool = True
+    date: DateSeparator = DateSeparator.DAY
+    digits: int = 20
+    table_ids: bool = False
+
+    def rows_apart(self, version: TableVersion) -> tuple[int, ...]:
+        """Physical ids whose rows have a folder each; empty: one folder for all of the table."""
+        partitioned = version.info.partition is not None
+        return version.physical_ids if partitioned and (self.partitions or self.table_ids) else ()
+
+    def base(self, version: TableVersion, physical_id: int | None) -> str:
+        """What stands before the version in a path. `physical_id`: of a folder of its own."""
+        if self.table_ids:
+            return str(version.table_id if physical_id is None else physical_id)
+        return f"{version.schema}/{version.table}"
+
+    def folder(self, base: str, number: int, physical_id: int | None, date: str) -> str:
+        """The folder of data files. `number`: the table version's."""
+        parts = [base, str(number)]
+        if physical_id is not None and not self.table_ids:
+            parts.append(str(physical_id))
+        if date:
+            parts.append(date)
+        return "/".join(parts)
+
+    def file(self, number: int) -> str:
+        """A data file's name in its folder."""
+        return f"CDC{number:0{self.digits}d}{self.extension}"
+
+    def date_of(self, ts: int, zone: tzinfo) -> str:
+        """The date folder of a commit ts; empty without a separator."""
+        pattern = _DATES[self.date]
+        return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC).astimezone(zone).strftime(pattern) if pattern else ""
+
+
+def topic_of(version: TableVersion) -> str:
+    """The name by which rows of a table version are routed to this sink: no two versions share one."""
+    return f"{version.schema}.{version.table}@{version.from_ts}#{version.table_id}"
+
+
+def index_file(folder: str) -> str:
+    """The index file of a folder of data files."""
+    return f"{folder}/meta/CDC.index"
+
+
+def number_in(text: str, where: str) -> int:
+    """The number of the data file that an index file names. Raises SinkError naming the index file."""
+    match = _NUMBERED.fullmatch(text.strip())
+    if match is None:
+        raise SinkError(f"{where} does not name a data file: {text[:80]!r}", hint="Write the name of the folder's newest CDC file into it.")
+    return int(match[1])
+
+
+def version_in(name: str, checksum: int) -> int | None:
+    """The version of a schema file, if it has that checksum."""
+    match = _SCHEMA.fullmatch(name)
+    return int(match[1]) if match and int(match[2]) == checksum else None
+
+
+def is_ours(name: str, extension: str) -> bool:
+    """Is a path below the sink's root one that this layout makes?"""
+    last = name.rpartition("/")[2]
+    return (
+        name == METADATA
+        or name.endswith("/meta/CDC.index")
+        or (last.endswith(extension) and _NUMBERED.fullmatch(last) is not None)
+        or ("/meta/" in name and _SCHEMA.fullmatch(last) is not None)
+    )
+
+
+METADATA = "metadata"
+"""The checkpoint file at the root."""

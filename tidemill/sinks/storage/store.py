@@ -1,0 +1,259 @@
+"""Files below a root, on a local folder or in an S3 bucket. A file appears whole: renamed into place, or made by one PUT.
+
+Names are relative to the root, with `/`. What fails raises SinkError, or SinkUnavailable where it may pass; no message holds a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs
+
+from tidemill.changefeed.uri import S3Options
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.parts import file_errors, sync_folder
+
+_LASTING = ("ACCESS_DENIED", "NO_SUCH_BUCKET", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "NoSuchBucket", "InvalidAccessKeyId")
+_TIMEOUT_S = 30.0
+_MOVES_AT_ONCE = 16
+
+
+class Store(ABC):
+    """See the module."""
+
+    @abstractmethod
+    def local_path(self, name: str) -> Path | None:
+        """Where a file may be written in place before it is moved; None: write it elsewhere and `upload` it."""
+
+    @abstractmethod
+    def upload(self, path: Path, name: str) -> None:
+        """Make a whole local file a file of the store."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A small file; None where there is none."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """A small file, in place of the one before; durable when this returns."""
+
+    @abstractmethod
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Give files other names, in any order; durable when this returns. One whose old name is gone counts as moved if its new name is
+        there: a move may be asked for again."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Files of a folder, without the folder's name; none where there is no such folder."""
+
+    @abstractmethod
+    def walk(self) -> Iterator[str]:
+        """All files."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file; harmless where there is none."""
+
+    @abstractmethod
+    def make_folder(self, folder: str) -> None:
+        """So that files can be written in place into it; nothing where folders need no making."""
+
+    @abstractmethod
+    def clear(self, folder: str) -> None:
+        """Remove a folder with all that is in it; harmless where there is none."""
+
+
+class LocalStore(Store):
+    """A folder of this machine, or of a file system that all machines share."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def local_path(self, name: str) -> Path | None:
+        return self._root / name
+
+    def upload(self, path: Path, name: str) -> None:
+        with file_errors("writing a file", self._root):
+            target = self._root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+    def read(self, name: str) -> bytes | None:
+        with file_errors("reading a file", self._root):
+            try:
+                return (self._root / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        with file_errors("writing a file", target):
+            self._make(target.parent)
+            ready = target.with_name(f".{target.name}.tmp")
+            with ready.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            ready.replace(target)
+            sync_folder(target.parent)
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        folders = set()
+        for old, new in moves:
+            target = self._root / new
+            with file_errors("publishing a file", target):
+                self._make(target.parent)
+                try:
+                    (self._root / old).rename(target)
+                except FileNotFoundError:
+                    if not target.exists():
+                        raise
+                folders.add(target.parent)
+        for folder in folders:
+            with file_errors("publishing files", folder):
+                sync_folder(folder)
+
+    def _make(self, folder: Path) -> None:
+        """A folder and those above it, durable."""
+        if folder.is_dir():
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+    def names(self, folder: str) -> list[str]:
+        with file_errors("reading a folder", self._root):
+            try:
+                return [path.name for path in (self._root / folder).iterdir() if path.is_file()]
+            except FileNotFoundError:
+                return []
+
+    def walk(self) -> Iterator[str]:
+        with file_errors("reading a folder", self._root):
+            for path in self._root.rglob("*"):
+                if path.is_file():
+                    yield path.relative_to(self._root).as_posix()
+
+    def delete(self, name: str) -> None:
+        with file_errors("removing a file", self._root):
+            (self._root / name).unlink(missing_ok=True)
+
+    def make_folder(self, folder: str) -> None:
+        with file_errors("making a folder", self._root):
+            self._make(self._root / folder)
+
+    def clear(self, folder: str) -> None:
+        shutil.rmtree(self._root / folder, ignore_errors=True)
+
+
+class S3Store(Store):
+    """A prefix of a bucket. A move is a copy inside the store; what it leaves goes with the folder."""
+
+    def __init__(self, s3: S3Options, prefix: str) -> None:
+        self._root = f"{s3.bucket}/{prefix.strip('/')}".rstrip("/")
+        scheme, mark, host = s3.endpoint.partition("://")
+        given = {"access_key": s3.access_key, "secret_key": s3.secret_access_key, "session_token": s3.session_token, "region": s3.region}
+        with self._errors("opening"):
+            self._fs = pyarrow.fs.S3FileSystem(
+                **{name: value for name, value in given.items() if value},
+                endpoint_override=(host if mark else s3.endpoint) or None,
+                scheme=scheme if mark else "https",
+                force_virtual_addressing=not s3.force_path_style,
+                connect_timeout=_TIMEOUT_S,
+                request_timeout=_TIMEOUT_S,
+            )
+
+    def __str__(self) -> str:
+        return f"s3://{self._root}"
+
+    @contextlib.contextmanager
+    def _errors(self, what: str, name: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            text = str(error)
+            lasting = isinstance(error, pa.ArrowInvalid) or any(sign in text for sign in _LASTING)
+            kind = SinkError if lasting else SinkUnavailable
+            raise kind(f"{what} {self}{'/' + name if name else ''}: {text.splitlines()[0][:500]}") from error
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def local_path(self, name: str) -> Path | None:
+        return None
+
+    def upload(self, path: Path, name: str) -> None:
+        if not path.stat().st_size:
+            self.write(name, b"")
+            return
+        with self._errors("writing", name), pa.memory_map(str(path)) as source:
+            self._put(name, source.read_buffer())
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._errors("writing", name):
+            self._put(name, data)
+
+    def _put(self, name: str, data: bytes | pa.Buffer) -> None:
+        with self._fs.open_output_stream(self._at(name), buffer_size=0) as stream:
+            stream.write(data)
+
+    def read(self, name: str) -> bytes | None:
+        with self._errors("reading", name):
+            try:
+                with self._fs.open_input_stream(self._at(name)) as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
+                return None
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        with ThreadPoolExecutor(_MOVES_AT_ONCE) as pool:
+            for done in [pool.submit(self._move, old, new) for old, new in moves]:
+                done.result()
+
+    def _move(self, old: str, new: str) -> None:
+        with self._errors("publishing", new):
+            try:
+                self._fs.copy_file(self._at(old), self._at(new))
+            except FileNotFoundError:
+                if not self._exists(new):
+                    raise
+            except OSError as error:
+                if self._exists(old) or not self._exists(new):
+                    raise error from None
+
+    def _exists(self, name: str) -> bool:
+        found: bool = self._fs.get_file_info(self._at(name)).type == pyarrow.fs.FileType.File
+        return found
+
+    def names(self, folder: str) -> list[str]:
+        with self._errors("listing", folder):
+            listed = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
+        return [info.base_name for info in listed if info.is_file]
+
+    def walk(self) -> Iterator[str]:
+        with self._errors("listing"):
+            listed = self._fs.get_file_info(pyarrow.fs.FileSelector(self._root, allow_not_found=True, recursive=True))
+        for info in listed:
+            if info.is_file:
+                yield info.path.removeprefix(self._root + "/")
+
+    def delete(self, name: str) -> None:
+        with self._errors("removing", name), contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self._at(name))
+
+    def make_folder(self, folder: str) -> None:
+        """Object stores have none."""
+
+    def clear(self, folder: str) -> None:
+        with self._errors("removing", folder), contextlib.suppress(FileNotFoundError):
+            self._fs.delete_dir(self._at(folder))

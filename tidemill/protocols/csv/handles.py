@@ -17,7 +17,8 @@ def handle_text(key: RecordKey) -> bytes:
     handle = key.handle
     if isinstance(handle, int):
         return b"%d" % handle
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while at < len(handle) and not (len(handle) <= _SHORTEST and not handle[at:].strip(b"\0") and parts):
         datum, at = decode_datum(handle, at)
         parts.append(_datum_text(datum))

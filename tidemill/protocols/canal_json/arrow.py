@@ -1,0 +1,130 @@
+"""Canal-JSON messages → Arrow: an array of lists, one list of events for each message. What Spark's column function is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.errors import MalformedMessage
+from tidemill.protocols.canal_json.decode import Fetch, decode
+from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent
+from tidemill.protocols.jsonmessage import JsonMessageError
+from tidemill.protocols.mysqlvalues import BINARIES, base_type
+from tidemill.protocols.open.decode import Fault
+from tidemill.protocols.typed import Cast, caster
+
+COLUMN = pa.struct(
+    [
+        ("mysql_type", pa.string()),
+        ("sql_type", pa.int32()),
+        ("key", pa.bool_()),
+        ("value", pa.string()),  # as text, but for bytes of binary columns
+        ("bytes", pa.binary()),  # of binary columns
+    ]
+)
+"""What a message says of a column."""
+
+IMAGE = pa.map_(pa.string(), COLUMN)
+
+
+def event_type(schema: pa.StructType | None = None) -> pa.StructType:
+    """The struct of an event; images are of `schema`."""
+    image = IMAGE if schema is None else schema
+    return pa.struct(
+        [
+            ("type", pa.string()),  # row, ddl, watermark
+            ("op", pa.string()),  # of a row: insert, update, delete
+            ("es", pa.int64()),  # milliseconds since 1970 of the commit
+            ("ts", pa.int64()),  # commit ts where the extension is on, or the watermark
+            ("schema", pa.string()),
+            ("table", pa.string()),
+            ("before", image),
+            ("after", image),
+            ("only_handle_key", pa.bool_()),
+            ("claim_check", pa.string()),
+            ("query", pa.string()),  # of a DDL
+            ("ddl_type", pa.string()),
+        ]
+    )
+
+
+class Images:
+    """Turns decoded columns into the image of a schema, or into what describes itself."""
+
+    def __init__(self, schema: pa.StructType | None) -> None:
+        self._casts: dict[str, Cast] | None = None
+        if schema is not None:
+            self._casts = {field.name: caster(field.type) for field in schema}
+
+    def image(self, columns: Sequence[Column], name: str) -> Any:
+        """The image of these columns; None for none. Raises JsonMessageError for a value that is not of the wanted type."""
+        if not columns:
+            return None
+        if self._casts is None:
+            return [(c.name, _described(c)) for c in columns]
+        values = {}
+        for column in columns:
+            cast = self._casts.get(column.name)
+            if cast is not None and column.value is not None:
+                try:
+                    values[column.name] = cast(column.value)
+                except ValueError as error:
+                    raise JsonMessageError(0, f"{name}.{column.name}", str(error), Fault.READER) from None
+        return values
+
+
+def _described(column: Column) -> dict[str, Any]:
+    value = column.value
+    text, data = None, None
+    if isinstance(value, bytes):
+        if base_type(column.mysql_type) in BINARIES:
+            data = value
+        else:
+            text = value.decode("utf-8", "replace")
+    elif value is not None:
+        text = value if isinstance(value, str) else repr(value)
+    return {"mysql_type": column.mysql_type, "sql_type": column.sql_type, "key": column.key, "value": text, "bytes": data}
+
+
+def _record(event: Event, images: Images) -> dict[str, Any]:
+    """An event as the struct's members; those that are left out are null."""
+    if isinstance(event, RowEvent):
+        return {
+            "type": "row",
+            "op": event.kind.value,
+            "es": event.es,
+            "ts": event.commit_ts,
+            "schema": event.schema,
+            "table": event.table,
+            "before": images.image(event.whole_before, "old"),
+            "after": images.image(event.after, "data"),
+            "only_handle_key": event.only_handle_key,
+            "claim_check": event.claim_check,
+        }
+    if isinstance(event, DdlMessage):
+        head = {"type": "ddl", "es": event.es, "ts": event.commit_ts, "schema": event.schema, "table": event.table}
+        return head | {"query": event.query, "ddl_type": event.type}
+    return {"type": "watermark", "es": event.ts >> 18, "ts": event.ts}
+
+
+def decode_array(
+    values: pa.Array, schema: pa.StructType | None = None, *, table: tuple[str, str] | None = None, fetch: Fetch | None = None
+) -> pa.ListArray:
+    """The events of each message of a binary or string array; null for null. With `table` (schema, name) rows of others are left out.
+
+    Raises MalformedMessage naming the message's place in the array.
+    """
+    images = Images(schema)
+    out: list[list[dict[str, Any]] | None] = []
+    for i, value in enumerate(values.cast(pa.binary())):
+        if not value.is_valid:
+            out.append(None)
+            continue
+        try:
+            events = decode(value.as_py(), fetch=fetch)
+            out.append([_record(e, images) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
+        except MalformedMessage as error:
+            raise MalformedMessage(f"message {i} of the batch: {error.message}", hint=error.hint) from None
+    return pa.array(out, pa.list_(event_type(schema)))

@@ -1,0 +1,70 @@
+"""What a Canal-JSON message says, as frozen objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemill.protocols.mysqlvalues import Value
+from tidemill.protocols.open.events import RowKind
+
+__all__ = ["Column", "DdlMessage", "Event", "RowEvent", "RowKind", "Value", "WatermarkMessage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of one image. `mysql_type` and `sql_type` are as the message has them; `key`: it is of the primary key."""
+
+    name: str
+    mysql_type: str
+    sql_type: int | None
+    key: bool
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class RowEvent:
+    """A change of a row. `commit_ts` is there with the TiDB extension only; `es`, its milliseconds, always is.
+
+    `before` is what `old` has: all columns, or only those that changed (only-output-updated-columns, content-compatible, Canal itself).
+    The row of a delete is `before`.
+    """
+
+    es: int
+    commit_ts: int | None
+    schema: str
+    table: str
+    kind: RowKind
+    after: tuple[Column, ...]
+    before: tuple[Column, ...]
+    only_handle_key: bool  # the other columns were left out because the message would have been too large
+    claim_check: str | None  # where the whole message is kept instead
+
+    @property
+    def whole_before(self) -> tuple[Column, ...]:
+        """The row before an update with all columns: those that did not change are taken from `after`."""
+        if self.kind is not RowKind.UPDATE:
+            return self.before
+        old = {column.name: column for column in self.before}
+        return tuple(old.get(column.name, column) for column in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class DdlMessage:
+    """A DDL; `table` is empty for a DDL of a schema. `type` is CREATE, ALTER, ERASE, QUERY and so on."""
+
+    es: int
+    commit_ts: int | None
+    schema: str
+    table: str
+    query: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkMessage:
+    """Nothing at or below `ts` will follow in this partition."""
+
+    ts: int
+
+
+Event = RowEvent | DdlMessage | WatermarkMessage

@@ -1,0 +1,45 @@
+"""What a consumer has done, kept with the data it wrote: from here it goes on after any end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidemill.errors import MalformedBytes
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """`offset`: the first message that may hold something not flushed. Rows of the partition at or below `flushed_ts` are flushed."""
+
+    offset: int
+    flushed_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Everything of the partitions listed at or below `flushed_ts` is in the target. `cluster`: of the Kafka the offsets belong to."""
+
+    flushed_ts: int = 0
+    partitions: Mapping[TopicPartition, PartitionProgress] = field(default_factory=dict)
+    cluster: str = ""
+
+    def to_json(self) -> str:
+        """One line."""
+        listed = [[topic, partition, p.offset, p.flushed_ts] for (topic, partition), p in sorted(self.partitions.items())]
+        return json.dumps({"format": 1, "flushed_ts": self.flushed_ts, "cluster": self.cluster, "partitions": listed})
+
+    @classmethod
+    def from_json(cls, text: str) -> Progress:
+        """The inverse. Raises MalformedBytes."""
+        try:
+            data = json.loads(text)
+            if data["format"] != 1:
+                raise ValueError(f"format {data['format']}")
+            partitions = {(str(t), int(p)): PartitionProgress(int(offset), int(ts)) for t, p, offset, ts in data["partitions"]}
+            return cls(int(data["flushed_ts"]), partitions, str(data["cluster"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise MalformedBytes(f"the consumer's progress cannot be read: {error}") from None

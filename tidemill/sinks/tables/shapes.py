@@ -1,0 +1,54 @@
+"""How tables and values look in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidemill.protocols.open.events import Column
+from tidemill.sinks.tables.buffer import Stored, stored
+from tidemill.sinks.tables.catalog import declared
+from tidemill.sinks.tables.statements import Name
+from tidemill.tidb.rows.cells import Cell, Family, family
+from tidemill.tidb.schema.model import ColumnInfo
+
+Signature = tuple[tuple[str, int, int, bool], ...]
+"""What the columns of a row event say of themselves: name, type, flags, whether they belong to the key."""
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def stored_name(name: Name) -> str:
+    """`schema.table`; a dot in the schema is doubled. SQLite keeps names that begin with `sqlite_` for itself."""
+    text = f"{name[0].replace('.', '..')}.{name[1]}"
+    return "_" + text if text.lower().startswith("sqlite_") else text
+
+
+def create_sql(stored_as: str, columns: Sequence[ColumnInfo]) -> str:
+    """CREATE TABLE. A table without columns, which SQLite does not have, gets one that nobody uses."""
+    parts = [f"{quoted(c.name)} {declared(c)}".rstrip() for c in columns] or ["_tidemill_none"]
+    return f"CREATE TABLE {quoted(stored_as)} ({', '.join(parts)})"
+
+
+def to_stored(column: ColumnInfo, value: Cell) -> Stored:
+    """A cell as it is kept."""
+    return stored(value, binary=column.is_binary)
+
+
+def from_stored(column: ColumnInfo, value: Stored) -> Cell:
+    """The inverse of `to_stored`."""
+    match family(column):
+        case Family.BYTES:
+            return value.encode() if isinstance(value, str) else value
+        case Family.INT | Family.NUMBER:
+            return int(value) if isinstance(value, str) else value
+    return value
+
+
+def signature(columns: Iterable[Column]) -> Signature:
+    """What is looked at to see whether a row fits its table."""
+    return tuple((c.name, int(c.type), int(c.flags), c.handle) for c in columns)
+
+

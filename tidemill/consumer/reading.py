@@ -1,0 +1,59 @@
+"""A message's bytes → events, whatever protocol it is of. Pure.
+
+All protocols are read into the events of Open Protocol, whose columns describe themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+from tidemill.errors import ConfigError, MalformedMessage
+from tidemill.protocols import open as open_protocol
+from tidemill.protocols.open.codes import VERSION
+from tidemill.protocols.open.events import Event
+
+
+class Protocol(enum.Enum):
+    """What a topic may hold. AUTO looks at each message."""
+
+    AUTO = "auto"
+    OPEN = "open-protocol"
+
+
+Read = Callable[[bytes | None, bytes | None], list[Event]]
+"""Key and value of a message → its events. Raises MalformedMessage."""
+
+_WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Protocol.OPEN}
+
+
+def parse_protocol(text: str) -> Protocol:
+    """A protocol by TiCDC's word for it. Raises ConfigError."""
+    found = _WORDS.get(text.lower())
+    if found is None:
+        raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(p.value for p in Protocol)}.")
+    return found
+
+
+def reader(protocol: Protocol) -> Read:
+    """How messages of a protocol are read."""
+    return {Protocol.AUTO: _read_any, Protocol.OPEN: _read_open}[protocol]
+
+
+def _read_open(key: bytes | None, value: bytes | None) -> list[Event]:
+    return open_protocol.decode(key or b"", value or b"")
+
+
+def _read_any(key: bytes | None, value: bytes | None) -> list[Event]:
+    if key is not None and key[:8] == VERSION.to_bytes(8, "big"):
+        return _read_open(key, value)
+    begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
+    raise MalformedMessage(f"it is of no protocol that can be read: {begins}", hint="Readable are " + ", ".join(list(_WORDS)[1:]) + ".")
+
+
+def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:
+    """Read the message of a place. Raises MalformedMessage that names the place."""
+    try:
+        return read(key, value)
+    except MalformedMessage as error:
+        raise MalformedMessage(f"topic {topic}, partition {partition}, offset {offset}: {error.message}", hint=error.hint) from error

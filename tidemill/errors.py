@@ -181,6 +181,19 @@ class MessageRefused(SinkError):
     code = "TM:ErrMessageRefused"
 
 
+class TopicError(TidemillError):
+    """A topic cannot be read: it is not there, is refused, or lost messages that were not read yet."""
+
+    code = "TM:ErrTopic"
+
+
+class TopicUnavailable(TopicError):
+    """The brokers of a topic cannot be reached now."""
+
+    code = "TM:ErrTopicUnavailable"
+    retryable = True
+
+
 class Fenced(TidemillError):
     """This try of a batch is over: another epoch has begun."""
 

@@ -39,7 +39,7 @@ def sent() -> tuple[Sent, ...]:
     for number, line in enumerate(line for line in lines("open") if line.get("config") == "default"):
         if line["kind"] == "row":
             row = rows[line["id"]]
-            if not (row.get("force") and row["seq"] in normal):
+            if row["tz"] == _zones()[row["table"]] and not (row.get("force") and row["seq"] in normal):
                 found.append((row["commit_ts"], 0, number, _message(line, row, row["commit_ts"])))
         elif line["kind"] == "ddl":
             job = ddls[line["seq"]]
@@ -56,7 +56,11 @@ def _message(line: dict[str, Any], of: dict[str, Any], ts: int) -> Sent:
 
 @functools.cache
 def _zones() -> dict[str, str]:
-    return {line["table"]: line["tz"] for line in lines("rows")}
+    """The one zone of each table whose rows are taken: some tables were read in several."""
+    found: dict[str, str] = {}
+    for line in lines("rows"):
+        found.setdefault(line["table"], line["tz"])
+    return found
 
 
 @functools.cache

@@ -65,7 +65,9 @@ def events(playground: Playground, *, keyless: bool = False) -> list[RowEvent | 
     return [event for _, key, value in messages(playground, keyless=keyless) for event in decode(key, value)]  # type: ignore[misc]
 
 
-def truth(tables: Mapping[tuple[str, str], TruthTable], *, keyless: bool = False) -> dict[tuple[str, str], tuple[object, list[dict[str, Value]]]]:
+def truth(
+    tables: Mapping[tuple[str, str], TruthTable], *, keyless: bool = False
+) -> dict[tuple[str, str], tuple[object, list[dict[str, Value]]]]:
     """The playground's tables as `compare` takes them."""
     return {
         name: (table.info, [{column: plain(cell) for column, cell in row.items()} for row in table.rows])

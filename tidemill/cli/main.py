@@ -17,6 +17,7 @@ VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
     "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
     "capture": "Capture a TiDB cluster into a change log, without delivering.",
+    "consume": "Read topics of a changefeed and keep tables, or another sink, as the upstream is.",
     "replay": "Deliver what a change log holds to a sink, then end.",
     "resync": "Read one table again, in the middle of a running feed.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",

@@ -85,6 +85,10 @@ class Ordering:
             self.partitions[source] = Partition(saved.offset, saved.flushed_ts, saved.flushed_ts)
         return self.partitions[source].next_offset
 
+    def of_cluster(self, cluster: str) -> None:
+        """Which Kafka the offsets belong to, for the progress."""
+        self._saved = Progress(self._saved.flushed_ts, self._saved.partitions, cluster)
+
     @property
     def frontier(self) -> int:
         """Everything at or below it has come, from all partitions; 0 while one of them has said nothing yet."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.protocols import open as open_protocol
 from tidemill.protocols.open.codes import VERSION
+from tidemill.protocols.open.decode import Fetch
 from tidemill.protocols.open.events import Event
 
 
@@ -24,6 +25,8 @@ class Protocol(enum.Enum):
 Read = Callable[[bytes | None, bytes | None], list[Event]]
 """Key and value of a message → its events. Raises MalformedMessage."""
 
+_OPEN_VERSION = VERSION.to_bytes(8, "big")
+_READABLE = "open-protocol"
 _WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Protocol.OPEN}
 
 
@@ -35,20 +38,19 @@ def parse_protocol(text: str) -> Protocol:
     return found
 
 
-def reader(protocol: Protocol) -> Read:
-    """How messages of a protocol are read."""
-    return {Protocol.AUTO: _read_any, Protocol.OPEN: _read_open}[protocol]
+def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
+    """How messages of a protocol are read. `fetch` reads the files of claim checks."""
 
+    def read_open(key: bytes | None, value: bytes | None) -> list[Event]:
+        return open_protocol.decode(key or b"", value, fetch=fetch)
 
-def _read_open(key: bytes | None, value: bytes | None) -> list[Event]:
-    return open_protocol.decode(key or b"", value or b"")
+    def read_any(key: bytes | None, value: bytes | None) -> list[Event]:
+        if key is not None and key[:8] == _OPEN_VERSION:
+            return read_open(key, value)
+        begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
+        raise MalformedMessage(f"it is of no protocol that can be read: {begins}", hint=f"Readable are {_READABLE}.")
 
-
-def _read_any(key: bytes | None, value: bytes | None) -> list[Event]:
-    if key is not None and key[:8] == VERSION.to_bytes(8, "big"):
-        return _read_open(key, value)
-    begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
-    raise MalformedMessage(f"it is of no protocol that can be read: {begins}", hint="Readable are " + ", ".join(list(_WORDS)[1:]) + ".")
+    return {Protocol.AUTO: read_any, Protocol.OPEN: read_open}[protocol]
 
 
 def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:

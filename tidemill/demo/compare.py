@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.sinks.tables.shapes import from_stored, quoted
@@ -62,14 +62,14 @@ def compare(tables: SqliteTables, truth: Truth) -> Iterator[Difference]:
     """Every difference between the tables downstream and the upstream's. Those without a key are compared as bags of rows."""
     known = {name.lower() for name in map(".".join, truth)}
     for table in tables.catalog:
-        if ".".join(table.name).lower() not in known and (rows := rows_of(tables, table.name)):
-            yield Difference(table.name, f"{len(rows)} rows were delivered for a table that is not there")
+        if ".".join(table.name).lower() not in known and (left := rows_of(tables, table.name)):
+            yield Difference(table.name, f"{len(left)} rows were delivered for a table that is not there")
     for name, (info, rows) in sorted(truth.items()):
         yield from _compare_table(name, info, rows, rows_of(tables, name))
 
 
 def _compare_table(
-    name: Name, info: TableInfo, rows: list[Mapping[str, Value]], delivered: list[dict[str, Value]]
+    name: Name, info: TableInfo, rows: Sequence[Mapping[str, Value]], delivered: Sequence[Mapping[str, Value]]
 ) -> Iterator[Difference]:
     handle = handle_names(info) or tuple(c.name for c in info.output_columns)
     expected, got = _keyed(rows, handle), _keyed(delivered, handle)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 
 from tests.support.upstreams import events, playground_with, truth
 from tidemill.consumer.progress import Progress
-from tidemill.demo.compare import Difference, compare, rows_of
+from tidemill.demo.compare import Difference, compare
 from tidemill.playground.server import Playground
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
@@ -29,7 +28,10 @@ def apply(tables: SqliteTables, happened: list[RowEvent | DdlMessage]) -> None:
 def differences(playground: Playground, *, without: str = "", keyless: bool = False) -> list[Difference]:
     """Apply everything, leaving out DDLs whose text begins so, and compare."""
     tables = SqliteTables(MEMORY)
-    apply(tables, [e for e in events(playground, keyless=keyless) if not (without and isinstance(e, DdlMessage) and e.query.startswith(without))])
+    apply(
+        tables,
+        [e for e in events(playground, keyless=keyless) if not (without and isinstance(e, DdlMessage) and e.query.startswith(without))],
+    )
     return list(compare(tables, truth(playground.tables_at(), keyless=keyless)))  # type: ignore[arg-type]
 
 
@@ -65,15 +67,18 @@ DDLS = {
     "alter table d.t add column c7 date not null default '2020-02-20'; alter table d.t add column c8 decimal(12,3) not null default 1.5;"
     "alter table d.t add column c9 double default 0.25; alter table d.t add column c10 varbinary(20); alter table d.t add column c11 json;"
     "alter table d.t add column c12 time not null; alter table d.t add column c13 varchar(5) not null;"
-    "alter table d.t add column c14 datetime not null; alter table d.t add column c15 text; update d.t set c2 = '2021-01-01 01:01:01.5' where id = 1",
+    "alter table d.t add column c14 datetime not null; alter table d.t add column c15 text;"
+    "update d.t set c2 = '2021-01-01 01:01:01.5' where id = 1",
     "drop column": "alter table d.t drop column b",
     "add and drop": "alter table d.t add column n int default 1, drop column a",
     "add again": "alter table d.t drop column b; alter table d.t add column b varchar(20) default 'again'",
     "rename column": "alter table d.t rename column b to bb; update d.t set bb = 'z' where id = 1",
-    "rename a key column": "alter table d.t rename column id to ident; update d.t set b = 'z' where ident = 1; delete from d.t where ident = 4",
+    "rename a key column": "alter table d.t rename column id to ident;"
+    "update d.t set b = 'z' where ident = 1; delete from d.t where ident = 4",
     "change column": "alter table d.t change column b bb varchar(30) after id; update d.t set bb = 'z' where id = 1",
     "change type": "alter table d.t modify column a varchar(20)",
-    "change type and back": "alter table d.t modify column a varchar(20); alter table d.t modify column a int; update d.t set a = 3 where id = 7",
+    "change type and back": "alter table d.t modify column a varchar(20); alter table d.t modify column a int;"
+    "update d.t set a = 3 where id = 7",
     "widen": "alter table d.t modify column a bigint",
     "more digits": "alter table d.t modify column c decimal(12,4)",
     "rename table": "rename table d.t to d.t2; insert into d.t2 values (9, 9, 'nine', 9)",

@@ -151,6 +151,11 @@ def _time_parts(text: str) -> tuple[int, int, int, int]:
     return hours, minutes, seconds, int(fraction.ljust(6, "0") or 0)
 
 
+def _time_to_sec(text: str) -> int:
+    hours, minutes, seconds, _ = _time_parts(text)
+    return (3600 * hours + 60 * minutes + seconds) * (-1 if text.startswith("-") else 1)
+
+
 def _to_days(text: str) -> int:
     return date.fromisoformat(text[:10]).toordinal() + _DAY_ZERO
 
@@ -170,7 +175,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "MINUTE": lambda text: _time_parts(text)[1],
     "SECOND": lambda text: _time_parts(text)[2],
     "MICROSECOND": lambda text: _time_parts(text)[3],
-    "TIME_TO_SEC": lambda text: (3600 * _time_parts(text)[0] + 60 * _time_parts(text)[1] + _time_parts(text)[2]) * (-1 if text[0] == "-" else 1),
+    "TIME_TO_SEC": _time_to_sec,
     "DATEDIFF": lambda a, b: _to_days(a) - _to_days(b),
     "YEAR_MONTH": lambda text: int(text[:4] + text[5:7]),
     "ABS": abs,

@@ -171,7 +171,8 @@ class Moves:
     def set_key(self, table: Table, key: tuple[str, ...]) -> None:
         """Tell rows apart by other columns from now on."""
         for (name,) in self._sql.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND name LIKE '!_tidemill!_key%' ESCAPE '!'", (table.stored,)
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND name LIKE '!_tidemill!_key%' ESCAPE '!'",
+            (table.stored,),
         ).fetchall():
             self._sql.execute(f"DROP INDEX {quoted(name)}")
         table.key = key
@@ -288,7 +289,9 @@ class Moves:
         inside, outside = quoted(table.stored), quoted(plain.stored)
         self._sql.execute("CREATE TEMP TABLE _tidemill_ids (id INTEGER PRIMARY KEY)")
         self._sql.executemany("INSERT INTO _tidemill_ids VALUES (?)", ids)
-        self._sql.execute(f"CREATE TEMP TABLE _tidemill_leaving AS SELECT {names} FROM {inside} WHERE rowid IN (SELECT id FROM _tidemill_ids)")
+        self._sql.execute(
+            f"CREATE TEMP TABLE _tidemill_leaving AS SELECT {names} FROM {inside} WHERE rowid IN (SELECT id FROM _tidemill_ids)"
+        )
         self._sql.execute(f"DELETE FROM {inside} WHERE rowid IN (SELECT id FROM _tidemill_ids)")
         self._sql.execute(f"INSERT INTO {inside} ({names}) SELECT {names} FROM {outside}")
         self._sql.execute(f"DELETE FROM {outside}")

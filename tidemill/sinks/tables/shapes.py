@@ -50,5 +50,3 @@ def from_stored(column: ColumnInfo, value: Stored) -> Cell:
 def signature(columns: Iterable[Column]) -> Signature:
     """What is looked at to see whether a row fits its table."""
     return tuple((c.name, int(c.type), int(c.flags), c.handle) for c in columns)
-
-

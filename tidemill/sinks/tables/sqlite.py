@@ -203,7 +203,9 @@ class SqliteTables:
         where = " AND ".join(f"{quoted(names[name])} = ?" for name in table.key) or "rowid = ?"
         gone = [key for key, fate in buffer.fates.items() if fate.remove or fate.values is None]
         self.connection.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {where}", gone)
-        come = ((key if table.by_row_id else (), _known(fate.values, names)) for key, fate in buffer.fates.items() if fate.values is not None)
+        come = (
+            (key if table.by_row_id else (), _known(fate.values, names)) for key, fate in buffer.fates.items() if fate.values is not None
+        )
         for columns, rows in _by_columns(come).items():
             self.connection.executemany(_insert(table, columns), rows)
 

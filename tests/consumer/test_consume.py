@@ -1,0 +1,300 @@
+"""`tidemill consume` on a real broker: topics as TiCDC wrote them, repeated and torn apart, into tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from tests.support.kafka import new_topic_name
+from tests.support.runs import PATIENCE_S, tidemill
+from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
+from tidemill.consumer.progress import Progress
+from tidemill.demo.compare import compare
+from tidemill.demo.session import TIDEMILL
+from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.protocols.open import decode, resolved_message
+from tidemill.protocols.open.codes import DdlType
+from tidemill.protocols.open.encode import framed
+from tidemill.protocols.open.events import RowEvent
+from tidemill.sinks.tables.sqlite import SqliteTables
+
+pytestmark = pytest.mark.kafka
+
+LOST = {("pub", "onlinep")}  # see tests/sinks/tables/test_ticdc.py
+
+Write = tuple[int, bytes, bytes]
+"""(partition, key, value)."""
+
+
+def make_topic(broker: KafkaBroker, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result()
+
+
+def write(broker: KafkaBroker, topic: str, messages: Iterable[Write]) -> None:
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20, "message.max.bytes": 67108864})
+    for number, (partition, key, value) in enumerate(messages):
+        if number % 1000 == 0:
+            assert producer.flush(60) == 0
+        producer.produce(topic, value, key, partition)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def home(message: Sent, partitions: int) -> int:
+    """A partition for each row, so that a transaction is spread over several."""
+    [event] = decode(message.key, message.value)
+    assert isinstance(event, RowEvent)
+    return hash(tuple(c.value for c in event.after or event.before if c.handle)) % partitions
+
+
+def until_last_drop() -> list[Sent]:
+    """The golden session without its end, where everything is dropped."""
+    everything = sent()
+    last = max(i for i, m in enumerate(everything) if m.is_ddl and decode(m.key, m.value)[0].type == DdlType.DROP_SCHEMA)  # type: ignore[union-attr]
+    return list(everything[:last])
+
+
+def delivery(messages: Sequence[Sent], partitions: int, random: Random, *, again: float = 0.02) -> list[Write]:
+    """As a writer sends it: DDLs and resolved ts to all partitions; now and then it begins again at its last checkpoint."""
+    found: list[Write] = []
+    at = checkpoint = 0
+    while at < len(messages):
+        message = messages[at]
+        places = range(partitions) if message.is_ddl else [home(message, partitions)]
+        found += [(partition, message.key, message.value) for partition in places]
+        at += 1
+        if at == len(messages) or messages[at].ts > message.ts:
+            if at == len(messages) or random.random() < 0.05:
+                checkpoint = at
+                found += [(partition, *resolved_message(message.ts)) for partition in range(partitions)]
+            elif random.random() < again:
+                at = checkpoint
+    return found
+
+
+def golden_differences(file: Path, messages: Sequence[Sent]) -> list[str]:
+    """The tables that are there at the end, against the upstream's."""
+    tables = SqliteTables(file)
+    end = messages[-1].ts
+    ids = {(m.schema, m.table): m.table_id for m in messages if m.table_id}
+    found: list[str] = []
+    compared = 0
+    for name, table_id in ids.items():
+        version = version_at(table_id, end)
+        if tables.catalog.find(name) is None or version is None or (version.schema, version.table) != name or name in LOST:
+            continue
+        found += [str(d) for d in compare(tables, {name: upstream_rows(version, end)}) if d.name == name]
+        compared += 1
+    assert compared > 60
+    tables.close()
+    return found
+
+
+def test_a_topic_of_ticdc_with_repeats_becomes_the_upstreams_tables(
+    kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, file = new_topic_name("golden"), tmp_path / "tables.db"
+    messages = until_last_drop()
+    make_topic(kafka_broker, topic, 3)
+    written = delivery(messages, 3, Random(5))
+    assert len(written) > len(messages) * 1.5
+    write(kafka_broker, topic, written)
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC")
+    half = messages[len(messages) // 2].ts
+    assert tidemill(capsys, "consume", *flags, "--target-ts", half)[0] == 0
+    tables = SqliteTables(file)
+    assert tables.progress().flushed_ts == half
+    tables.close()
+    code, out, err = tidemill(capsys, "consume", *flags, "--stop-at-end", "--memory-quota", "1M")
+    assert code == 0, err
+    assert f"up to {messages[-1].ts} " in out
+    assert golden_differences(file, messages) == []
+
+
+class Process:
+    """A `tidemill consume` of its own, that a test may kill."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        self._log = folder / "consume.log"
+        self._argv = [*TIDEMILL, "consume", *map(str, arguments)]
+
+    def __enter__(self) -> Process:
+        with self._log.open("ab") as noise:
+            self.process = subprocess.Popen(self._argv, stdout=noise, stderr=noise)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, f"{what}: {self.said}"
+            time.sleep(0.02)
+
+
+def flushed_ts(file: Path) -> int:
+    """What another process sees committed."""
+    if not file.exists():
+        return 0
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+        try:
+            found = connection.execute("SELECT value FROM _tidemill_state WHERE name = 'progress'").fetchone()
+        except sqlite3.OperationalError:
+            return 0
+    return Progress.from_json(found[0]).flushed_ts if found else 0
+
+
+def test_killed_in_the_middle_again_and_again(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While the topic is still written; each time it goes on from what is in the file."""
+    topic, file = new_topic_name("killed"), tmp_path / "tables.db"
+    messages = until_last_drop()
+    make_topic(kafka_broker, topic, 2)
+    written = delivery(messages, 2, Random(7))
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC", "--flush-interval", "10ms")
+    pieces = 3
+    for piece in range(pieces):
+        before = flushed_ts(file)
+        with Process(tmp_path, *flags) as consumer:
+            write(kafka_broker, topic, written[len(written) * piece // pieces : len(written) * (piece + 1) // pieces])
+            consumer.wait_for(lambda before=before: flushed_ts(file) > before, "something is written")  # type: ignore[misc]
+            consumer.process.send_signal(signal.SIGKILL)
+    with Process(tmp_path, *flags) as consumer:
+        consumer.wait_for(lambda: flushed_ts(file) == messages[-1].ts and consumer.said.count("following") > pieces, "it reaches the end")
+        consumer.process.send_signal(signal.SIGTERM)
+        assert consumer.process.wait(PATIENCE_S) == 0, consumer.said
+    assert golden_differences(file, messages) == []
+
+
+def changes(ts: int, key: int, table: str = "t", value: int | None = None) -> tuple[bytes, bytes]:
+    """An insert or update of d.TABLE."""
+    head = json.dumps({"ts": ts, "scm": "d", "tbl": table, "t": 1}).encode()
+    row = {"id": {"t": 3, "h": True, "f": 11, "v": key}, "v": {"t": 3, "f": 65, "v": ts if value is None else value}}
+    return framed(head, json.dumps({"u": row}).encode())
+
+
+def select(file: Path, query: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """Of a topic expression; a partition that says nothing holds everything, and is named."""
+    prefix, file = new_topic_name("many"), tmp_path / "tables.db"
+    one, two = f"{prefix}.d_t", f"{prefix}.d_u"
+    make_topic(kafka_broker, one, 1)
+    write(kafka_broker, one, [(0, *changes(5, 1)), (0, *resolved_message(9))])
+    flags = ("--upstream-uri", f"kafka://{kafka_broker.address}/{prefix}.{{schema}}_{{table}}?protocol=open-protocol&version=2.4.0")
+    with Process(tmp_path, *flags, "--sink-uri", f"sqlite://{file}", "--status-addr", "127.0.0.1:0") as consumer:
+        consumer.wait_for(lambda: flushed_ts(file) == 9, "the first topic is written")
+        make_topic(kafka_broker, two, 1)
+        write(kafka_broker, two, [(0, *changes(12, 7, "u"))])
+        write(kafka_broker, one, [(0, *changes(13, 1)), (0, *resolved_message(15))])
+        address = re.findall(r"/status is served at (http://\S+)", consumer.said)[0]
+
+        def status() -> dict[str, Any]:
+            with urllib.request.urlopen(f"{address}/status") as answer:
+                return dict(json.load(answer))
+
+        consumer.wait_for(lambda: status()["held_by"] == [f"{two}[0]"] and status()["pending_rows"] == 2, "the new topic holds everything")
+        assert flushed_ts(file) == 9
+        write(kafka_broker, two, [(0, *resolved_message(15))])
+        consumer.wait_for(lambda: flushed_ts(file) == 15, "both topics are written")
+        admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+        admin.create_partitions([NewPartitions(one, 2)])[one].result()
+        write(kafka_broker, one, [(1, *changes(17, 3)), (1, *resolved_message(20)), (0, *resolved_message(20))])
+        write(kafka_broker, two, [(0, *resolved_message(20))])
+        consumer.wait_for(lambda: flushed_ts(file) == 20, "the new partition is written")
+    assert select(file, 'SELECT id, v FROM "d.t" ORDER BY id') == [(1, 13), (3, 17)]
+    assert select(file, 'SELECT id, v FROM "d.u"') == [(7, 12)]
+
+
+def test_a_partition_that_the_writer_does_not_use(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topic, file = new_topic_name("unused"), tmp_path / "tables.db"
+    make_topic(kafka_broker, topic, 3)
+    write(kafka_broker, topic, [(p, *message) for p in (0, 1) for message in (changes(5, p), resolved_message(9))])
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--stop-at-end")
+    code, out, _ = tidemill(capsys, "consume", *flags)
+    assert (code, out.startswith("0 rows in 0 transactions")) == (0, True)
+    code, out, _ = tidemill(capsys, "consume", *flags, "--partition-num", 2)
+    assert (code, out.startswith("2 rows in 1 transactions")) == (0, True)
+
+
+def test_errors_name_the_place(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = new_topic_name("broken")
+    make_topic(kafka_broker, topic, 1)
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--stop-at-end", "--sink-uri", f"sqlite://{tmp_path}/x.db")
+    key, value = changes(5, 1)
+    write(kafka_broker, topic, [(0, key, value), (0, *changes(6, 1)), (0, key, value.replace(b'"v": 1', b'"v": "'))])
+    code, _, err = tidemill(capsys, "consume", *flags)
+    assert code == 1
+    assert f"Error TM:ErrMalformedMessage: topic {topic}, partition 0, offset 2: message value, byte " in err
+    other = new_topic_name("other")
+    make_topic(kafka_broker, other, 1)
+    write(kafka_broker, other, [(0, b"k", b"<xml/>")])
+    code, _, err = tidemill(capsys, "consume", *flags[:2], "--topic", other, *flags[4:])
+    assert f"topic {other}, partition 0, offset 0: it is of no protocol" in err
+    for more, said in (
+        (("--upstream-uri", "kafka://h:1/t"), "either --kafka or --upstream-uri"),
+        (("--protocol", "maxwell"), "protocol 'maxwell' cannot be read"),
+        (("--topic", "a b"), "--topic a b"),
+        (("--target-ts", "12"), "is no TSO"),
+        (("--memory-quota", "much"), "--memory-quota"),
+        (("--sink-uri", "sqlite://relative.db"), "absolute path"),
+        (("--sink-uri", "sqlite:///x?keep-droped=1h"), "did you mean `keep-dropped`"),
+    ):
+        code, _, err = tidemill(capsys, "consume", *flags, *more)
+        assert (code, "Error TM:ErrConfig" in err, said in err) == (1, True, True), err
+
+
+def test_lost_messages_are_not_passed_over(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Retention took what was not flushed: the consumer says so instead of going on."""
+    topic, file = new_topic_name("lost"), tmp_path / "tables.db"
+    make_topic(kafka_broker, topic, 1)
+    write(kafka_broker, topic, [(0, *changes(5, 1)), (0, *resolved_message(9)), (0, *changes(12, 1)), (0, *changes(13, 1))])
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--stop-at-end")
+    assert tidemill(capsys, "consume", *flags)[0] == 0
+    admin = AdminClient({"bootstrap.servers": kafka_broker.address})
+    admin.delete_records([TopicPartition(topic, 0, 4)])[TopicPartition(topic, 0)].result()
+    code, _, err = tidemill(capsys, "consume", *flags)
+    assert (code, f"topic {topic}, partition 0 is to be read from offset 2 on, but it has 4 to 4" in err) == (1, True), err
+
+
+def test_two_consumers_of_one_file(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """The later one has it; the earlier one ends at its next commit."""
+    topic, file = new_topic_name("two"), tmp_path / "tables.db"
+    make_topic(kafka_broker, topic, 1)
+    write(kafka_broker, topic, [(0, *changes(5, 1)), (0, *resolved_message(9))])
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}")
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    with Process(tmp_path / "1", *flags) as first:
+        first.wait_for(lambda: flushed_ts(file) == 9, "the first writes")
+        with Process(tmp_path / "2", *flags) as second:
+            second.wait_for(lambda: "following" in second.said, "the second has begun")
+            write(kafka_broker, topic, [(0, *changes(12, 1)), (0, *resolved_message(15))])
+            assert first.process.wait(PATIENCE_S) == 1
+            assert "another consumer has taken" in first.said
+            second.wait_for(lambda: flushed_ts(file) == 15, "the second writes")

@@ -1,0 +1,206 @@
+"""`tidemill consume`: topics of a changefeed into tables, or into any other sink."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill import logs, tso
+from tidemill.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+SHOW_S = 0.5
+LOG_S = 10.0
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def command(
+    sink_uri: Annotated[
+        str,
+        typer.Option("--sink-uri", "--downstream-uri", help="sqlite:///FILE, kafka://, file://, messages:// or blackhole://."),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
+    ] = None,
+    kafka: Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")] = None,
+    upstream_uri: Annotated[
+        str | None,
+        typer.Option("--upstream-uri", help="Instead of --kafka: kafka://HOST:PORT/TOPIC?protocol=…, with TLS and SASL as in a sink."),
+    ] = None,
+    protocol: Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")] = "auto",
+    partition_num: Annotated[
+        int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
+    ] = None,
+    claim_check: Annotated[
+        str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
+    ] = None,
+    target_ts: Annotated[str | None, typer.Option("--target-ts", help="TSO or RFC 3339: end when everything up to it is written.")] = None,
+    stop_at_end: Annotated[
+        bool, typer.Option("--stop-at-end", help="End when everything complete that the topics hold now is written.")
+    ] = False,
+    group: Annotated[
+        str, typer.Option("--consumer-group-id", "--group", help="Tell this group's offsets to Kafka, for those who watch lag.")
+    ] = "",
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Progress of sinks without transactions: a file. Default: by the sink's name.")
+    ] = None,
+    flush_interval: Annotated[
+        str, typer.Option("--flush-interval", help="How long rows wait for others to be written with them.")
+    ] = "500ms",
+    memory_quota: Annotated[str, typer.Option("--memory-quota", help="Pending rows in memory; more go to disk (K, M, G).")] = "256M",
+    retry: Annotated[str, typer.Option("--retry", help="How long a broker or sink that is away is waited for.")] = "10m",
+    tz: Annotated[str | None, typer.Option("--tz", help="The changefeed's time zone. Default: the system's.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML for a sink of messages: dispatchers.")] = None,
+    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status here, HOST:PORT.")] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
+    log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
+) -> None:
+    """Read topics that Tidemill or TiCDC wrote, and keep tables, or another sink, as the upstream is.
+
+    Repeats are dropped, transactions are whole and in order of commit_ts, each DDL is applied once. It may be killed at any time and
+    goes on where it stopped: progress is kept with the data. Ctrl-C or SIGTERM ends it after what is complete is written.
+    """
+    from tidemill.changefeed.values import parse_duration
+    from tidemill.consumer.kafka import KafkaTopics
+    from tidemill.consumer.reading import reader
+    from tidemill.consumer.run import Consumer, Options
+    from tidemill.consumer.targets import open_target
+    from tidemill.pipeline.zone import parse_zone
+
+    logs.setup(log_level, log_file, part="consume")
+    upstream = _upstream(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
+    for warning in upstream.warnings:
+        log.warning("%s", warning)
+    options = Options(
+        flush_s=_seconds(parse_duration, flush_interval, "--flush-interval"),
+        quota=_bytes(memory_quota),
+        target_ts=tso.parse(target_ts) if target_ts is not None else None,
+        stop_at_end=stop_at_end,
+        retry_s=_seconds(parse_duration, retry, "--retry"),
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with ExitStack() as stack:
+        target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config)
+        stack.callback(target.close)
+        topics = KafkaTopics(upstream, group)
+        stack.callback(topics.close)
+        consumer = Consumer(topics, target, reader(upstream.protocol, _fetch(upstream.claim_check_uri)), options)
+        log.info(
+            "reading %s, from %s on", upstream, tso.describe(consumer.ordering.flushed_ts) if consumer.ordering.flushed_ts else "the start"
+        )
+        if status_addr:
+            stack.enter_context(_pages(status_addr, consumer.status))
+        stack.enter_context(_shown(consumer))
+        consumer.run(stop)
+    status = consumer.status()
+    typer.echo(
+        f"{status['rows']} rows in {status['transactions']} transactions and {status['ddls']} DDLs, {status['repeated_rows']} repeated rows"
+        f" dropped, up to {tso.describe(status['flushed_ts'])}"
+    )
+
+
+def _upstream(
+    uri: str | None, kafka: str | None, topics: list[str], protocol: str, partition_num: int | None, claim_check: str | None
+) -> Any:
+    from dataclasses import replace
+
+    from tidemill.consumer.reading import Protocol, parse_protocol
+    from tidemill.consumer.upstream import upstream
+
+    if (uri is None) == (kafka is None):
+        raise ConfigError("give either --kafka or --upstream-uri")
+    found = upstream(uri if uri is not None else f"kafka://{kafka}/", topics)
+    asked = parse_protocol(protocol)
+    return replace(
+        found,
+        protocol=found.protocol if asked is Protocol.AUTO else asked,
+        partition_num=partition_num or found.partition_num,
+        claim_check_uri=claim_check or found.claim_check_uri,
+    )
+
+
+def _fetch(uri: str) -> Callable[[str], bytes] | None:
+    if not uri:
+        return None
+    from tidemill.protocols.claim_check import ClaimCheckStorage
+
+    return ClaimCheckStorage(uri).fetch
+
+
+def _seconds(parse: Callable[[str], int], text: str, name: str) -> float:
+    try:
+        return 0.0 if text in ("0", "0s") else parse(text) / 1000
+    except ValueError as error:
+        raise ConfigError(f"{name} = {text!r}: {error}") from None
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.rstrip("bBkKmMgGiI"), text.lstrip("0123456789").lower().rstrip("b").rstrip("i")
+    if not number.isdecimal() or unit not in _UNITS or not int(number):
+        raise ConfigError(f"--memory-quota = {text!r}: expected a number of bytes such as 64M or 1G")
+    return int(number) * _UNITS[unit]
+
+
+@contextmanager
+def _shown(consumer: Any) -> Iterator[None]:
+    """A line of progress for a person, or one in the log now and then."""
+    end = threading.Event()
+    is_person = sys.stderr.isatty()
+
+    def line() -> str:
+        s = consumer.status()
+        lag = f"{s['lag_s']:.1f} s behind" if s["lag_s"] is not None else "nothing complete yet"
+        held = f", held by {', '.join(s['held_by'][:3])}" if s["pending_rows"] else ""
+        return f"{s['rows']:,} rows, {s['ddls']} DDLs, {s['pending_rows']:,} pending ({s['spilled_rows']:,} went to disk), {lag}{held}"
+
+    def show() -> None:
+        if not is_person:
+            while not end.wait(LOG_S):
+                log.info("%s", line())
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as status:
+            while not end.wait(SHOW_S):
+                status.update(line())
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+@contextmanager
+def _pages(address: str, status: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """Serve /status from a thread of its own."""
+    from tidemill.server.http import PageServer, json_page
+
+    loop = asyncio.new_event_loop()
+    pages = PageServer({"/status": json_page(status)})
+    loop.run_until_complete(pages.start(address))
+    log.info("/status is served at http://%s", pages.address)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(pages.stop())
+        loop.close()

@@ -1,0 +1,264 @@
+"""A consumer as a loop: messages in, complete transactions out, progress kept with them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill import tso
+from tidemill.consumer.kafka import KafkaTopics, Record
+from tidemill.consumer.ordering import Ordering, Transaction
+from tidemill.consumer.pending import Pending
+from tidemill.consumer.progress import Progress, TopicPartition
+from tidemill.consumer.reading import Read, read_at
+from tidemill.consumer.spill import TemporaryFiles
+from tidemill.consumer.targets import ConsumerTarget
+from tidemill.errors import FeedMismatch, SinkUnavailable, TopicError, TopicUnavailable
+
+log = logging.getLogger(__name__)
+
+POLL_MESSAGES = 2000
+POLL_S = 0.2
+COMMIT_ROWS = 200_000
+HELD_S = 30.0
+RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+IDLE_COMMIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`flush_s`: how long rows may wait for others to be written with them. `quota`: bytes of pending rows in memory."""
+
+    flush_s: float = 0.5
+    quota: int = 256 << 20
+    target_ts: int | None = None
+    stop_at_end: bool = False
+    retry_s: float = 600.0  # how long an unreachable sink or broker is waited for
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a consumer has done since it began."""
+
+    messages: int = 0
+    transactions: int = 0
+    rows: int = 0
+    ddls: int = 0
+    commits: int = 0
+    restarts: int = 0
+
+
+class Consumer:
+    """Reads topics into a target until `stop`, the target ts, or (`stop_at_end`) what was there at the start is flushed.
+
+    Raises TopicError, MalformedMessage with topic, partition and offset, and what the target raises. Both sides may be away for a while.
+    """
+
+    def __init__(
+        self, topics: KafkaTopics, target: ConsumerTarget, read: Read, options: Options, on_flush: Callable[[], None] = lambda: None
+    ) -> None:
+        self._topics, self._target, self._read, self._options, self._on_flush = topics, target, read, options, on_flush
+        self.counters = Counters()
+        self.ordering = self._begun()
+        self._cluster = ""
+        self._ends: dict[TopicPartition, int] = {}
+        self._flushed_at = self._committed_at = self._moved_at = time.monotonic()
+        self._frontier = 0
+
+    def _begun(self) -> Ordering:
+        return Ordering(Pending(self._options.quota, TemporaryFiles()), self._target.progress())
+
+    # The loop
+
+    def run(self, stop: threading.Event) -> None:
+        """See the class."""
+        self._patiently(self._join_new, stop)
+        while not stop.is_set() and not self._is_done():
+            records = self._topics.poll(POLL_MESSAGES, POLL_S)
+            self._patiently(lambda records=records: self._take(records), stop)  # type: ignore[misc]
+            now = time.monotonic()
+            if now - self._flushed_at >= self._options.flush_s or (not records and self._options.stop_at_end):
+                self._flushed_at = now
+                self._patiently(self._flush, stop)
+        if stop.is_set():
+            self._patiently(self._flush, threading.Event())
+
+    def _is_done(self) -> bool:
+        if self._options.target_ts is not None and self.ordering.flushed_ts >= self._options.target_ts:
+            return True
+        if not self._options.stop_at_end:
+            return False
+        partitions = self.ordering.partitions
+        read = all(partitions[source].next_offset >= end for source, end in self._ends.items())
+        return read and self.ordering.ready(self._options.target_ts) is None
+
+    def _patiently(self, do: Callable[[], None], stop: threading.Event) -> None:
+        """Try again while a side is away. What was taken and not committed is read again then."""
+        waits = iter(RETRY_S)
+        deadline = time.monotonic() + self._options.retry_s
+        wait = 0.0
+        while True:
+            try:
+                return do()
+            except (SinkUnavailable, TopicUnavailable) as error:
+                wait = next(waits, RETRY_S[-1])
+                if stop.is_set() or time.monotonic() + wait > deadline:
+                    raise
+                log.warning("%s; trying again in %.1f s", error.message, wait)
+            stop.wait(wait)
+            if do == self._flush:
+                self._start_over()
+
+    def _start_over(self) -> None:
+        """Back to what is committed, as after a crash."""
+        self.counters.restarts += 1
+        self.ordering.pending.clear()
+        self._target.abandon()
+        known = list(self.ordering.partitions)
+        self.ordering = self._begun()
+        self._topics.forget(known)
+        self._join_new()
+
+    # Messages
+
+    def _join_new(self) -> None:
+        """Follow partitions that have appeared. They hold the frontier until they have said something."""
+        found = self._topics.discover()
+        self._check_cluster(found.cluster)
+        offsets: dict[TopicPartition, int] = {}
+        for source in found.partitions:
+            if source not in self.ordering.partitions:
+                low, high = self._topics.bounds(source)
+                at = self.ordering.join(source, low)
+                if not low <= at <= high:
+                    raise TopicError(
+                        f"topic {source[0]}, partition {source[1]} is to be read from offset {at} on, but it has {low} to {high}",
+                        hint="Its retention took messages that were not flushed, or the topic was made anew. Begin with a new sink.",
+                    )
+                offsets[source] = at
+                self._ends.setdefault(source, high)
+        if offsets:
+            log.info("following %s", ", ".join(f"{t}[{p}] from offset {at}" for (t, p), at in offsets.items()))
+        self._topics.follow(offsets)
+
+    def _check_cluster(self, cluster: str) -> None:
+        saved = self._target.progress().cluster if not self._cluster else self._cluster
+        if saved and cluster and saved != cluster:
+            raise FeedMismatch(
+                f"the sink was filled from Kafka cluster {saved}, this is {cluster}", hint="Offsets of one mean nothing in the other."
+            )
+        self._cluster = cluster or saved
+        self.ordering.of_cluster(self._cluster)
+
+    def _take(self, records: list[Record]) -> None:
+        for at, record in enumerate(records):
+            try:
+                events = read_at(self._read, *record)
+            except SinkUnavailable:  # the storage of a claim check is away
+                del records[:at]
+                raise
+            size = len(record.key or b"") + len(record.value or b"")
+            self.ordering.take((record.topic, record.partition), record.offset, events, size)
+            self.counters.messages += 1
+
+    # Flushing
+
+    def _flush(self) -> None:
+        """Write what is complete.
+
+        Partitions and topics are looked for between measuring the frontier and relying on it: whoever sent the resolved ts of this
+        frontier had sent all rows below it before, also those of a partition that is new.
+        """
+        frontier = self.ordering.frontier
+        if self.ordering.ready(self._options.target_ts, frontier) is None and self.ordering.partitions:
+            self._look_around()
+            return
+        self._join_new()
+        upto = self.ordering.ready(self._options.target_ts, frontier)
+        if upto is None:
+            return
+        self._apply(upto)
+        self._moved_at = time.monotonic()
+
+    def _look_around(self) -> None:
+        """Nothing moves: new partitions may have appeared; if it lasts, say who holds everything."""
+        now = time.monotonic()
+        if now - self._committed_at > IDLE_COMMIT_S:
+            self._committed_at = now
+            self._join_new()
+        if now - self._moved_at > HELD_S:
+            self._moved_at = now
+            log.warning("%s", self.held())
+
+    def held(self) -> str:
+        """Who holds the frontier, in words."""
+        names = ", ".join(f"{topic}[{partition}]" for topic, partition in self.ordering.holding()) or "no partition is there yet"
+        at = self.ordering.frontier
+        said = f"has sent no resolved ts above {tso.describe(at)}" if at else "has sent no resolved ts at all"
+        trouble = f"; the brokers: {self._topics.trouble}" if self._topics.trouble else ""
+        return f"{self.ordering.pending.rows} rows wait: {names} {said}{trouble}"
+
+    def _apply(self, upto: int) -> None:
+        rows = 0
+        has_steps = False
+        last = 0
+        for step in self.ordering.drain(upto):
+            if rows >= COMMIT_ROWS and step.ts > last:
+                self._commit(self.ordering.partly_flushed(last))
+                rows = 0
+            has_steps, last = True, step.ts
+            if isinstance(step, Transaction):
+                self._target.rows(step.rows)
+                rows += len(step.rows)
+                self.counters.rows += len(step.rows)
+                self.counters.transactions += 1
+            else:
+                self._target.ddl(step)
+                self.counters.ddls += 1
+                log.info("DDL at %d in %s.%s: %s", step.ts, step.schema, step.table or "*", step.query)
+        done = self.ordering.flushed(upto)
+        if has_steps or time.monotonic() - self._committed_at > IDLE_COMMIT_S or self._reached(upto):
+            self._commit(done)
+
+    def _reached(self, upto: int) -> bool:
+        return self._options.stop_at_end or upto == self._options.target_ts
+
+    def _commit(self, done: Progress) -> None:
+        self._target.commit(done)
+        self._topics.commit(done)
+        self._committed_at = time.monotonic()
+        self.counters.commits += 1
+        self._on_flush()
+
+    # What it says of itself
+
+    def status(self) -> dict[str, Any]:
+        """Figures for people and monitors."""
+        o, c = self.ordering, self.counters
+        frontier = o.frontier
+        lag = max(0.0, time.time() - tso.physical_ms(o.flushed_ts) / 1000) if o.flushed_ts else None
+        return {
+            "flushed_ts": o.flushed_ts,
+            "frontier_ts": frontier,
+            "lag_s": lag,
+            "messages": c.messages,
+            "transactions": c.transactions,
+            "rows": c.rows,
+            "ddls": c.ddls,
+            "repeated_rows": o.rows_repeated,
+            "repeated_ddls": o.ddls_repeated,
+            "pending_rows": o.pending.rows,
+            "pending_bytes": o.pending.bytes,
+            "spilled_rows": o.pending.spilled_rows,
+            "commits": c.commits,
+            "restarts": c.restarts,
+            "partitions": {
+                f"{topic}[{number}]": {"offset": p.next_offset, "resolved_ts": p.resolved_ts, "flushed_ts": p.flushed_ts}
+                for (topic, number), p in sorted(o.partitions.items())
+            },
+            "held_by": [f"{topic}[{number}]" for topic, number in o.holding()],
+        }

@@ -1,0 +1,104 @@
+"""What a consumer reads: brokers and topics, from flags or from a kafka:// URI as TiCDC's consumers take it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from tidemill.changefeed.uri import KafkaOptions, parse_sink_uri
+from tidemill.changefeed.values import check_topic
+from tidemill.consumer.reading import Protocol, parse_protocol
+from tidemill.errors import ConfigError, redact
+
+_SCHEMES = ("kafka", "kafka+ssl")
+_PLACEHOLDERS = re.compile(r"\{(?:schema|table)\}", re.IGNORECASE)
+_ANY_TOPIC = "tidemill-consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """`topics` by name, and patterns of names: a topic that appears later and fits one is read as well.
+
+    `partition_num`: only the first partitions of each topic, where the writer uses no more. `claim_check_uri`: the storage of messages
+    that were too large.
+    """
+
+    kafka: KafkaOptions
+    topics: tuple[str, ...]
+    patterns: tuple[re.Pattern[str], ...]
+    protocol: Protocol = Protocol.AUTO
+    partition_num: int | None = None
+    max_message_bytes: int = 10 << 20
+    claim_check_uri: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is read."""
+        return topic in self.topics or any(pattern.fullmatch(topic) for pattern in self.patterns)
+
+    def __str__(self) -> str:
+        names = [*self.topics, *(pattern.pattern for pattern in self.patterns)]
+        return f"{','.join(names)} at {','.join(self.kafka.hosts)}"
+
+
+def topic_pattern(text: str) -> re.Pattern[str] | None:
+    """The pattern that a topic stands for: `^…` a regular expression, `{schema}_{table}` a changefeed's topic expression; None: a name.
+
+    Raises ConfigError.
+    """
+    if text.startswith("^"):
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise ConfigError(f"--topic {text}: it is no regular expression: {error}") from None
+    if _PLACEHOLDERS.search(text):
+        pieces = _PLACEHOLDERS.split(text)
+        return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, pieces)))
+    try:
+        check_topic(text)
+    except ValueError as error:
+        raise ConfigError(f"--topic {text}: {error}", hint="A pattern begins with ^, or has {schema} or {table} in it.") from None
+    return None
+
+
+def upstream(uri: str, topics: Sequence[str]) -> Upstream:
+    """An upstream from `kafka://HOST:PORT[,…]/[TOPIC[,TOPIC…]]?protocol=…` and more topics. Raises ConfigError."""
+    try:
+        parts = urlsplit(uri.strip())
+    except ValueError as error:
+        raise ConfigError(f"upstream {redact(uri)}: {error}") from None
+    if parts.scheme not in _SCHEMES:
+        raise ConfigError(f"upstream {redact(uri)}: it has to begin with kafka:// or kafka+ssl://")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    protocol = parse_protocol(given.pop("protocol", "auto"))
+    for name in ("version", "consumer-group-id"):  # TiCDC's consumers take them; nothing here depends on them
+        given.pop(name, None)
+    claim_check_uri = given.pop("claim-check-storage-uri", "")
+    # Everything else is what a sink takes as well: how to reach the brokers.
+    query = urlencode({**given, "protocol": "open-protocol"}, quote_via=quote)
+    sink = parse_sink_uri(f"{parts.scheme}://{parts.netloc}/{_ANY_TOPIC}?{query}")
+    return _with_topics(
+        [*filter(None, unquote(parts.path).lstrip("/").split(",")), *topics],
+        Upstream(
+            sink.broker, (), (), protocol, sink.partition_num, sink.max_message_bytes, claim_check_uri, sink.warnings
+        ),
+    )  # fmt: skip
+
+
+def _with_topics(names: Iterable[str], made: Upstream) -> Upstream:
+    topics: list[str] = []
+    patterns: list[re.Pattern[str]] = []
+    for name in names:
+        pattern = topic_pattern(name)
+        if pattern is None:
+            topics.append(name)
+        else:
+            patterns.append(pattern)
+    if not topics and not patterns:
+        raise ConfigError("no topic to read", hint="Give --topic, or name topics in the path of --upstream-uri.")
+    return Upstream(
+        made.kafka, tuple(dict.fromkeys(topics)), tuple(patterns), made.protocol, made.partition_num, made.max_message_bytes,
+        made.claim_check_uri, made.warnings,
+    )  # fmt: skip

@@ -66,6 +66,13 @@ def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, conf
         return _tables(uri, zone)
     if scheme == "blackhole":
         return Nowhere()
+    if scheme in ("kafka", "kafka+ssl", "file", "messages"):
+        from tidemill.changefeed.config import load_config
+        from tidemill.consumer.resend import Resend, default_state
+
+        settings = load_config(config)
+        sink = settings.sink_uri(uri)
+        return Resend(sink, settings, state or default_state(sink))
     raise ConfigError(
         f"--sink-uri {redact(uri)}: no such sink", hint="Give sqlite:///FILE, kafka://, file://, messages:// or blackhole://."
     )

@@ -1,0 +1,218 @@
+"""Messages again: what a consumer reads goes through the encoders into Kafka, files or messages, in another protocol, too.
+
+These targets have no transactions. Everything is acknowledged first, then progress is written into a state file: after a crash the rows
+between the two are sent again, as every changefeed may.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.changefeed.config import ChangefeedConfig
+from tidemill.changefeed.dispatch import partition
+from tidemill.changefeed.parameters import Scheme
+from tidemill.changefeed.uri import SinkUri
+from tidemill.consumer.progress import Progress
+from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, targets_of
+from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
+from tidemill.events import DdlEvent
+from tidemill.kernels.encode import TableProgram
+from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.pipeline.compiled import RowEncoder, row_encoder
+from tidemill.pipeline.delivery import words_of
+from tidemill.pipeline.pack import Output
+from tidemill.protocols.open.events import DdlMessage, RowEvent
+from tidemill.protocols.options import MessageFormat
+from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
+from tidemill.sinks.parts import file_errors, sync_folder
+
+log = logging.getLogger(__name__)
+
+FEED = "consume"
+_CHUNK_ROWS = 4096
+_NEEDS_A_REGISTRY = (MessageFormat.AVRO,)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is under way: rows, then DDLs."""
+
+    rows: list[tuple[int, RawRecord]] = field(default_factory=list)  # (target, row)
+    ddls: list[DdlMessage] = field(default_factory=list)
+    last_ts: int = 0
+
+
+class Resend:
+    """See the module. Raises ConfigError for a protocol that needs more than events tell."""
+
+    def __init__(self, sink: SinkUri, config: ChangefeedConfig, state: Path) -> None:
+        if sink.protocol in _NEEDS_A_REGISTRY or sink.protocol is None:
+            raise ConfigError(
+                f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint="Use open-protocol or canal-json."
+            )
+        self._sink, self._state = sink, state
+        self._dispatcher = config.dispatcher()
+        self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
+        self._words = words_of(sink.encoding)
+        self._output = Output(sink.encoding, UTC)
+        self._counts = self._driver.ensure_topics({sink.topic})
+        self._targets, self._first = targets_of(self._counts)
+        self._shapes = Shapes()
+        self._encoder: RowEncoder | None = None
+        self._encoded_shapes = 0
+        self._batch = _Batch()
+        self._saved, self._epoch, self._number = self._load()
+        self._from_ts = self._saved.flushed_ts
+
+    # State
+
+    def _load(self) -> tuple[Progress, int, int]:
+        """Progress, epoch, number of the last batch. A new epoch begins with each start."""
+        try:
+            first, second = self._state.read_text().splitlines()
+        except FileNotFoundError:
+            return Progress(), 1, 0
+        except (OSError, ValueError) as error:
+            raise MalformedBytes(f"the consumer's state {self._state} cannot be read: {error}") from None
+        epoch, number = map(int, second.split())
+        return Progress.from_json(first), epoch + 1, number
+
+    def _store(self, progress: Progress) -> None:
+        with file_errors("writing the consumer's state", self._state):
+            self._state.parent.mkdir(parents=True, exist_ok=True)
+            ready = self._state.with_name(self._state.name + ".new")
+            ready.write_text(f"{progress.to_json()}\n{self._epoch} {self._number}\n")
+            ready.replace(self._state)
+            sync_folder(self._state.parent)
+
+    def progress(self) -> Progress:
+        """See `targets.ConsumerTarget`."""
+        return self._saved
+
+    # What comes
+
+    def rows(self, events: Sequence[RowEvent]) -> None:
+        """See `targets.ConsumerTarget`."""
+        if self._batch.ddls:
+            self._send(self._batch.last_ts)
+        for event in events:
+            if event.only_handle_key:
+                raise SinkError(f"a row of {event.schema}.{event.table} at {event.ts} was too large: its message holds only the key")
+            shape = self._shapes.shape(event)
+            try:
+                record = raw_record(shape, event)
+            except (TypeError, ValueError) as error:
+                raise SinkError(f"a row of {event.schema}.{event.table} at {event.ts} cannot be sent again: {error}") from None
+            self._batch.rows.append((self._target(shape, event), record))
+            self._batch.last_ts = event.ts
+
+    def _target(self, shape: Shape, event: RowEvent) -> int:
+        topic = self._topic(event.schema, event.table)
+        rule = self._dispatcher.rule(shape.version)
+        after = cells_of(shape, event.after) if event.after else None
+        before = cells_of(shape, event.before, event.after) if event.before else None
+        return self._first[topic] + partition(rule, shape.version, before, after, event.ts, self._counts[topic])
+
+    def _topic(self, schema: str, table: str) -> str:
+        """The topic of a table, made where it is not there yet."""
+        topic = self._dispatcher.topic(schema, table, self._sink.topic)
+        if topic not in self._counts:
+            more = self._driver.ensure_topics({topic})
+            self._first[topic] = len(self._targets)
+            self._targets = [*self._targets, *((topic, number) for number in range(more[topic]))]
+            self._counts |= more
+        return topic
+
+    def ddl(self, ddl: DdlMessage) -> None:
+        """See `targets.ConsumerTarget`."""
+        if self._batch.ddls and self._batch.last_ts < ddl.ts:
+            self._send(self._batch.last_ts)
+        self._batch.ddls.append(ddl)
+        self._batch.last_ts = ddl.ts
+
+    def commit(self, progress: Progress) -> None:
+        """See `targets.ConsumerTarget`."""
+        self._send(progress.flushed_ts)
+        self._store(progress)
+        self._saved = progress
+
+    def abandon(self) -> None:
+        """See `targets.ConsumerTarget`."""
+        self._batch = _Batch()
+        self._from_ts = self._saved.flushed_ts
+        self._epoch += 1
+
+    def close(self) -> None:
+        """See `targets.ConsumerTarget`."""
+        self._driver.close()
+
+    # Sending
+
+    def _send(self, to_ts: int) -> None:
+        """One batch of the sink: rows, then DDLs, then the resolved ts."""
+        batch, self._batch = self._batch, _Batch()
+        self._number += 1
+        context = BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts)
+        try:
+            self._driver.begin_batch(context)
+            self._deliver(BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts, item=0), batch.rows)
+            for ddl in batch.ddls:
+                self._send_ddl(ddl)
+            resolved = self._words.resolved_message(to_ts) if self._words is not None else None
+            if resolved is not None:
+                self._driver.resolved(self._targets, *resolved)
+            self._driver.finish_batch(context)
+        except SinkUnavailable:
+            self._driver.discard(context)
+            raise
+        self._from_ts = to_ts
+
+    def _deliver(self, context: BatchContext, rows: list[tuple[int, RawRecord]]) -> None:
+        self._tasks.begin(context)
+        try:
+            rows.sort(key=lambda row: row[0])  # stable: in order within each target
+            for start in range(0, len(rows), _CHUNK_ROWS):
+                chunk = rows[start : start + _CHUNK_ROWS]
+                targets = [target for target, _ in chunk]
+                array, _keep = row_array([record for _, record in chunk], targets)
+                borders = [i for i in range(len(targets)) if i == 0 or targets[i] != targets[i - 1]]
+                messages = self._encoding().encode(array, np.array([*borders, len(targets)], np.int32))
+                self._tasks.deliver(messages, self._targets)
+            self._tasks.flush()
+        except BaseException:
+            self._tasks.abandon()
+            raise
+
+    def _encoding(self) -> RowEncoder:
+        """The encoder of all shapes that are known; made anew when there are more."""
+        if self._encoder is None or self._encoded_shapes != len(self._shapes.all):
+            programs = [TableProgram.of(shape.version, UTC) for shape in self._shapes.all]
+            self._encoder = row_encoder(self._output, programs)
+            self._encoded_shapes = len(programs)
+        return self._encoder
+
+    def _send_ddl(self, ddl: DdlMessage) -> None:
+        event = DdlEvent(
+            ts=ddl.ts, done_ts=ddl.ts, job_id=0, schema_version=0, seq=0, type=int(ddl.type), schema=ddl.schema, table=ddl.table,
+            pre_schema="", pre_table="", table_id=0, query=ddl.query, raw_query=ddl.query, reprinted=True,
+        )  # fmt: skip
+        message = self._words.ddl_message(event) if self._words is not None else None
+        if message is None or self._words is None:
+            return
+        topic = self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic
+        partitions = [0] if self._words.ddl_on_first_partition else range(self._counts[topic])
+        self._driver.ddl(topic, *message, partitions)
+
+
+def default_state(sink: SinkUri) -> Path:
+    """Beside the file or folder of the sink; for Kafka in the current folder."""
+    if sink.scheme in (Scheme.FILE, Scheme.MESSAGES):
+        path = Path(sink.path)
+        return path.with_name(path.name + ".consumer")
+    return Path(f"tidemill-consume-{sink.topic}.state")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 
+from tidemill.consumer.canal import open_events
 from tidemill.errors import ConfigError, MalformedMessage
+from tidemill.protocols import canal_json
 from tidemill.protocols import open as open_protocol
 from tidemill.protocols.open.codes import VERSION
 from tidemill.protocols.open.decode import Fetch
@@ -20,14 +22,15 @@ class Protocol(enum.Enum):
 
     AUTO = "auto"
     OPEN = "open-protocol"
+    CANAL_JSON = "canal-json"
 
 
 Read = Callable[[bytes | None, bytes | None], list[Event]]
 """Key and value of a message → its events. Raises MalformedMessage."""
 
 _OPEN_VERSION = VERSION.to_bytes(8, "big")
-_READABLE = "open-protocol"
-_WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Protocol.OPEN}
+_READABLE = "open-protocol, and canal-json with the TiDB extension"
+_WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Protocol.OPEN, "canal-json": Protocol.CANAL_JSON}
 
 
 def parse_protocol(text: str) -> Protocol:
@@ -44,13 +47,18 @@ def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
     def read_open(key: bytes | None, value: bytes | None) -> list[Event]:
         return open_protocol.decode(key or b"", value, fetch=fetch)
 
+    def read_canal(key: bytes | None, value: bytes | None) -> list[Event]:
+        return open_events(canal_json.decode(value or b"", fetch=fetch))
+
     def read_any(key: bytes | None, value: bytes | None) -> list[Event]:
         if key is not None and key[:8] == _OPEN_VERSION:
             return read_open(key, value)
+        if value is not None and value[:1] == b"{":
+            return read_canal(key, value)
         begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
         raise MalformedMessage(f"it is of no protocol that can be read: {begins}", hint=f"Readable are {_READABLE}.")
 
-    return {Protocol.AUTO: read_any, Protocol.OPEN: read_open}[protocol]
+    return {Protocol.AUTO: read_any, Protocol.OPEN: read_open, Protocol.CANAL_JSON: read_canal}[protocol]
 
 
 def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:

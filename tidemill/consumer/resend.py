@@ -24,8 +24,9 @@ from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavaila
 from tidemill.events import DdlEvent
 from tidemill.kernels.encode import TableProgram
 from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.pipeline.compiled import RowEncoder, row_encoder
+from tidemill.pipeline.compiled import row_encoder
 from tidemill.pipeline.delivery import words_of
+from tidemill.pipeline.encoding import RowEncoder
 from tidemill.pipeline.pack import Output
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.protocols.options import MessageFormat
@@ -59,7 +60,7 @@ class Resend:
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()
         self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
-        self._words = words_of(sink.encoding)
+        self._words = words_of(sink)
         self._output = Output(sink.encoding, UTC)
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.encode.numbers import FLOAT_JSON, w_float, w_i64, w_u64
-from tidemill.kernels.encode.text import MODE_NESTED, w_base64, w_escaped
+from tidemill.kernels.encode.text import MODE_NESTED, mask_html, w_base64, w_escaped
 from tidemill.kernels.encode.times import MAX_DURATION, bad_time, w_date, w_datetime, w_duration
-from tidemill.kernels.intrinsics import as_u, jit, ld8, ld16, ld32, ld64, ldu64, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import as_u, copy32, jit, ld8, ld16, ld32, ld64, ldu64, page_safe, st8, st16, st32, st64
 
 OBJECT, ARRAY, LITERAL, INT, UINT, DOUBLE, STRING, OPAQUE = 1, 3, 4, 9, 10, 11, 12, 13
 DATE, DATETIME, TIMESTAMP, DURATION = 14, 15, 16, 17
@@ -25,7 +25,7 @@ FRAME = 40
 
 _OPAQUE_1 = int.from_bytes(b"base64:t", "little")
 _OPAQUE_2 = int.from_bytes(b"ype ", "little")
-_TRUE, _FALS, _NULL = (int.from_bytes(word, "little") for word in (b"true", b"fals", b"null"))
+_TRUE, _FALSE, _NULL = (int.from_bytes(word, "little") for word in (b"true", b"false", b"null"))
 
 
 @jit
@@ -53,17 +53,10 @@ def w_mark(p):
 @jit
 def w_literal(p, c):
     """null, true, false; -1 for another code."""
-    if c == 1:
-        st32(p, _TRUE)
-        return p + 4
-    if c == 2:
-        st32(p, _FALS)
-        st8(p + 4, 101)
-        return p + 5
-    if c == 0:
-        st32(p, _NULL)
-        return p + 4
-    return -1
+    if c > 2:
+        return -1
+    st64(p, _NULL if c == 0 else _TRUE if c == 1 else _FALSE)  # no branch: nobody can guess a flag
+    return p + 4 + (c >> 1)
 
 
 @jit
@@ -81,7 +74,13 @@ def w_calendar(T, p, kind, bits):
 
 @jit
 def w_string(T, p, a, n, S):
-    """A string with its quotation marks."""
+    """A string with its quotation marks; most are short and have nothing to escape."""
+    if 0 < n <= 32 and page_safe(a, 32):
+        st16(p, 0x225C)
+        copy32(p + 2, a)
+        if mask_html(a) & ((1 << n) - 1) == 0:
+            st16(p + 2 + n, 0x225C)
+            return p + n + 4
     p = w_escaped(T, w_mark(p), a, n, MODE_NESTED, S)
     return w_mark(p)
 
@@ -218,7 +217,10 @@ def w_json(T, p, a, n, S):
         elif value < head_end or value >= end:
             return -1
         elif value_kind == STRING:
-            size, at = uvarint(value, end)
+            size = ld8(value)
+            at = value + 1
+            if size >= 128:
+                size, at = uvarint(value, end)
             left -= size + at - value
             if size < 0 or at + size > end or left < 0:
                 return -1

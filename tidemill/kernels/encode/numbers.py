@@ -14,6 +14,7 @@ from tidemill.kernels.intrinsics import (
     as_u,
     bits_f64,
     bswap64,
+    clz,
     copy32,
     ctz,
     jit,
@@ -29,7 +30,7 @@ from tidemill.kernels.intrinsics import (
 
 U0, U1, U2, U3, U4, U8, U9, U10 = (np.uint64(i) for i in (0, 1, 2, 3, 4, 8, 9, 10))
 U16, U20, U24, U32, U40, U63 = (np.uint64(i) for i in (16, 20, 24, 32, 40, 63))
-U100, U1E4, U1E8, U1E9, U1E16 = (np.uint64(10**i) for i in (2, 4, 8, 9, 16))
+U100, U1E4, U1E8, U1E9, U1E15, U1E16 = (np.uint64(10**i) for i in (2, 4, 8, 9, 15, 16))
 SIGN64 = np.uint64(1 << 63)
 MASK32 = np.uint64(0xFFFFFFFF)
 MANTISSA64, HIDDEN64 = np.uint64((1 << 52) - 1), np.uint64(1 << 52)
@@ -217,6 +218,40 @@ def w_digits(p, digits, n, k, style):
 
 
 @jit
+def w_four_decimals(p, m):
+    """m·10^-4, which is no integer, without trailing zeros.
+
+    A decimal of up to 15 digits that is nearest to a double is the only one of so many digits, so it is the shortest text, too.
+    """
+    whole = m // U1E4
+    p = w_u64(p, whole)
+    v = dig8(m - whole * U1E4)
+    st8(p, 46)
+    st64(p + 1, (v | ASCII0) >> U32)
+    return p + 5 - (clz(v) >> 3)
+
+
+@jit
+def w_long_fraction(T, p, d, n):
+    """d·10^-n where d has 16 or 17 digits, 1 to 15 of them behind the point; without trailing zeros."""
+    unit = ldu64(T + O_POWER + 8 * n)
+    whole = d // unit
+    p = w_u64(p, whole)
+    rest = d - whole * unit
+    st8(p, 46)
+    p += 1
+    if n > 8:
+        high = rest // U1E8
+        p = w_pad(p, high, n - 8)
+        rest -= high * U1E8
+        n = 8
+    p = w_pad(p, rest, n)
+    while ld8(p - 1) == 48:
+        p -= 1
+    return p
+
+
+@jit
 def w_float(T, p, bits, single, style, scratch):
     """The float of these bits (of a float32 if `single`). NaN and infinities are 0. Style FLOAT_JSON or FLOAT_PLAIN."""
     if single:
@@ -251,7 +286,15 @@ def w_float(T, p, bits, single, style, scratch):
         return p + 1
     if q <= 0 and -q < precision and (c & ((U1 << as_u(-q)) - U1)) == U0:
         return w_u64(p, c >> as_u(-q))
+    if not single:
+        x = bits_f64(bits & ~SIGN64)
+        if x < 1e11:
+            m = int(x * 1e4 + 0.5)
+            if m != 0 and m / 1e4 == x:
+                return w_four_decimals(p, as_u(m))
     d, k = shortest(T, c, q, mantissa == U0 and exponent > 1)
+    if d >= U1E15 and 0 < k + 16 < 16:
+        return w_long_fraction(T, p, d, -k)
     n = w_u64(scratch, d) - scratch
     k += n
     while n > 1 and ld8(scratch + n - 1) == 48:

@@ -19,6 +19,7 @@ from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
     bswap64,
+    copy32,
     entry,
     jit,
     ld8,
@@ -110,6 +111,17 @@ KEY_ROOM = 192  # most bytes of a message key apart from its names
 
 
 @jit
+def put_text(target, source, size):
+    """Copy a program's constant, mostly of up to 32 bytes. Returns the end."""
+    copy32(target, source)
+    done = 32
+    while done < size:
+        copy32(target + done, source + done)
+        done += 32
+    return target + size
+
+
+@jit
 def big_endian(v):
     """An int64 as the word that is stored for it in network order."""
     return as_i(bswap64(as_u(v)))
@@ -168,21 +180,21 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
         a = 0
         n = place
         if place == L.PLACE_NULL:
-            p = put(p, pool + ld32s(column + 4 * L.P_NULL), ld32s(column + 4 * L.P_NULL_LEN))
+            p = put_text(p, pool + ld32s(column + 4 * L.P_NULL), ld32s(column + 4 * L.P_NULL_LEN))
         elif place == L.PLACE_ABSENT:
             size = ld32s(column + 4 * L.P_ABSENT_LEN)
             if size < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * L.P_ABSENT), size)
+            p = put_text(p, pool + ld32s(column + 4 * L.P_ABSENT), size)
         else:
             a, n = find(place, offsets, data, large, last, S)
             if n < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * L.P_PREFIX), ld32s(column + 4 * L.P_PREFIX_LEN))
+            p = put_text(p, pool + ld32s(column + 4 * L.P_PREFIX), ld32s(column + 4 * L.P_PREFIX_LEN))
             p = w_json_value(T, p, ld32s(column + 4 * L.P_OP), ld32s(column + 4 * L.P_FSP), a, n, zone, S)
             if p < 0:
                 return -1
-            p = put(p, pool + ld32s(column + 4 * L.P_SUFFIX), ld32s(column + 4 * L.P_SUFFIX_LEN))
+            p = put_text(p, pool + ld32s(column + 4 * L.P_SUFFIX), ld32s(column + 4 * L.P_SUFFIX_LEN))
         if marks:
             mark = marks + MARK_BYTES * i
             if against:

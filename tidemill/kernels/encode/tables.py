@@ -1,7 +1,8 @@
 """Constant tables that the encode kernels read. They form one block; its address is passed to every entry point.
 
 Layout (byte offsets): two-digit texts, hex digits, powers of ten, short JSON escapes, base64 pairs, the 128-bit powers of ten of
-Schubfach, the bit map of runes that Go prints as they are, and a CRC32 table.
+Schubfach, the bit map of runes that Go prints as they are, a CRC32 table, 32 bytes of ones and 32 of zeros, and for each byte that is no
+start of a longer rune its text in strconv.Quote inside JSON (up to seven bytes, and their number).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.protocols.open.gotext import printable_ranges
+from tidemill.protocols.open.gotext import go_quote, json_string, printable_ranges
 
 O_DIGITS2 = 0
 O_HEX = 208
@@ -22,7 +23,9 @@ O_POW10 = O_BASE64 + 8192
 POW10_MIN, POW10_MAX = -292, 324
 O_PRINTABLE = O_POW10 + (POW10_MAX - POW10_MIN + 1) * 16 + 16
 O_CRC = O_PRINTABLE + 0x110000 // 8 + 64
-SIZE = O_CRC + 1024 + 64
+O_MASK = O_CRC + 1024
+O_QUOTE = O_MASK + 64
+SIZE = O_QUOTE + 2048 + 64
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SHORT = {0x22: b'"', 0x5C: b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
@@ -66,6 +69,10 @@ def _build() -> npt.NDArray[np.uint8]:
         printable[first : last + 1] = 1
     block[O_PRINTABLE : O_PRINTABLE + 0x110000 // 8] = np.packbits(printable, bitorder="little").tobytes()
     block[O_CRC : O_CRC + 1024] = b"".join(_crc_of_byte(i).to_bytes(4, "little") for i in range(256))
+    block[O_MASK : O_MASK + 32] = b"\xff" * 32
+    for byte in range(256):
+        text = json_string(go_quote(bytes([byte])))[1:-1]
+        block[O_QUOTE + 8 * byte : O_QUOTE + 8 * byte + 8] = text.ljust(7, b"\0") + bytes([len(text)])
     room = np.zeros(SIZE + 64, np.uint8)
     start = -room.ctypes.data % 64
     aligned = room[start : start + SIZE]

@@ -6,13 +6,9 @@ Sources are read in steps of 32 bytes, past their end only inside one 4 KiB page
 
 from __future__ import annotations
 
-import numpy as np
-
-from tidemill.kernels.encode.numbers import U16, U40
-from tidemill.kernels.encode.tables import O_BASE64, O_HEX, O_PRINTABLE, O_SHORT
+from tidemill.kernels.encode.base64 import w_base64
+from tidemill.kernels.encode.tables import O_HEX, O_PRINTABLE, O_QUOTE, O_SHORT
 from tidemill.kernels.intrinsics import (
-    as_i,
-    bswap64,
     byte_mask,
     copy32,
     ctz,
@@ -20,7 +16,7 @@ from tidemill.kernels.intrinsics import (
     ld8,
     ld16,
     ld32,
-    ldu64,
+    ld64,
     memcpy,
     st8,
     st16,
@@ -28,10 +24,13 @@ from tidemill.kernels.intrinsics import (
     st64,
 )  # fmt: skip
 
+__all__ = ["MODE_HTML", "MODE_NESTED", "MODE_PLAIN", "mask_html", "rune_len", "w_base64", "w_escaped", "w_hex2", "w_quoted"]
+
 MODE_PLAIN, MODE_HTML, MODE_NESTED = 0, 1, 2
 """Modes of `w_escaped`: without Go's HTML escapes; with them; without, and the result escaped once more with them."""
 
 mask_html = byte_mask("mask_html", b'"\\<>&', below=0x20, not_ascii=True)
+mask_quoted = byte_mask("mask_quoted", b'"\\<>&\x7f', below=0x20, not_ascii=True)
 mask_plain = byte_mask("mask_plain", b'"\\', below=0x20, not_ascii=True)
 
 # Texts as little-endian words.
@@ -40,8 +39,6 @@ BACKSLASH_UFF = int.from_bytes(b"\\uff", "little")
 FD = int.from_bytes(b"fd", "little")
 BACKSLASH_U20 = int.from_bytes(b"\\u20", "little")
 FOUR_BACKSLASHES = 0x5C5C5C5C
-U12BITS, U16BITS = np.uint64(0xFFF), np.uint64(0xFFFF)
-U28, U48, U52 = np.uint64(28), np.uint64(48), np.uint64(52)
 
 
 @jit
@@ -192,24 +189,6 @@ def w_quoted_rune(T, p, a, size):
 
 
 @jit
-def quote_letter(c):
-    """The letter of Go's short escape of the control characters 7 to 13."""
-    if c == 7:
-        return 97
-    if c == 8:
-        return 98
-    if c == 9:
-        return 116
-    if c == 10:
-        return 110
-    if c == 11:
-        return 118
-    if c == 12:
-        return 102
-    return 114
-
-
-@jit
 def w_quoted(T, p, s, n, S):
     """strconv.Quote without the quotes, as the inside of a JSON string."""
     i = 0
@@ -219,80 +198,26 @@ def w_quoted(T, p, s, n, S):
         if rest < 32 and (a & 4095) > 4064:
             memcpy(S, a, rest)
             a = S
-        found = mask_html(a)
+        found = mask_quoted(a)
         copy32(p, a)
         if rest < 32:
             found &= (1 << rest) - 1
         else:
             rest = 32
         clean = ctz(found) if found else rest
-        done = 0
-        while done < clean and ld8(a + done) != 127:  # DEL is not in the mask
-            done += 1
-        p += done
-        i += done
-        if done == rest:
-            continue
-        a = s + i
-        c = ld8(a)
-        if c == 34:
-            st32(p, 0x225C5C5C)
-            p += 4
-        elif c == 92:
-            st32(p, FOUR_BACKSLASHES)
-            p += 4
-        elif c == 60 or c == 62 or c == 38:
-            st32(p, BACKSLASH_U00)
-            p = w_hex2(T, p + 4, c)
-        elif 7 <= c <= 13:
-            st16(p, 0x5C5C)
-            st8(p + 2, quote_letter(c))
-            p += 3
-        else:
-            size = rune_len(a, n - i) if c >= 128 else 0
+        p += clean
+        i += clean
+        end = i + rest - clean
+        while i < end:  # where one byte needs care, its neighbours mostly do
+            a = s + i
+            c = ld8(a)
+            size = rune_len(a, n - i) if 0xC2 <= c < 0xF5 else 0
             if size:
                 p = w_quoted_rune(T, p, a, size)
                 i += size
-                continue
-            st32(p, 0x785C5C)  # \\x
-            p = w_hex2(T, p + 3, c)
-        i += 1
-    return p
-
-
-@jit
-def pair(T, bits12):
-    """Two base64 digits as the low 16 bits."""
-    return ldu64(T + O_BASE64 + 2 * as_i(bits12)) & U16BITS
-
-
-@jit
-def w_base64(T, p, s, n):
-    """Standard base64 with padding."""
-    i = 0
-    while i + 8 <= n:
-        u = bswap64(ldu64(s + i))
-        word = pair(T, u >> U52)
-        word |= pair(T, (u >> U40) & U12BITS) << U16
-        word |= pair(T, (u >> U28) & U12BITS) << np.uint64(32)
-        word |= pair(T, (u >> U16) & U12BITS) << U48
-        st64(p, word)
-        p += 8
-        i += 6
-    while i + 3 <= n:
-        v = ld8(s + i) << 16 | ld8(s + i + 1) << 8 | ld8(s + i + 2)
-        st16(p, ld16(T + O_BASE64 + 2 * (v >> 12)))
-        st16(p + 2, ld16(T + O_BASE64 + 2 * (v & 0xFFF)))
-        p += 4
-        i += 3
-    rest = n - i
-    if rest == 1:
-        st16(p, ld16(T + O_BASE64 + 2 * (ld8(s + i) << 4)))
-        st16(p + 2, 0x3D3D)
-        p += 4
-    elif rest == 2:
-        v = ld8(s + i) << 8 | ld8(s + i + 1)
-        st16(p, ld16(T + O_BASE64 + 2 * (v >> 4)))
-        st16(p + 2, ld16(T + O_BASE64 + 2 * ((v & 15) << 8)) & 0xFF | 0x3D00)
-        p += 4
+            else:
+                text = ld64(T + O_QUOTE + 8 * c)
+                st64(p, text)
+                p += text >> 56
+                i += 1
     return p

@@ -7,6 +7,7 @@ evaluated a row at a time, on the columns they name, for the tables that have so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ctypes import string_at
 from datetime import tzinfo
 
 import numpy as np
@@ -14,32 +15,41 @@ import numpy.typing as npt
 
 from tidemill.changefeed.events import RowFilter
 from tidemill.changefeed.expressions import Condition, bind, parse
-from tidemill.changefeed.selectors import without
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, raw_record
+from tidemill.kernels.encode.rows import raw_record
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE
-from tidemill.tidb.rows.reader import RowReader
+from tidemill.tidb.rows.pick import ColumnPicker, Picked
 from tidemill.tidb.schema.model import TableInfo
 
 Rows = npt.NDArray[np.void]
 Kept = npt.NDArray[np.bool_]
 
+_REMEMBERED = 65_536
+"""Combinations of stored values whose judgement an expression remembers."""
+
 
 class _Expression:
-    """A value expression with the reader of the columns that it names."""
+    """A value expression over the columns that it names. What it says of stored values is remembered: many rows have the same ones."""
 
     def __init__(self, text: str, info: TableInfo, zone: tzinfo, *, after: bool) -> None:
         self._condition: Condition = bind(parse(text), info)
-        named = {c.id for c in self._condition.columns}
-        self._reader = RowReader(without(info, [c.id for c in info.output_columns if c.id not in named]), zone)
-        self._after = after
+        self._columns = ColumnPicker(info, self._condition.columns, zone)
+        self._known: dict[Picked, bool] = {}
+        self.image, self.size = ("value", "value_len") if after else ("old_value", "old_len")
 
-    def holds(self, record: RawRecord) -> bool:
-        """Is the row left out? Raises MalformedRow."""
-        image = record.value if self._after else record.old_value
-        return image is not None and self._condition.holds(self._reader.read(record.key, image))
+    def holds(self, key: bytes, image: bytes) -> bool:
+        """Is a row with this image left out? Raises MalformedRow, and MalformedBytes that names no column."""
+        picked = self._columns.pick(key, image)
+        if picked is None:
+            return self._condition.holds(self._columns.read(key, image))
+        found = self._known.get(picked)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[picked] = self._condition.holds(self._columns.cells(picked))
+        return found
 
 
 class _Table:
@@ -113,15 +123,20 @@ class RowFilters:
 
     def _by_value(self, rows: Rows, number: int, table: _Table, keep: Kept) -> None:
         """Rows of which an expression holds go."""
-        for at in np.flatnonzero(keep & (rows["table"] == number)).tolist():
-            expressions = table.expressions[int(rows["kind"][at])]
-            if expressions:
-                record = raw_record(rows, at)
-                keep[at] = not self._held(expressions, record)
+        for kind, expressions in table.expressions.items():
+            for expression in expressions:
+                at = np.flatnonzero(keep & (rows["table"] == number) & (rows["kind"] == kind))
+                if at.size:
+                    keep[at] = self._not_held(rows[at], expression)
 
-    def _held(self, expressions: Sequence[_Expression], record: RawRecord) -> bool:
-        try:
-            return any(expression.holds(record) for expression in expressions)
-        except TidemillError as error:
-            place = f"table {self._names[record.table]}, key {record.key.hex()}, commit_ts {record.commit_ts}"
-            raise MalformedRow(f"event filter: {place}: {error.message}", hint=error.hint) from error
+    def _not_held(self, rows: Rows, expression: _Expression) -> list[bool]:
+        columns = (rows[name].tolist() for name in ("key", "key_len", expression.image, expression.size))
+        found = []
+        for place, (key, key_size, image, size) in enumerate(zip(*columns, strict=True)):
+            try:
+                found.append(not expression.holds(string_at(key, key_size), string_at(image, size)))
+            except TidemillError as error:
+                row = raw_record(rows, place)
+                where = f"table {self._names[row.table]}, key {row.key.hex()}, commit_ts {row.commit_ts}"
+                raise MalformedRow(f"event filter: {where}: {error.message}", hint=error.hint) from error
+        return found

@@ -20,6 +20,7 @@ VERBS = {
     "consume": "Read topics of a changefeed and keep tables, or another sink, as the upstream is.",
     "replay": "Deliver what a change log holds to a sink, then end.",
     "resync": "Read one table again, in the middle of a running feed.",
+    "config": "Check and explain a changefeed's configuration.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
     "playground": "An embedded TiDB upstream: serve, change and query it.",

@@ -202,6 +202,7 @@ class BatchDriver:
 
     def _rows(self, context: BatchContext) -> TaskStats:
         loads = self.upstream.loads(context.from_ts, context.to_ts)
+        pack = self.upstream.pack(context.from_ts, context.to_ts)  # also makes the topics of tables without rows, for resolved events
         if not any(load.busy for load in loads):
             return TaskStats(-1)
         items = planner.work_items(
@@ -213,7 +214,7 @@ class BatchDriver:
             epoch=context.epoch,
             from_ts=context.from_ts,
             to_ts=context.to_ts,
-            pack=self.upstream.pack(context.from_ts, context.to_ts),
+            pack=pack,
             sink=self.sink_uri,
             fence=str(self.fence.path),
         )

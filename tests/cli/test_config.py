@@ -1,0 +1,127 @@
+"""`tidemill config check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli.main import main
+
+FEED = """
+force-replicate = true
+memory-quota = 1
+[filter]
+rules = ["shop.*"]
+[[filter.event-filters]]
+matcher = ["shop.log"]
+ignore-event = ["delete"]
+ignore-insert-value-expr = "level < 3"
+[[sink.dispatchers]]
+matcher = ["shop.orders"]
+partition = "columns"
+columns = ["customer"]
+topic = "orders_{table}"
+[[sink.column-selectors]]
+matcher = ["shop.users"]
+columns = ["*", "!phone"]
+[sink.kafka-config]
+sasl-user = "zq8"
+sasl-password = "zq7"
+compression = "lz4"
+partition-num = 6
+"""
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    code = ended.value.code
+    out, err = capsys.readouterr()
+    return (code if isinstance(code, int) else 0), out, err
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    path = tmp_path / "feed.toml"
+    path.write_text(FEED)
+    return path
+
+
+def test_every_setting_is_explained(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = "kafka://b:1/t?protocol=open-protocol&partition-num=3&max-message-bytes=1000"
+    code, out, _ = run(["config", "check", str(feed), "--sink-uri", uri, "--output", "json"], capsys)
+    assert code == 0
+    told = json.loads(out)
+    by_name = {s["name"]: s for s in told["settings"]}
+    assert by_name["force-replicate"] == {
+        "name": "force-replicate", "value": "true", "default": "false", "source": "file",
+        "about": "tables without a usable key are delivered too",
+    }  # fmt: skip
+    assert [by_name[n]["source"] for n in ("case-sensitive", "filter.rules", "partition-num", "compression", "max-batch-size")] == [
+        *("default", "file", "sink URI", "file", "default"),
+    ]
+    assert (by_name["partition-num"]["value"], by_name["compression"]["value"], by_name["max-message-bytes"]["value"]) == (
+        "3",
+        "lz4",
+        "1000",
+    )
+    assert by_name["sink.dispatchers[0]"]["about"] == "their rows go to topic orders_{table}, by the columns customer"
+    assert by_name["filter.event-filters[0].ignore-insert-value-expr"]["value"] == '"level < 3"'
+    assert by_name["sink.column-selectors[0]"]["about"] == "their messages have the columns *, !phone"
+    assert "date-separator" not in by_name, "it is for storage sinks"
+    assert "csv-delimiter" not in by_name, "it is for another protocol"
+    assert told["warnings"][0].endswith(
+        "memory-quota has no meaning for Tidemill: the change log keeps changes on disk, whatever their size"
+    )
+    assert "zq7" not in out
+    assert "zq8" not in out
+
+
+def test_text_for_people(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(["config", "check", str(feed), "--sink-uri", "kafka://b:1/t?protocol=open-protocol"], capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert any(
+        line.split() == ["compression", "=", "lz4", "file", "of", "Kafka's", "record", "batches", "(default:", "none)"] for line in lines
+    )
+    assert any(line.startswith("warning: ") for line in lines)
+    assert lines[-1] == f"{feed}: well, with 1 warnings"
+
+
+def test_without_a_sink_only_what_the_file_sets(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(["config", "check", str(feed), "--output", "json"], capsys)
+    assert code == 0
+    names = [s["name"] for s in json.loads(out)["settings"]]
+    assert "compression" in names
+    assert "max-message-bytes" not in names
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "fault"),
+    [
+        ("force-replicat = true", [], "did you mean `force-replicate`?"),
+        ("[sink]\nprotocol = 'open-protocol'", ["--sink-uri", "kafka://b:1/t?partition-num=0"], "partition-num = '0'"),
+        ("[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = 'claim-check'",
+         ["--sink-uri", "kafka://b:1/t?protocol=default"], "large-message-handle-option = claim-check needs claim-check-storage-uri"),
+        ("", ["--sink-uri", "kafka://b:1/t?protocol=default&split-on-dispatch-key=true&output-raw-change-event=true"], "the opposite"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_started_ends_with_one(
+    tmp_path: Path, text: str, more: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "feed.toml"
+    path.write_text(text)
+    code, _, err = run(["config", "check", str(path), *more], capsys)
+    assert code == 1
+    assert err.startswith("Error TM:ErrConfig: ")
+    assert fault in err
+
+
+def test_storage_sinks_get_updates_of_any_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "feed.toml"
+    path.write_text("[[filter.event-filters]]\nmatcher = ['*.*']\nignore-update-only-columns = ['a']")
+    code, out, _ = run(["config", "check", str(path), "--sink-uri", "file:///d?protocol=open-protocol"], capsys)
+    assert code == 0
+    assert "warning: ignore-update-only-columns has no meaning for file://" in out

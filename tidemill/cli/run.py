@@ -54,12 +54,12 @@ class Wishes:
     config_file: Path | None
     config: ChangefeedConfig
     zone: str
-    master: str | None
-    snapshot: bool
     status_addr: str | None
     common_options: tuple[str, ...]
     capture_options: tuple[str, ...]
     feed_options: tuple[str, ...]
+    snapshot: bool = False
+    master: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

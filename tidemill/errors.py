@@ -101,6 +101,12 @@ class NotCaptured(LogError):
     code = "TM:ErrNotCaptured"
 
 
+class DataWithoutEvents(TidemillError):
+    """Rows came into a table that a changefeed wants without change events: a physical import, a restore."""
+
+    code = "TM:ErrDataWithoutEvents"
+
+
 class LogFenced(LogError):
     """This writer's epoch is over: another one has taken the partition."""
 

@@ -1,4 +1,8 @@
-"""Is what a changefeed wants in the log? A capture may leave tables out; log.json says which, and from when (`capture --config`)."""
+"""Is what a changefeed wants in the log?
+
+A capture may leave tables out; log.json says which, and from when (`capture --config`). And rows may come into a table past the change
+feed: where TiDB notes that (a physical import, a restore, in TiDB 9 and newer), the changefeed stops there.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from collections.abc import Callable
 
 from tidemill.capture.rules import in_force, table_filter
 from tidemill.changelog.layout import CaptureRules, LogIdentity
-from tidemill.errors import NotCaptured
+from tidemill.errors import DataWithoutEvents, NotCaptured
+from tidemill.tidb.schema.codes import TableMode
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
 from tidemill.tso import describe
@@ -17,15 +22,34 @@ class Captured:
 
     def __init__(self, identity: Callable[[], LogIdentity], wants: Callable[[TableVersion], bool]) -> None:
         self._identity, self._wants = identity, wants
+        self._looked = False  # at the tables that are there when the changefeed starts
 
     def check(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
-        """Raises NotCaptured if the log lacks rows of (from_ts, to_ts] that are wanted. No switch of schemas lies inside the interval."""
+        """Raises NotCaptured or DataWithoutEvents if the log lacks rows of (from_ts, to_ts] that are wanted, or from to_ts on.
+
+        No switch of schemas lies inside the interval.
+        """
+        self._check_modes(history, max(from_ts, history.start_ts), to_ts)
         identity = self._identity()
         if not identity.capture_rules:
             return
         for entry in in_force(identity, from_ts):
             if entry is not None and entry.from_ts < to_ts:
                 self._check_tables(history, max(from_ts, history.start_ts), entry)
+
+    def _check_modes(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
+        versions = [version for change in history.next_table_changes(from_ts, to_ts) for version in change.begun]
+        if not self._looked:
+            versions += history.snapshot(from_ts).tables.values()
+            self._looked = True
+        for version in versions:
+            if version.info.mode != TableMode.NORMAL and self._wants(version):
+                doing = "imported" if version.info.mode == TableMode.IMPORT else "restored"
+                name, begun = f"{version.schema}.{version.table}", describe(version.from_ts)
+                raise DataWithoutEvents(
+                    f"rows are being {doing} into {name} from {begun} on, without change events",
+                    hint="Leave the table out in [filter] rules, or start after that ts and bring it over by `tidemill resync`.",
+                )
 
     def _check_tables(self, history: SchemaHistory, ts: int, entry: CaptureRules) -> None:
         captured = table_filter(entry)

@@ -39,6 +39,14 @@ class MySQLType(enum.IntEnum):
     GEOMETRY = 255
 
 
+class TableMode(enum.IntEnum):
+    """What TiDB 9 and newer allow with a table. While it is not NORMAL rows come into it without change events."""
+
+    NORMAL = 0
+    IMPORT = 1
+    RESTORE = 2
+
+
 class ColumnFlag(enum.IntFlag):
     """TiDB's column flags, as far as they describe the column and not a parser's state."""
 

@@ -279,6 +279,7 @@ class TableInfo:
     comment: str
     update_ts: int
     version: int
+    mode: int = 0  # TableMode
 
     def __hash__(self) -> int:
         return hash((self.id, self.update_ts))
@@ -319,6 +320,7 @@ class TableInfo:
             comment=get("comment", ""),
             update_ts=get("update_timestamp", 0),
             version=get("version", 0),
+            mode=get("mode", 0),
         )
 
     @cached_property

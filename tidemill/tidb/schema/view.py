@@ -38,6 +38,7 @@ def _view(schema: str, info: TableInfo, flags: int) -> View:
         info.is_view,
         info.is_sequence,
         info.temp_type,
+        info.mode,
         tuple(_column(c, flags) for c in info.public_columns if not c.hidden),
         tuple(_index(info, i) for i in info.public_indices),
         _partition(info),

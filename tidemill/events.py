@@ -59,6 +59,7 @@ class DdlEvent:
     reprinted: bool  # False: query is the user's own text because it could not be re-printed
     before: TableVersion | None = None
     after: TableVersion | None = None
+    other: TableVersion | None = None  # of EXCHANGE PARTITION: the plain table before it; of a drop: the table as it was last described
     start_ts: int = 0  # of the job: when the statement was queued
 
 

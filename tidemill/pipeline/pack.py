@@ -25,11 +25,13 @@ from tidemill.changefeed.events import RowFilter
 from tidemill.changefeed.selectors import without
 from tidemill.changefeed.skip import SkipRow
 from tidemill.pipeline import durable
-from tidemill.protocols.options import EncodingOptions
+from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
 
 Target = tuple[str, int]
 """(topic, partition)."""
+Stamp = tuple[int, int]
+"""Of a table version: from_ts, and when its description was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class _Entry:
     """A table in a file: found by physical id, unpacked when it is used."""
 
     physical_ids: tuple[int, ...]
-    version_ts: int
+    stamp: Stamp
     packed: bytes
 
 
@@ -188,7 +190,7 @@ class PackStore:
         self._limits: dict[str, int] = {}
         self._placed: dict[int, str] = {}  # topics that are one table's alone, and go with its version
         self._tables: dict[int, _Entry] = {}  # wanted ones now
-        self._chosen: dict[int, tuple[int, _Entry | None]] = {}  # version ts and entry of each table, wanted or not
+        self._chosen: dict[int, tuple[Stamp, _Entry | None]] = {}  # stamp and entry of each table, wanted or not
         self._unregistered: set[int] = set()  # wanted tables without schema ids
         self._changed = False  # the wanted tables differ from those of the newest pack
         self._base: _Content | None = None
@@ -201,6 +203,11 @@ class PackStore:
     def targets(self) -> list[Target]:
         """Every (topic, partition) there is now."""
         return [(topic, p) for topic, partitions in self._topics.items() for p in range(partitions)]
+
+    @property
+    def names_versions(self) -> bool:
+        """Whether messages name the description that they were written by: then each new one counts, also if rows look the same."""
+        return self._output.encoding.protocol is MessageFormat.SIMPLE
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; it is made if it is new."""
@@ -233,15 +240,16 @@ class PackStore:
         """Follow the snapshot."""
         for table_id, version in snapshot.tables.items():
             known = self._chosen.get(table_id)
-            if known is None or known[0] != version.from_ts:
-                self._enter(table_id, version.from_ts, self._entry(version))
+            stamp = version.from_ts, version.info.update_ts
+            if known is None or known[0] != stamp:
+                self._enter(table_id, stamp, self._entry(version))
         for table_id in self._chosen.keys() - snapshot.tables.keys():
-            self._enter(table_id, 0, None)
+            self._enter(table_id, (0, 0), None)
             del self._chosen[table_id]
 
-    def _enter(self, table_id: int, version_ts: int, entry: _Entry | None) -> None:
+    def _enter(self, table_id: int, stamp: Stamp, entry: _Entry | None) -> None:
         """From now on the table is this; None: it is not wanted."""
-        self._chosen[table_id] = version_ts, entry
+        self._chosen[table_id] = stamp, entry
         if entry is None:
             self._topics.pop(self._placed.pop(table_id, ""), None)
         self._unregistered.discard(table_id)
@@ -258,7 +266,7 @@ class PackStore:
             entry = self._tables[table_id]
             table = unpack(entry.packed)
             packed = pickle.dumps(replace(table, schema_ids=register(table.shown, table.topic)))
-            self._enter(table_id, entry.version_ts, replace(entry, packed=packed))
+            self._enter(table_id, entry.stamp, replace(entry, packed=packed))
             self._unregistered.discard(table_id)
 
     def _entry(self, version: TableVersion) -> _Entry | None:
@@ -269,7 +277,7 @@ class PackStore:
             self._topics.pop(before or "", None)
             self._placed[version.table_id] = chosen.topic
         self._add_topics({chosen.topic})
-        return _Entry(version.physical_ids, version.from_ts, pickle.dumps(chosen))
+        return _Entry(version.physical_ids, (version.from_ts, version.info.update_ts), pickle.dumps(chosen))
 
     def _add_topics(self, topics: set[str]) -> None:
         new = topics - self._topics.keys()

@@ -112,7 +112,9 @@ class LogUpstream:
             chains = [chain for load in self.loads(begin, to_ts) for chain in load.chains]
             return tables_with_rows(chains, begin, to_ts, physical_ids)
 
-        return self._packs.pack(self._history.snapshot(from_ts), with_rows)
+        named = self._packs.names_versions
+        snapshot = self._history.described_snapshot(from_ts) if named else self._history.snapshot(from_ts)
+        return self._packs.pack(snapshot, with_rows)
 
     def refresh(self) -> None:
         self._reader.refresh()

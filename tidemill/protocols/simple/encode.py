@@ -115,7 +115,7 @@ class SimpleTable:
 
 def ddl_message(event: DdlEvent, now_ms: int) -> bytes:
     """The value of a DDL's message, with the table after it and, if there was one, before it. Of a dropped table both are the last."""
-    after, before = event.after or event.before, event.before
+    after, before = (event.after, event.other or event.before) if event.after is not None else (event.other or event.before, event.before)
     parts = b',"tableSchema":' + table_schema(after) if after is not None else b""
     parts += b',"preTableSchema":' + table_schema(before) if before is not None else b""
     return b'{"version":%d,"type":"%s","sql":%s,"commitTs":%d,"buildTs":%d%s}' % (

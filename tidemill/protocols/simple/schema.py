@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.protocols.mysqltypes import type_name
@@ -50,11 +51,10 @@ def _data_type(column: ColumnInfo) -> bytes:
 
 
 def _default(column: ColumnInfo) -> bytes:
-    """The default, else the one that older rows have; of BIT a number."""
-    bits = column.default_bit if column.default_bit is not None else column.origin_default_bit
-    if column.tp == MySQLType.BIT and bits is not None:
-        return b"%d" % int.from_bytes(bits, "big")
-    return _json(column.default if column.default is not None else column.origin_default)
+    """The default; of BIT a number."""
+    if column.tp == MySQLType.BIT and column.default_bit is not None:
+        return b"%d" % int.from_bytes(column.default_bit, "big")
+    return _json(column.default)
 
 
 def _json(value: Any) -> bytes:
@@ -64,11 +64,21 @@ def _json(value: Any) -> bytes:
 
 
 def _indexes(info: TableInfo) -> list[bytes]:
+    """The public indexes. Without a primary one, what stands for it: the integer primary key that is the handle, or the first unique
+    index of NOT NULL columns (which need not be the handle key)."""
     indexes = [_index(index, info) for index in info.public_indices]
-    if info.pk_column is not None and not any(index.primary for index in info.public_indices):
-        # An integer primary key that is the handle has no index.
-        indexes.append(b'{"name":"primary","unique":true,"primary":true,"nullable":false,"columns":[%s]}' % text(info.pk_column.name))
+    if any(index.primary for index in info.public_indices):
+        return indexes
+    implicit = next((index for index in info.public_indices if index.unique and _tells_apart(info.index_columns(index))), None)
+    names = [info.pk_column.name] if info.pk_column is not None else [part.name for part in implicit.columns] if implicit else []
+    if names:
+        columns = b",".join(map(text, names))
+        indexes.append(b'{"name":"primary","unique":true,"primary":true,"nullable":false,"columns":[%s]}' % columns)
     return indexes
+
+
+def _tells_apart(columns: Sequence[ColumnInfo]) -> bool:
+    return bool(columns) and all(column.not_null and not column.hidden for column in columns)
 
 
 def _index(index: IndexInfo, info: TableInfo) -> bytes:

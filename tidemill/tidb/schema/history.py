@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from tidemill.tidb.schema.codes import Action, JobState, SchemaState
 from tidemill.tidb.schema.effects import effects
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.metakeys import META_TABLE_ID, Subject, capture_ranges, meta_filter, name_of
+from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracker import JobTracker, PlacedDdl
 from tidemill.tidb.schema.versions import Change, PhysicalChange, SchemaSnapshot, TableVersion, Timeline, physical_change
 from tidemill.tso import describe
@@ -72,6 +73,9 @@ def _read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
     return catalog
 
 
+_Kept = TypeVar("_Kept")
+
+
 class SchemaHistory:
     """See the module. Made by `bootstrap`; not safe for threads."""
 
@@ -88,6 +92,9 @@ class SchemaHistory:
         for version in catalog.tables.values():
             self._timeline.know((*version.physical_ids, *version.info.transient_ids))
         self._events: list[PlacedDdl] = []
+        self._descriptions: dict[int, list[tuple[int, TableInfo]]] = {}  # those that began no version, by table id, with their ts
+        self._about: dict[int, list[PlacedDdl]] = {}  # events by the tables that they are about
+        self._exchanged: dict[tuple[int, int], int] = {}  # update_ts of a table before its version that began at a ts with an exchange
         self._pending: list[SchemaChange] = []
         self._stopped: SchemaError | None = None
 
@@ -149,16 +156,25 @@ class SchemaHistory:
             self._refuse_flashback(job, ts)
         changes = self._switch(edits, ts)
         for job in jobs:
-            self._events += self._tracker.follow(job, ts, changes, bool(edits), lambda job: self._switch(effects(job, self._catalog), ts))
+            events = self._tracker.follow(job, ts, changes, bool(edits), lambda job: self._switch(effects(job, self._catalog), ts))
+            self._events += events
+            self._note_events(events)
 
     def _switch(self, edits: Edits, ts: int) -> tuple[Change, ...]:
         if not edits:
             return ()
         self._timeline.know(physical for _, info in edits.tables.values() for physical in (*info.physical_ids, *info.transient_ids))
         changes = self._timeline.add(ts, self._catalog.apply(edits, ts))
+        self._note_descriptions(edits, ts, changes)
         if edits.databases:
             self._timeline.set_databases(ts, self._catalog.databases)
         return changes
+
+    def _note_descriptions(self, edits: Edits, ts: int, changes: Sequence[Change]) -> None:
+        begun = {change.after.table_id for change in changes if change.after is not None}
+        for table_id, (_, info) in edits.tables.items():
+            if table_id not in begun and table_id in self._catalog.tables:
+                self._descriptions.setdefault(table_id, []).append((ts, info))
 
     def _read_meta(self, change: SchemaChange, edits: Edits, jobs: list[DdlJob]) -> None:
         name = name_of(change.key)
@@ -205,6 +221,40 @@ class SchemaHistory:
             raise SchemaError(f"no schema is known at {describe(ts)}: the history ends at {describe(self.resolved_ts)}")
         return self._timeline.snapshot(ts)
 
+    def described(self, version: TableVersion, ts: int) -> TableVersion:
+        """The version as its table is described for rows just past `ts`, as far as DDLs that were delivered up to there describe it.
+
+        The steps of a DDL behind its public one are in it, and DDLs that users' statements do not see; not those of DDLs to come.
+        """
+        events = self._about.get(version.table_id, ())
+        done = max((max(event.ts, event.done_ts) for event in events if event.ts <= ts), default=0)
+        end = done if version.to_ts is None else min(done, version.to_ts - 1)
+        found = [info for at, info in self._descriptions.get(version.table_id, ()) if version.from_ts < at <= end]
+        if found:
+            return replace(version, info=found[-1])
+        kept = self._exchanged.get((version.table_id, version.from_ts))
+        return replace(version, info=replace(version.info, update_ts=kept)) if kept is not None else version
+
+    def _last_described(self, version: TableVersion, ts: int) -> TableVersion:
+        found = [info for at, info in self._descriptions.get(version.table_id, ()) if version.from_ts < at <= ts]
+        return replace(version, info=found[-1]) if found else version
+
+    def described_snapshot(self, ts: int) -> SchemaSnapshot:
+        """`snapshot`, each table as it is `described`. Raises SchemaError for a ts outside the history."""
+        snapshot = self.snapshot(ts)
+        return replace(snapshot, tables={table_id: self.described(version, ts) for table_id, version in snapshot.tables.items()})
+
+    def _note_events(self, events: Sequence[PlacedDdl]) -> None:
+        for event in events:
+            for table_id in {version.table_id for version in (event.before, event.after, event.other) if version is not None}:
+                self._about.setdefault(table_id, []).append(event)
+            if event.type == Action.EXCHANGE_PARTITION:
+                # TiCDC keeps both descriptions and exchanges the ids in them.
+                now = {version.name: version.table_id for version in self._catalog.tables.values() if version.from_ts == event.ts}
+                for version in (event.before, event.other):
+                    if version is not None and version.name in now:
+                        self._exchanged[now[version.name], event.ts] = self.described(version, event.ts - 1).info.update_ts
+
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
         """The ts in (from_ts, to_ts] at which a version switches or a DDL event stands, ascending."""
         switches = {switch.ts for switch in self._timeline.switches(from_ts, to_ts)}
@@ -232,7 +282,12 @@ class SchemaHistory:
         if event.printed is None:
             event.printed = self._print(event)
         query, reprinted = event.printed
-        return replace(draft, query=query, reprinted=reprinted)
+        before, other = (self.described(v, event.ts - 1) if v is not None else None for v in (event.before, event.other))
+        last = event.done or event.after
+        after = self.described(last, event.ts) if last is not None else None
+        if event.after is None and event.before is not None:  # a drop: the table as it was last described, whatever described it
+            other = self._last_described(event.before, event.ts)
+        return replace(draft, query=query, reprinted=reprinted, before=before, after=after, other=other)
 
     def _print(self, event: PlacedDdl) -> tuple[str, bool]:
         try:
@@ -255,7 +310,14 @@ class SchemaHistory:
         self._timeline.forget(ts)
         self._tracker.forget(ts)
         self._events = [event for event in self._events if event.ts > ts]
+        self._descriptions = _forgotten(self._descriptions, lambda one: one[0] > ts)
+        self._about = _forgotten(self._about, lambda event: event.ts > ts)
         self.start_ts = ts
+
+
+def _forgotten(by_table: dict[int, list[_Kept]], is_new: Callable[[_Kept], bool]) -> dict[int, list[_Kept]]:
+    """What is new, and of each table the last that is not."""
+    return {table_id: [*[one for one in found if not is_new(one)][-1:], *filter(is_new, found)] for table_id, found in by_table.items()}
 
 
 def _draft(event: PlacedDdl) -> DdlEvent:
@@ -277,6 +339,7 @@ def _draft(event: PlacedDdl) -> DdlEvent:
         reprinted=False,
         before=event.before,
         after=event.after,
+        other=event.other,
         start_ts=event.start_ts,
     )
 

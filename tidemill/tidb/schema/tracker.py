@@ -66,6 +66,7 @@ SENT_ACTIONS = frozenset(
 _SCHEMA_ACTIONS = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA, Action.MODIFY_SCHEMA_CHARSET})
 _CREATES = frozenset({Action.CREATE_TABLE, Action.CREATE_VIEW, Action.RECOVER_TABLE, Action.CREATE_TABLES})
 _DROPS = frozenset({Action.DROP_TABLE, Action.DROP_VIEW})
+_SEVERAL_TABLES = frozenset({Action.RENAME_TABLES, Action.CREATE_TABLES, Action.EXCHANGE_PARTITION})
 
 _GIVEN_UP = frozenset({JobState.ROLLBACK_DONE, JobState.CANCELLED})
 
@@ -114,6 +115,8 @@ class PlacedDdl:
     before: TableVersion | None
     after: TableVersion | None
     start_ts: int
+    other: TableVersion | None = None  # of EXCHANGE PARTITION: the plain table before it
+    done: TableVersion | None = None  # the table when the job was done
     printed: tuple[str, bool] | None = None  # the text as it is sent, and whether it is TiDB's print
 
     @property
@@ -175,6 +178,8 @@ class JobTracker:
         if job.is_done:
             for event in track.placed:
                 event.done_ts = ts
+                if event.after is not None and job.action not in _SEVERAL_TABLES:
+                    event.done = _Around(self._catalog, changes).after(job)
         if job.is_done or job.state in _GIVEN_UP:
             del self._tracks[job.id]
         return events
@@ -223,6 +228,7 @@ class JobTracker:
         table_id: int = 0,
         before: TableVersion | None = None,
         after: TableVersion | None = None,
+        other: TableVersion | None = None,
     ) -> PlacedDdl:
         return PlacedDdl(
             ts=ts,
@@ -240,6 +246,7 @@ class JobTracker:
             before=before,
             after=after,
             start_ts=job.start_ts,
+            other=other,
         )
 
     def _schema_event(self, job: DdlJob, ts: int) -> PlacedDdl:
@@ -306,7 +313,7 @@ class JobTracker:
         before, after = around.before(table_id), around.tables.get(table_id)
         name = after.name if after is not None else _name_in(job)
         statement = statements.exchanged_partition(job, name, plain_name)
-        return self._event(job, ts, name, statement, pre=plain_name, table_id=table_id, before=before, after=after)
+        return self._event(job, ts, name, statement, pre=plain_name, table_id=table_id, before=before, after=after, other=plain)
 
 
 def _is_visible(changes: Sequence[Change]) -> bool:

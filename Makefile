@@ -1,6 +1,8 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test chaos lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test golden chaos lint types bench proto wheel clean
 PYTHON := .venv/bin/python
+MATERIAL ?= ../shared
+PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
 
 setup:
 	@scripts/setup.sh
@@ -13,6 +15,10 @@ demo-kafka: setup
 
 test: setup
 	$(PYTHON) -m pytest
+
+# Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
+golden: setup
+	@MATERIAL=$(MATERIAL) scripts/golden.sh $(PROTOCOLS)
 
 # Kill everything at random, many times over: make chaos ROUNDS=20 SEED=7
 chaos: setup

@@ -91,5 +91,5 @@ def test_an_event_that_was_lost_is_missing_from_the_rows() -> None:
 
 
 def test_what_is_no_message_is_named() -> None:
-    with pytest.raises(MalformedMessage, match="topic topic, partition 0: message key, byte 0"):
+    with pytest.raises(MalformedMessage, match="topic topic, partition 0, offset 0: it is of no protocol"):
         audited([Delivered("topic", 0, b"\0\0\0", b"")])

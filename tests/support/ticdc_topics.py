@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import chain
 from typing import Any
 
 from tests.support.ticdc import Version, changes, lines, raw, versions, zone_of
@@ -30,28 +31,35 @@ class Sent:
 
 
 @functools.cache
-def sent() -> tuple[Sent, ...]:
-    """Rows and DDLs in the order of their ts, rows before DDLs; tables that only force-replicate delivers are among them."""
+def sent(file: str = "open", config: str = "default") -> tuple[Sent, ...]:
+    """Rows and DDLs in the order of their ts, rows before DDLs; tables that only force-replicate delivers are among them.
+
+    `file` and `config`: a protocol's row messages and how they were configured. DDLs are always Open Protocol's: only they are complete.
+    """
     rows = {line["id"]: line for line in lines("rows")}
     normal = {line["seq"] for line in rows.values() if not line.get("force")}
     ddls = {line["seq"]: line for line in lines("ddl")}
     found: list[tuple[int, int, int, Sent]] = []
-    for number, line in enumerate(line for line in lines("open") if line.get("config") == "default"):
+    for number, line in enumerate(chain(_messages(file, config, "row"), _messages("open", "default", "ddl"))):
         if line["kind"] == "row":
             row = rows[line["id"]]
             if row["tz"] == _zones()[row["table"]] and not (row.get("force") and row["seq"] in normal):
                 found.append((row["commit_ts"], 0, number, _message(line, row, row["commit_ts"])))
-        elif line["kind"] == "ddl":
+        else:
             job = ddls[line["seq"]]
             events = job["result"].get("events") or job["result_force_replicate"]["events"]
             found.append((line["commit_ts"], 1, number, _message(line, events[line["idx"]], line["commit_ts"])))
     return tuple(message for *_, message in sorted(found, key=lambda f: f[:3]))
 
 
+def _messages(file: str, config: str, kind: str) -> Iterator[dict[str, Any]]:
+    return (line for line in lines(file) if line.get("config") == config and line["kind"] == kind)
+
+
 def _message(line: dict[str, Any], of: dict[str, Any], ts: int) -> Sent:
-    return Sent(
-        ts, line["kind"] == "ddl", of["schema"], of["table"], of.get("table_id", 0), raw(line["key"]) or b"", raw(line["value"]) or b""
-    )
+    value = raw(line.get("value_b64")) or line["value"].encode() if "key" not in line else raw(line["value"])
+    key = raw(line.get("key"))
+    return Sent(ts, line["kind"] == "ddl", of["schema"], of["table"], of.get("table_id", 0), key or b"", value or b"")
 
 
 @functools.cache

@@ -9,7 +9,6 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,7 +116,7 @@ def run(wishes: Wishes, console: Console) -> Outcome:
         outcome.upstream, outcome.feed = upstream.stats(), dict(delivery.feed_status())
         if delivery.stop() != 0:
             raise DemoFailed("tidemill run did not end with 0", hint=f"See {delivery.output}.")
-        _compare(wishes, broker, delivery, end_ts, truth, outcome)
+        _compare(wishes, broker, truth, outcome)
     return outcome
 
 
@@ -160,23 +159,21 @@ def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
     return table
 
 
-def _compare(wishes: Wishes, broker: str, delivery: Delivery, end_ts: int, truth: Any, outcome: Outcome) -> None:
-    from tidemill.changelog.history import load_history
-    from tidemill.changelog.reader import LogReader
+def _compare(wishes: Wishes, broker: str, truth: Any, outcome: Outcome) -> None:
     from tidemill.demo.audit import Audit
+    from tidemill.demo.compare import compare
     from tidemill.demo.delivered import from_files, from_kafka
-    from tidemill.demo.replica import Replica, compare
+    from tidemill.sinks.tables.sqlite import SqliteTables
 
     audit = Audit()
     audit.take(from_kafka(broker, TOPIC) if broker else from_files(wishes.folder / "delivered"))
     audit.finish()
-    history = load_history(LogReader(str(delivery.log)))
-    replica = Replica(UTC)
-    audit.rebuild(replica, history.ddl_events(history.start_ts, end_ts))
+    tables = SqliteTables(wishes.folder / "tables.db")
+    audit.rebuild(tables)
     outcome.rows, outcome.repeats, outcome.messages = len(audit.rows), audit.repeats, audit.messages
     outcome.ddls, outcome.tables = len(audit.ddls), len(truth)
     outcome.problems = tuple(audit.problems)
-    outcome.differences = tuple(str(d) for d in compare(replica, truth))
+    outcome.differences = tuple(str(d) for d in compare(tables, truth))
 
 
 def summarize(outcome: Outcome, console: Console) -> None:

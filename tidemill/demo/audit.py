@@ -1,4 +1,5 @@
-"""A consumer that trusts nothing: it reads Open Protocol messages, holds them against the guarantees, and rebuilds the tables.
+"""A consumer that trusts nothing: it reads Open Protocol messages, holds them against the guarantees, and rebuilds the tables
+as `tidemill consume` does.
 
 What is checked, for the events of one topic partition in their order, repeats aside:
 - rows come in commit order for their table;
@@ -11,17 +12,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidemill.consumer.ordering import Ordering, Transaction
+from tidemill.consumer.pending import Pending
+from tidemill.consumer.reading import Protocol, read_at, reader
+from tidemill.consumer.spill import TemporaryFiles
+from tidemill.demo.compare import Name
 from tidemill.demo.delivered import Delivered
-from tidemill.demo.replica import Name, Replica, RowChange, Value, plain
-from tidemill.errors import MalformedMessage
-from tidemill.events import DdlEvent
-from tidemill.protocols.open.decode import decode
-from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent
+from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent, Value
+from tidemill.sinks.tables.sqlite import SqliteTables
 
 SHOWN = 100
+_QUOTA = 512 << 20
+_READ = reader(Protocol.AUTO)
 
 
 @dataclass
@@ -31,6 +36,7 @@ class Partition:
     seen: set[bytes] = field(default_factory=set)
     newest: dict[Name, int] = field(default_factory=dict)  # commit_ts of the last first delivery, by table
     resolved: int = 0
+    messages: int = 0
     ddls: list[DdlMessage] = field(default_factory=list)
 
 
@@ -43,20 +49,27 @@ class Audit:
 
     check_homes: bool = True
     problems: list[str] = field(default_factory=list)
-    rows: list[RowChange] = field(default_factory=list)
+    rows: list[RowEvent] = field(default_factory=list)
     ddls: set[DdlMessage] = field(default_factory=set)
     repeats: int = 0
     resolved_events: int = 0
     messages: int = 0
     partitions: dict[tuple[str, int], Partition] = field(default_factory=lambda: defaultdict(Partition))
+    ordering: Ordering = field(default_factory=lambda: Ordering(Pending(_QUOTA, TemporaryFiles())))
     _homes: dict[tuple[str, Name, tuple[Value, ...]], int] = field(default_factory=dict)
 
     def take(self, messages: Iterable[Delivered]) -> None:
         """Read messages, those of one partition in their order. Raises MalformedMessage naming the partition."""
         for message in messages:
             self.messages += 1
-            partition = self.partitions[message.topic, message.partition]
-            for event in _events(message):
+            source = message.topic, message.partition
+            partition = self.partitions[source]
+            if source not in self.ordering.partitions:
+                self.ordering.join(source)
+            events = read_at(_READ, *source, partition.messages, message.key, message.value)
+            self.ordering.take(source, partition.messages, events, len(message.value or b""))
+            partition.messages += 1
+            for event in events:
                 match event:
                     case RowEvent():
                         self._row(message, partition, event)
@@ -81,16 +94,15 @@ class Audit:
         if ts < partition.newest.get(name, 0):
             self._problem(f"{what} came after one at {partition.newest[name]}")
         partition.newest[name] = max(ts, partition.newest.get(name, 0))
-        change = row_change(row)
-        self.rows.append(change)
+        self.rows.append(row)
         if self.check_homes:
-            self._home(message, name, change)
+            self._home(message, name, row)
 
-    def _home(self, message: Delivered, name: Name, change: RowChange) -> None:
-        image = change.after if change.after is not None else change.before
-        if not change.handle or image is None:
+    def _home(self, message: Delivered, name: Name, row: RowEvent) -> None:
+        handle = tuple(column.value for column in row.after or row.before if column.handle)
+        if not handle:
             return
-        key = message.topic, name, tuple(image.get(n) for n in change.handle)
+        key = message.topic, name, handle
         if self._homes.setdefault(key, message.partition) != message.partition:
             self._problem(
                 f"{message.topic}[{message.partition}]: row {key[2]} of {'.'.join(name)} was in partition {self._homes[key]} before"
@@ -124,39 +136,14 @@ class Audit:
             if len({p.resolved for p in mine.values()}) > 1:
                 self._problem(f"{topic}: the partitions end at different resolved ts: { {n: p.resolved for n, p in mine.items()} }")
 
-    def rebuild(self, replica: Replica, history: Sequence[DdlEvent]) -> None:
-        """Apply rows and the DDLs' effects in order of ts, rows first. A DDL that was not delivered has no effect, and that shows."""
-        delivered = {(ddl.ts, ddl.query) for ddl in self.ddls}
-        effects = [event for event in history if (event.ts, event.query) in delivered]
-        rows = sorted(self.rows, key=lambda row: row.ts)
-        at = 0
-        for event in effects:
-            while at < len(rows) and rows[at].ts <= event.ts:
-                replica.apply_row(rows[at])
-                at += 1
-            replica.apply_ddl(event)
-        for row in rows[at:]:
-            replica.apply_row(row)
-
-
-def _events(message: Delivered) -> list[Event]:
-    try:
-        return decode(message.key or b"", message.value or b"")
-    except MalformedMessage as error:
-        raise MalformedMessage(f"topic {message.topic}, partition {message.partition}: {error.message}") from error
-
-
-def row_change(row: RowEvent) -> RowChange:
-    """A row event in the form that replicas take."""
-    return RowChange(
-        ts=row.ts,
-        name=(row.schema, row.table),
-        partition_id=row.partition,
-        handle=tuple(sorted(column.name for column in row.after or row.before if column.handle)),
-        before=_image(row.before),
-        after=_image(row.after),
-    )
-
-
-def _image(columns: Sequence[Column]) -> dict[str, Value] | None:
-    return {column.name: plain(column.value) for column in columns} if columns else None
+    def rebuild(self, tables: SqliteTables) -> None:
+        """Apply what was delivered, as a consumer does: nothing but messages, rows and DDLs in the order of the source."""
+        upto = self.ordering.ready()
+        if upto is None:
+            return
+        for step in self.ordering.drain(upto):
+            if isinstance(step, Transaction):
+                tables.rows(step.rows)
+            else:
+                tables.ddl(step)
+        tables.commit(self.ordering.flushed(upto))

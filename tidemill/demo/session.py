@@ -202,7 +202,7 @@ async def _read_tables(pd: str, ts: int) -> dict[tuple[str, str], tuple[Any, lis
 
     from tidemill.capture.tikv.pd import PdClient
     from tidemill.capture.tikv.snapshot import Snapshot
-    from tidemill.demo.replica import plain
+    from tidemill.demo.compare import plain
     from tidemill.playground import truth
 
     client = await PdClient.connect(pd)

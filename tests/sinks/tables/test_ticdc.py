@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from itertools import groupby
 
+import pytest
+
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tidemill.consumer.progress import Progress
+from tidemill.consumer.reading import Protocol, reader
 from tidemill.demo.compare import compare
-from tidemill.protocols.open import decode
 from tidemill.protocols.open.codes import DdlType
 from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
-LOST = {("pub", "onlinep")}
-"""Rows that were written while REORGANIZE PARTITION ran are in no message of TiCDC: it did not know their partition yet."""
+LOST = {("pub", "onlinep"), ("pub", "large")}
+"""Rows that were written while REORGANIZE PARTITION ran are in no message of TiCDC: it did not know their partition yet. The golden files
+have no large rows in Canal-JSON."""
 
 ENDS = (DdlType.DROP_TABLE, DdlType.DROP_SCHEMA)
 
@@ -23,14 +26,16 @@ def present(ids: dict[tuple[str, str], int], name: tuple[str, str], ts: int) -> 
     return version is not None and (version.schema, version.table) == name
 
 
-def test_tables_hold_what_they_held_upstream_at_every_ddl() -> None:
+@pytest.mark.parametrize(("file", "config"), [("open", "default"), ("canal_json", "ext")])
+def test_tables_hold_what_they_held_upstream_at_every_ddl(file: str, config: str) -> None:
+    read = reader(Protocol.AUTO)
     tables = SqliteTables(MEMORY)
     ids: dict[tuple[str, str], int] = {}
     compared = rows = 0
     found: list[str] = []
-    for (ts, is_ddl), group in groupby(sent(), key=lambda m: (m.ts, m.is_ddl)):
+    for (ts, is_ddl), group in groupby(sent(file, config), key=lambda m: (m.ts, m.is_ddl)):
         messages: list[Sent] = list(group)
-        events = [e for m in messages for e in decode(m.key, m.value)]
+        events = [e for m in messages for e in read(m.key, m.value)]
         if not is_ddl:
             tables.rows(events)  # type: ignore[arg-type]
             ids |= {(m.schema, m.table): m.table_id for m in messages}

@@ -177,9 +177,9 @@ class SqliteTables:
             return
         key = tuple(sorted(c.name.lower() for c in columns if c.handle))
         by_row_id = not key and event.row_id is not None and (table.by_row_id or self._is_new(table))
-        if event.after and not event.only_handle_key and not all(fits(table.column(c.name), c) for c in event.after):
+        if not all(fits(table.column(c.name), c) for c in columns):
             self._write_buffer(table)
-            self._moves.fit(table, event.after)
+            self._moves.fit(table, columns)
         if key != table.key or by_row_id != table.by_row_id:
             self._write_buffer(table)
             table.by_row_id = by_row_id

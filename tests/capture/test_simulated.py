@@ -36,7 +36,7 @@ class World:
         faults.old_server = random.random() < 0.2
         self.acts = (
             (30, self.work), (8, sim.cluster.tick), (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock),
-            (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol),
+            (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol), (2, self.renew),
             (12, lambda: sim.pass_time(random.random() * 0.5)), (6, sim.seal), (0.7, self.kill),
         )  # fmt: skip
 
@@ -123,6 +123,12 @@ class World:
                     event.entries.entries.append(row)
                     connection.server.send_event(event.SerializeToString())
                     return
+
+    def renew(self) -> None:
+        """The watchdog is not content with a region."""
+        pieces = list(self.sim.receiver._sub_of)
+        if pieces:
+            self.sim.receiver.renew(self.random.choice(pieces))
 
     def kill(self) -> None:
         self.sim.kill()

@@ -26,7 +26,7 @@ from random import Random
 from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -332,6 +332,8 @@ class Wire:
                 case ProtocolBroken(piece, ts, cause):
                     self.out.append(f"violation: {cause}")
                     self.machine.broken(piece, ts, self.now)
+                case PieceFrozen(piece, ts):
+                    self.machine.frozen(piece, ts, self.now)
                 case StreamLost(stream, lost, _, _):
                     self.machine.stream_lost(stream, lost, self.now)
             self.act()

@@ -23,7 +23,7 @@ from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.pd import Peer, Region, region_of
 from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.changelog.history import load_history
@@ -317,6 +317,8 @@ class Simulator:
                 self.machine.failed(piece, resolved, cdcpb.Error.FromString(error), self.now)
             case ProtocolBroken(piece, resolved, _):
                 self.machine.broken(piece, resolved, self.now)
+            case PieceFrozen(piece, resolved):
+                self.machine.frozen(piece, resolved, self.now)
             case StreamLost(stream, pieces, _, _):
                 self.machine.stream_lost(stream, pieces, self.now)
         self.act()

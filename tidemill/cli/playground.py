@@ -232,9 +232,15 @@ def ctl_transfer_leader(
 
 
 @ctl.command("lock")
-def ctl_lock(pd: PdOption, table: TableOption, handle: Annotated[int, typer.Option("--handle", help="Row.")]) -> None:
-    """Prewrite a row as it is and leave it locked: resolved timestamps stand still."""
-    _ctl(pd, "lock", table=table, handle=handle)
+def ctl_lock(
+    pd: PdOption,
+    table: TableOption,
+    handle: Annotated[list[int], typer.Option("--handle", help="Rows; the first is the primary.")],
+    ttl_ms: Annotated[int, typer.Option("--ttl-ms", help="After so long the client counts as dead.")] = 3_600_000,
+    async_commit: Annotated[bool, typer.Option("--async-commit", help="Committed as soon as all rows are locked.")] = False,
+) -> None:
+    """Prewrite rows as they are and leave them locked: resolved timestamps stand still."""
+    _ctl(pd, "lock", table=table, handles=handle, ttl_ms=ttl_ms, async_commit=async_commit)
 
 
 @ctl.command("unlock")

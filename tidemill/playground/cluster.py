@@ -94,8 +94,17 @@ class Cluster:
         self.rows_written += len(mutations)
         return commit_ts
 
-    def prewrite(self, mutations: Sequence[Mutation], *, kind: LockKind | None = None, source: int = 0, ttl_ms: int = 3000) -> Pending:
-        """Lock keys and leave them locked. `kind` makes locks that write nothing.
+    def prewrite(
+        self,
+        mutations: Sequence[Mutation],
+        *,
+        kind: LockKind | None = None,
+        source: int = 0,
+        ttl_ms: int = 3000,
+        async_commit: bool = False,
+    ) -> Pending:
+        """Lock keys and leave them locked. `kind` makes locks that write nothing. An async-commit transaction is committed from the
+        moment that all its keys are locked, though nobody has said so yet.
 
         Raises KeyLocked, WriteConflict.
         """
@@ -106,7 +115,11 @@ class Cluster:
         changes = []
         for key, value in mutations:
             chosen = kind or (LockKind.DELETE if value is None else LockKind.PUT)
-            old = self.mvcc.prewrite(Lock(key, primary, start_ts, chosen, value, ttl_ms, source))
+            lock = Lock(key, primary, start_ts, chosen, value, ttl_ms, source)
+            if async_commit:
+                lock.async_commit, lock.min_commit_ts = True, self.oracle.next()
+                lock.secondaries = tuple(k for k, _ in mutations if k != primary) if key == primary else ()
+            old = self.mvcc.prewrite(lock)
             changes.append((key, value, old))
         if kind is None:
             self._publish_data(changes, wb.row_head(start_ts, 0, wb.RowType.PREWRITE), source)

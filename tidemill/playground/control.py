@@ -17,7 +17,7 @@ import grpc.aio
 from tidemill.errors import SqlError, TidemillError, UpstreamUnavailable
 from tidemill.playground.cluster import Pending
 from tidemill.playground.loader import load
-from tidemill.playground.mvcc import KeyLocked, WriteConflict
+from tidemill.playground.mvcc import KeyLocked, TxnLockNotFound, WriteConflict
 from tidemill.playground.regions import Region
 from tidemill.playground.sql.catalog import Table
 from tidemill.tidb import keys
@@ -71,7 +71,7 @@ class ControlService:
             return {"ok": True, **command(request)}
         except TidemillError as error:
             return {"ok": False, "error": error.code, "message": str(error)}
-        except (KeyLocked, WriteConflict, ValueError, KeyError, TypeError) as error:
+        except (KeyLocked, TxnLockNotFound, WriteConflict, ValueError, KeyError, TypeError) as error:
             return {"ok": False, "error": SqlError.code, "message": f"{type(error).__name__}: {error}"}
 
     # SQL and rows
@@ -128,17 +128,21 @@ class ControlService:
     # locks and garbage
 
     def _lock(self, request: Json) -> Json:
-        """Prewrite a row as it is (PUT of the same value) and leave it locked."""
+        """Prewrite rows as they are (PUT of the same values) and leave them locked; the first is the primary."""
         table = self._table(request["table"])
         cluster = self._playground.cluster
+        rows = [self._row(table, int(handle)) for handle in request.get("handles") or [request["handle"]]]
+        pending = cluster.prewrite(rows, ttl_ms=int(request.get("ttl_ms", 3_600_000)), async_commit=bool(request.get("async_commit")))
+        self._pending[pending.start_ts] = pending
+        return {"start_ts": pending.start_ts}
+
+    def _row(self, table: Table, handle: int) -> tuple[bytes, bytes]:
         for physical in table.model.physical_ids:
-            key = keys.record_key(physical, int(request["handle"]))
-            newest = cluster.mvcc.tablet(key).newest(key)
+            key = keys.record_key(physical, handle)
+            newest = self._playground.cluster.mvcc.tablet(key).newest(key)
             if newest is not None and newest[2] is not None:
-                pending = cluster.prewrite([(key, newest[2])], ttl_ms=int(request.get("ttl_ms", 3_600_000)))
-                self._pending[pending.start_ts] = pending
-                return {"start_ts": pending.start_ts}
-        raise SqlError(f"table {request['table']} has no row {request['handle']}")
+                return key, newest[2]
+        raise SqlError(f"table {table.name} has no row {handle}")
 
     def _unlock(self, request: Json) -> Json:
         """Commit or roll back what `lock` prewrote; without start_ts all of it."""

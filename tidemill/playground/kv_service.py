@@ -40,8 +40,11 @@ class KvService:
             "KvScan": (kvrpcpb.ScanRequest, kvrpcpb.ScanResponse, self._scan),
             "KvScanLock": (kvrpcpb.ScanLockRequest, kvrpcpb.ScanLockResponse, self._scan_lock),
             "KvCheckTxnStatus": (kvrpcpb.CheckTxnStatusRequest, kvrpcpb.CheckTxnStatusResponse, self._check_txn_status),
+            "KvCheckSecondaryLocks": (
+                kvrpcpb.CheckSecondaryLocksRequest, kvrpcpb.CheckSecondaryLocksResponse, self._check_secondary_locks,
+            ),
             "KvResolveLock": (kvrpcpb.ResolveLockRequest, kvrpcpb.ResolveLockResponse, self._resolve_lock),
-        }
+        }  # fmt: skip
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
                 self._in_region(answer, call), request.FromString, lambda message: message.SerializeToString()
@@ -145,7 +148,8 @@ class KvService:
         lock = cluster.mvcc.locks.get(key)
         if lock is not None and lock.start_ts == start_ts:
             expires = tso.physical_ms(start_ts) + lock.ttl_ms
-            if tso.physical_ms(request.current_ts) < expires:
+            undecided = lock.async_commit and not request.force_sync_commit  # its secondaries decide
+            if undecided or tso.physical_ms(request.current_ts) < expires:
                 response.lock_ttl = lock.ttl_ms
                 response.action = kvrpcpb.NoAction
                 response.lock_info.CopyFrom(lock_info(lock))
@@ -163,6 +167,24 @@ class KvService:
             else:
                 response.error.txn_not_found.start_ts = start_ts
                 response.error.txn_not_found.primary_key = key
+
+    def _check_secondary_locks(self, request: kvrpcpb.CheckSecondaryLocksRequest, response: Any, region: Region) -> None:
+        """The locks if all are there; otherwise the commit_ts, or, with the missing ones rolled back, 0."""
+        cluster, start_ts = self._cluster, request.start_version
+        for key in request.keys:
+            if _outside(region, key, response.region_error):
+                return
+        found = [cluster.mvcc.locks.get(key) for key in request.keys]
+        locks = [lock for lock in found if lock is not None and lock.start_ts == start_ts and lock.kind is not LockKind.PESSIMISTIC]
+        if len(locks) == len(request.keys):
+            response.locks.extend(lock_info(lock) for lock in locks)
+            return
+        missing = [key for key in request.keys if key not in {lock.key for lock in locks}]
+        committed = [ts for ts in (cluster.mvcc.committed_at(key, start_ts) for key in missing) if ts]
+        if committed:
+            response.commit_ts = committed[0]
+        else:
+            cluster.rollback(Pending(start_ts, tuple(missing)))
 
     def _resolve_lock(self, request: kvrpcpb.ResolveLockRequest, response: Any, region: Region) -> None:
         fates = {info.txn: info.status for info in request.txn_infos} or {request.start_version: request.commit_version}
@@ -186,6 +208,7 @@ def lock_info(lock: Lock) -> kvrpcpb.LockInfo:
     return kvrpcpb.LockInfo(
         primary_lock=lock.primary, lock_version=lock.start_ts, key=lock.key, lock_ttl=lock.ttl_ms, txn_size=1,
         lock_type=_LOCK_TYPES[lock.kind], use_async_commit=lock.async_commit, min_commit_ts=lock.min_commit_ts,
+        secondaries=lock.secondaries,
     )  # fmt: skip
 
 

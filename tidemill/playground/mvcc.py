@@ -45,6 +45,7 @@ class Lock:
     source: int = 0  # txn_source
     min_commit_ts: int = 0
     async_commit: bool = False
+    secondaries: tuple[bytes, ...] = ()  # of an async-commit primary: all other keys
 
     @property
     def holds_back(self) -> bool:

@@ -150,6 +150,28 @@ class BatchGetResponse(_message.Message):
     error: KeyError
     def __init__(self, region_error: _Optional[_Union[_errorpb_pb2.Error, _Mapping]] = ..., pairs: _Optional[_Iterable[_Union[KvPair, _Mapping]]] = ..., error: _Optional[_Union[KeyError, _Mapping]] = ...) -> None: ...
 
+class CheckSecondaryLocksRequest(_message.Message):
+    __slots__ = ("context", "keys", "start_version")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    START_VERSION_FIELD_NUMBER: _ClassVar[int]
+    context: Context
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    start_version: int
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., keys: _Optional[_Iterable[bytes]] = ..., start_version: _Optional[int] = ...) -> None: ...
+
+class CheckSecondaryLocksResponse(_message.Message):
+    __slots__ = ("region_error", "error", "locks", "commit_ts")
+    REGION_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LOCKS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    region_error: _errorpb_pb2.Error
+    error: KeyError
+    locks: _containers.RepeatedCompositeFieldContainer[LockInfo]
+    commit_ts: int
+    def __init__(self, region_error: _Optional[_Union[_errorpb_pb2.Error, _Mapping]] = ..., error: _Optional[_Union[KeyError, _Mapping]] = ..., locks: _Optional[_Iterable[_Union[LockInfo, _Mapping]]] = ..., commit_ts: _Optional[int] = ...) -> None: ...
+
 class CheckTxnStatusRequest(_message.Message):
     __slots__ = ("context", "primary_key", "lock_ts", "caller_start_ts", "current_ts", "rollback_if_not_exist", "force_sync_commit", "resolving_pessimistic_lock", "verify_is_primary", "is_txn_file")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]

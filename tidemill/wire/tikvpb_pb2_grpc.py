@@ -59,6 +59,11 @@ class TikvStub:
                 request_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusRequest.SerializeToString,
                 response_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusResponse.FromString,
                 _registered_method=True)
+        self.KvCheckSecondaryLocks = channel.unary_unary(
+                '/tikvpb.Tikv/KvCheckSecondaryLocks',
+                request_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksRequest.SerializeToString,
+                response_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksResponse.FromString,
+                _registered_method=True)
         self.KvBatchGet = channel.unary_unary(
                 '/tikvpb.Tikv/KvBatchGet',
                 request_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetRequest.SerializeToString,
@@ -99,6 +104,12 @@ class TikvServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KvCheckSecondaryLocks(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def KvBatchGet(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -132,6 +143,11 @@ def add_TikvServicer_to_server(servicer, server):
                     servicer.KvCheckTxnStatus,
                     request_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusRequest.FromString,
                     response_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusResponse.SerializeToString,
+            ),
+            'KvCheckSecondaryLocks': grpc.unary_unary_rpc_method_handler(
+                    servicer.KvCheckSecondaryLocks,
+                    request_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksRequest.FromString,
+                    response_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksResponse.SerializeToString,
             ),
             'KvBatchGet': grpc.unary_unary_rpc_method_handler(
                     servicer.KvBatchGet,
@@ -274,6 +290,33 @@ class Tikv:
             '/tikvpb.Tikv/KvCheckTxnStatus',
             tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusRequest.SerializeToString,
             tidemill_dot_wire_dot_kvrpcpb__pb2.CheckTxnStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KvCheckSecondaryLocks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tikvpb.Tikv/KvCheckSecondaryLocks',
+            tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksRequest.SerializeToString,
+            tidemill_dot_wire_dot_kvrpcpb__pb2.CheckSecondaryLocksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ that the kernels change in place; this class owns, grows and recycles them.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,6 +102,10 @@ class Matcher:
         for p, rows in enumerate(self._rows):
             self.parts[p] = address(rows), 0, len(rows), 0
 
+    def clock(self) -> int:
+        """Milliseconds of a monotonic clock, as records note when they were last heard of."""
+        return time.monotonic_ns() // 1_000_000
+
     def _set(self, name: str, array: Array, word: int) -> None:
         setattr(self, name, array)
         self.x[word] = address(array)
@@ -120,7 +125,7 @@ class Matcher:
         low, high = (np.frombuffer(key + bytes(PAD), np.uint8) for key in (lo, hi))
         self._ranges[sub] = low, high
         range_ = len(lo), len(hi), address(low), address(high)
-        self.subs[sub] = (region_id, request_id, checkpoint, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_)
+        self.subs[sub] = (region_id, request_id, checkpoint, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0)
         if bind(address(self.x), sub):
             self.subs[sub]["state"] = L.FREE
             self._free_subs.append(sub)
@@ -152,7 +157,7 @@ class Matcher:
         sub = self._new_sub()
         low = np.zeros(PAD, np.uint8)
         self._ranges[sub] = low, low
-        self.subs[sub] = 0, 0, checkpoint, checkpoint, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low)
+        self.subs[sub] = 0, 0, checkpoint, checkpoint, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0
         return sub
 
     def set_multiplexed(self, stream: int, multiplexed: bool) -> None:
@@ -206,6 +211,7 @@ class Matcher:
     def feed(self, batch: Batch) -> list[Control]:
         """Take a batch. Returns what the region state machine must know."""
         self.x[L.X_REFS] = address(self.chunks.refs)
+        self.x[L.X_CLOCK] = self.clock()
         at = 0
         found: list[Control] = []
         while True:

@@ -13,7 +13,7 @@ from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.receiver import Event, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.errors import ClusterMismatch, MalformedBytes, UpstreamError
 from tidemill.tidb.keys import from_encoded
@@ -45,6 +45,7 @@ class Puller:
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._stopped = False
+        self.addresses: dict[int, str] = {}  # of the stores that were looked up
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
 
     # ------------------------------------------------------------------ from outside
@@ -77,6 +78,11 @@ class Puller:
         """End the capture of a range."""
         self.machine.remove_span(span_id, self._loop.time())
 
+    def renew_stream(self, slot: int) -> None:
+        """Break a stream: its regions are subscribed again on a new one."""
+        if slot in self._feeds:
+            self._feeds[slot].cancel()
+
     # ------------------------------------------------------------------ events
 
     def _handle(self, events: list[Event]) -> None:
@@ -104,6 +110,8 @@ class Puller:
             case ProtocolBroken(piece, resolved, cause):
                 _log.warning("a store broke the protocol (%s); its piece is subscribed again from %d", cause, resolved)
                 self.machine.broken(piece, resolved, now)
+            case PieceFrozen(piece, resolved):
+                self.machine.frozen(piece, resolved, now)
             case StreamLost(stream, pieces, reason, bad):
                 if len(pieces) > room:
                     self._events.appendleft(StreamLost(stream, pieces[room:], reason, bad))
@@ -240,6 +248,7 @@ class Puller:
             store = await self.pd.store(store_id)
             if store is None or store.tombstone:
                 raise UpstreamError(f"store {store_id} is gone")
+            self.addresses[store_id] = store.address
             self.receiver.call(partial(self.receiver.open_stream, slot, method.multiplexed))
             feed = await open_feed(self.transport, store.address, slot, self.receiver.inbox, method, self.pd.channels)
         except ClusterMismatch:

@@ -22,7 +22,8 @@ from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.runs import PrewriteSpill
 from tidemill.capture.tikv.scanner import Scanner
-from tidemill.kernels.receive.layout import P_BYTES, X_NLATE
+from tidemill.capture.tikv.watch import Survey
+from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 
 LATE_JOIN = 65536
 
@@ -53,6 +54,14 @@ class ProtocolBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceFrozen:
+    """The watchdog asked for an end of the piece's subscription; it was ended on this side."""
+
+    piece: int
+    resolved: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamLost:
     """A stream is over (`reason`): these pieces, with their resolved ts, have no subscription any more. `bad`: its bytes make no
     sense, so it has to be cancelled."""
@@ -63,7 +72,7 @@ class StreamLost:
     bad: bool = False
 
 
-Event = ScanDone | PieceFailed | ProtocolBroken | StreamLost
+Event = ScanDone | PieceFailed | ProtocolBroken | PieceFrozen | StreamLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +172,7 @@ class Receiver:
         before = self._sub_of.get(piece)
         self._sub_of[piece] = sub
         self._piece_of[sub] = piece
+        self.matcher.subs[sub]["piece"] = piece
         if before is not None:
             self._unbind(before)
 
@@ -185,6 +195,17 @@ class Receiver:
         self._ended.add(stream)
         lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
         self._on_events([StreamLost(stream, lost, reason, bad)])
+
+    def renew(self, piece: int) -> None:
+        """End the piece's subscription, if it has one, so that it begins anew from its resolved ts."""
+        sub = self._sub_of.get(piece)
+        if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
+            self.matcher.hold(sub)
+            self._on_events([PieceFrozen(piece, self.matcher.resolved(sub))])
+
+    def survey(self) -> Survey:
+        """All subscriptions as they are now."""
+        return Survey(self.matcher.subs[: self.matcher.count(X_NSUBS)].copy(), self.matcher.clock())
 
     def set_ceiling(self, ts: int, partitions: Sequence[int]) -> None:
         """No head of these partitions passes `ts`."""

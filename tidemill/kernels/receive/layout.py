@@ -53,17 +53,18 @@ SUB = np.dtype(
     {
         "names": [
             "region_id", "request_id", "resolved", "checkpoint", "partition", "state", "initialized", "touched", "stream",
-            "lo_len", "hi_len", "lo", "hi",
+            "lo_len", "hi_len", "lo", "hi", "seen", "piece",
         ],
-        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8"],
-        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72],
+        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88],
         "itemsize": 128,
     }
 )  # fmt: skip
-"""One region subscription. touched: head of the list of entries that INITIALIZED has to look at; lo, hi: addresses of its range."""
+"""One region subscription. touched: head of the list of entries that INITIALIZED has to look at; lo, hi: addresses of its range; seen: the
+clock (X_CLOCK) when the store last said anything of it; piece: the piece of the region state machine that it stands for."""
 
 S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
-S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI = 48, 52, 56, 64, 72
+S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN = 48, 52, 56, 64, 72, 80
 
 FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: over, but its range still counts for the frontier
 
@@ -76,7 +77,7 @@ V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP = 1, 2, 3, 4, 5  # CONTRO
 # The matcher's context: int64 words, mostly addresses. The upper half is scratch of `match`.
 (X_SUBS, X_NSUBS, X_LOOKUP, X_LOOKUP_MASK, X_SLOTS, X_SLOT_MASK, X_POOL, X_POOL_CAP, X_POOL_TOP, X_POOL_FREE, X_COUNT,
  X_PARTS, X_CONTROL, X_NCONTROL, X_CONTROL_CAP, X_REFS, X_PENDING_BYTES, X_SPILLED, X_NSPILLED, X_LATE, X_NLATE, X_LATE_CAP,
- X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS) = range(28)  # fmt: skip
+ X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_CLOCK) = range(29)  # fmt: skip
 X_WORDS = 64
 
 # Rows of one partition that wait to be sealed: address, count, capacity, bytes of keys and values.

@@ -72,12 +72,14 @@ from tidemill.kernels.receive.layout import (
     S_LOLEN,
     S_PARTITION,
     S_RESOLVED,
+    S_SEEN,
     S_STATE,
     S_TOUCHED,
     V_EMPTY_PUT,
     V_FAKE_ONLY,
     V_NO_OP,
     V_UNMATCHED,
+    X_CLOCK,
     X_CONTROL_CAP,
     X_COUNT,
     X_DUP,
@@ -415,6 +417,8 @@ def match(ctx, entries, n, first, base, chunk):
             last_stream = stream
             sub = find_sub(ctx, stream, region, request if ld8(mux + stream) != 0 else 0)
             sub_at = subs + 128 * sub
+            if sub >= 0:
+                st64(sub_at + S_SEEN, word(ctx, X_CLOCK))
         if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE or kind == 0:
             bump(ctx, X_UNKNOWN)
             continue

@@ -1,0 +1,179 @@
+"""Locks that their clients left behind: found by KvScanLock, and ended as their transaction ended.
+
+A prewritten lock holds back the resolved ts of its whole region. Its transaction's fate is decided by its primary key
+(KvCheckTxnStatus); while the primary's time to live is not over, the client may be alive and the lock is left alone. An async-commit
+transaction has no fate until its secondaries are looked at (KvCheckSecondaryLocks): it is committed if all of them are there. What
+is decided is carried out by KvResolveLock; the change feed then shows the COMMIT or ROLLBACK like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tidemill import tso
+from tidemill.capture.tikv.kv import RegionCalls, raw_range
+from tidemill.capture.tikv.pd import PdClient, Region
+from tidemill.errors import UpstreamError, UpstreamUnavailable
+from tidemill.wire import kvrpcpb_pb2
+
+PAGE = 1024
+"""Locks asked for, and keys named, at once."""
+
+BLOCKING = {kvrpcpb_pb2.Put, kvrpcpb_pb2.Del}
+"""Kinds of locks that hold back a resolved ts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How a transaction ended: its commit_ts, 0 for a rollback; None: it has not ended."""
+
+    commit_ts: int | None
+    ttl_ms: int = 0  # that its client may still have
+
+
+NOT_ENDED = Fate(None)
+
+
+@dataclass(frozen=True, slots=True)
+class LockSeen:
+    """A lock that stands in the way."""
+
+    key: bytes
+    start_ts: int
+    primary: bytes
+    ttl_ms: int
+    async_commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a region's locks came to."""
+
+    left: tuple[LockSeen, ...] = ()  # still there: their transactions may be alive, or could not be judged
+    committed: int = 0
+    rolled_back: int = 0
+
+
+class LockResolver:
+    """See the module."""
+
+    def __init__(self, pd: PdClient, patience: float = 10.0) -> None:
+        self.pd = pd
+        self._calls = RegionCalls(pd, patience)
+
+    async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int) -> Found:
+        """End what can be ended of the locks in the raw range [start, end) with start_ts <= max_version; an empty end is open.
+        `now_ts`: PD's present.
+
+        Raises UpstreamUnavailable, UpstreamError; what has been ended by then stays ended.
+        """
+        left: list[LockSeen] = []
+        counts = [0, 0]
+        at: bytes | None = start
+        while at is not None:
+            locks, at = await self._scan(at, end, max_version)
+            by_transaction: dict[int, list[Any]] = {}
+            for lock in locks:
+                if lock.lock_type in BLOCKING:
+                    by_transaction.setdefault(lock.lock_version, []).append(lock)
+            for group in by_transaction.values():
+                fate = await self._fate(group[0], now_ts)
+                if fate.commit_ts is None:
+                    left += [_seen(lock) for lock in group]
+                    continue
+                await self._end([lock.key for lock in group], group[0].lock_version, fate.commit_ts)
+                counts[fate.commit_ts == 0] += len(group)
+        return Found(tuple(left), *counts)
+
+    async def _scan(self, start: bytes, end: bytes, max_version: int) -> tuple[list[Any], bytes | None]:
+        """A page of locks in the region of `start`, and where to go on."""
+
+        def request(region: Region) -> Any:
+            stop = min(filter(None, (end, raw_range(region)[1])), default=b"")
+            return kvrpcpb_pb2.ScanLockRequest(max_version=max_version, start_key=start, end_key=stop, limit=PAGE)
+
+        region, answer = await self._calls.call("KvScanLock", start, request)
+        if answer.HasField("error"):
+            raise UpstreamError(f"TiKV refuses to list locks: {str(answer.error).strip()}")
+        locks = list(answer.locks)
+        if len(locks) >= PAGE:
+            return locks, locks[-1].key + b"\0"
+        after = raw_range(region)[1]
+        return locks, after if after and (not end or after < end) else None
+
+    # ------------------------------------------------------------------ the fate of a transaction
+
+    async def _fate(self, lock: Any, now_ts: int, force_sync: bool = False) -> Fate:
+        def request(_: Region) -> Any:
+            return kvrpcpb_pb2.CheckTxnStatusRequest(
+                primary_key=lock.primary_lock,
+                lock_ts=lock.lock_version,
+                current_ts=now_ts,
+                rollback_if_not_exist=True,
+                force_sync_commit=force_sync,
+                verify_is_primary=True,
+            )
+
+        _, answer = await self._calls.call("KvCheckTxnStatus", lock.primary_lock, request)
+        if answer.HasField("error"):  # the primary may have been written again as another's secondary: leave it to the next look
+            return NOT_ENDED
+        primary = answer.lock_info if answer.HasField("lock_info") else None
+        if primary is not None and primary.use_async_commit and not force_sync:
+            age = tso.physical_ms(now_ts) - tso.physical_ms(lock.lock_version)
+            if age < answer.lock_ttl:
+                return Fate(None, answer.lock_ttl)
+            return await self._async_fate(lock, primary, now_ts)
+        if answer.lock_ttl:
+            return Fate(None, answer.lock_ttl)
+        return Fate(int(answer.commit_version))
+
+    async def _async_fate(self, lock: Any, primary: Any, now_ts: int) -> Fate:
+        """Committed if every secondary is locked or one is committed; otherwise asking has rolled the missing ones back."""
+        commit_ts = int(primary.min_commit_ts)
+        keys = sorted(set(primary.secondaries))
+        while keys:
+            region, answer = await self._calls.call("KvCheckSecondaryLocks", keys[0], partial(_secondaries, lock.lock_version, keys))
+            if answer.HasField("error"):
+                return NOT_ENDED
+            if any(not found.use_async_commit for found in answer.locks):
+                return await self._fate(lock, now_ts, force_sync=True)  # it fell back to two phases
+            asked = _inside(region, keys)
+            if len(answer.locks) < len(asked):
+                commit_ts = int(answer.commit_ts)
+                break
+            commit_ts = max([commit_ts, *(int(found.min_commit_ts) for found in answer.locks)])
+            keys = keys[len(asked) :]
+        await self._end([lock.primary_lock], lock.lock_version, commit_ts)
+        return Fate(commit_ts)
+
+    # ------------------------------------------------------------------ carrying it out
+
+    async def _end(self, keys: Iterable[bytes], start_ts: int, commit_ts: int) -> None:
+        left = sorted(set(keys))
+        while left:
+            region, answer = await self._calls.call("KvResolveLock", left[0], partial(_ending, start_ts, commit_ts, left))
+            if answer.HasField("error"):
+                raise UpstreamUnavailable(f"TiKV does not end the lock of transaction {start_ts}: {str(answer.error).strip()}")
+            left = left[len(_inside(region, left)) :]
+
+
+def _secondaries(start_ts: int, keys: list[bytes], region: Region) -> Any:
+    return kvrpcpb_pb2.CheckSecondaryLocksRequest(keys=_inside(region, keys), start_version=start_ts)
+
+
+def _ending(start_ts: int, commit_ts: int, keys: list[bytes], region: Region) -> Any:
+    return kvrpcpb_pb2.ResolveLockRequest(start_version=start_ts, commit_version=commit_ts, keys=_inside(region, keys))
+
+
+def _inside(region: Region, keys: list[bytes]) -> list[bytes]:
+    """The first of these sorted keys that lie in the region, at most a page; at least the one it was looked up for."""
+    end = raw_range(region)[1]
+    inside = [key for key in keys[:PAGE] if not end or key < end]
+    return inside or keys[:1]
+
+
+def _seen(lock: Any) -> LockSeen:
+    return LockSeen(lock.key, lock.lock_version, lock.primary_lock, lock.lock_ttl, lock.use_async_commit)

@@ -1,0 +1,260 @@
+"""Keeps the resolved ts moving: looks for regions without progress, resolves the locks that hold them, subscribes the silent anew.
+
+Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has stood still for
+some seconds is searched for locks, its whole range, because a lock anywhere in it holds it back. One that is silent, or frozen
+without a lock, is subscribed again alone, a few at a time and each ever more rarely; a stream of which nothing at all is heard is
+opened anew. What is found is told in status.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemill import tso
+from tidemill.capture.tikv.kv import raw_range
+from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
+from tidemill.capture.tikv.pieces import Phase, Piece
+from tidemill.capture.tikv.puller import Puller
+from tidemill.capture.tikv.receiver import Receiver
+from tidemill.capture.tikv.watch import Ail, Holder, Patience, Stuck, Survey, Watch
+from tidemill.errors import MalformedBytes, MalformedKey, UpstreamError
+from tidemill.tidb.keys import parse_record_key
+from tidemill.tso import describe
+
+EVERY = 1.0
+FENCE_MS = 4000
+"""A region is searched for locks when it is so far behind PD's present, for as long."""
+LOCKS_EVERY = 10.0  # seconds between two searches of one region
+LOCKS_AT_ONCE = 4
+SEARCHES = 32  # regions that are searched in one round at most
+RENEW = 4  # subscriptions that are renewed in one round at most
+RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What the status tells of what does not move."""
+
+    holders: list[dict[str, Any]] = field(default_factory=list)  # per partition, the slowest first
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    locks_resolved: int = 0
+    renewed: int = 0
+    streams_renewed: int = 0
+
+
+@dataclass(slots=True)
+class _Patient:
+    """A piece that has been renewed."""
+
+    times: int = 0
+    next_time: float = 0.0
+
+
+class Watchdog:
+    """`label(physical table id)` names a table. Belongs to the event loop of the puller."""
+
+    def __init__(
+        self, puller: Puller, receiver: Receiver, label: Callable[[int], str | None], partitions: int, patience: Patience | None = None
+    ) -> None:
+        self.puller, self.receiver, self.label = puller, receiver, label
+        self.watch = Watch(partitions, patience)
+        self.verdicts = Verdicts()
+        self._resolver = LockResolver(puller.pd)
+        self._searched: dict[int, float] = {}  # region -> when
+        self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
+        self._patients: dict[int, _Patient] = {}
+        self._reported: set[tuple[int, Ail]] = set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(EVERY)
+            await self.look()
+
+    async def look(self) -> None:
+        """One round."""
+        before = time.monotonic()
+        survey = await self._survey()
+        now = time.monotonic()
+        self.watch.look(survey, now)
+        if now - before > 2 * EVERY or self.receiver.inbox.bytes > self.receiver.inbox.low:
+            self.watch.blind(now)  # the ingest thread is behind: what it has not read yet counts as unheard
+        try:
+            present = await self.puller.pd.tso()
+        except UpstreamError as e:
+            _log.debug("no timestamp, no judgement: %s", e.message)
+        else:
+            await self._search_locks(present, now)
+            self._renew(now)
+        self.verdicts.holders = [self._described_holder(h) for h in self.watch.holders(time.monotonic())]
+
+    async def _survey(self) -> Survey:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Survey] = loop.create_future()
+
+        def take() -> None:
+            survey = self.receiver.survey()
+            loop.call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(survey))
+
+        self.receiver.call(take)
+        return await answer
+
+    # ------------------------------------------------------------------ locks
+
+    async def _search_locks(self, present: int, now: float) -> None:
+        """Look for locks in the regions that lag behind, the slowest first."""
+        fence = present - (FENCE_MS << tso.LOGICAL_BITS)
+        wanted: dict[int, tuple[Piece, int]] = {}
+        for id_, resolved in self.watch.lagging(fence, now, FENCE_MS / 1000):
+            piece = self.puller.machine.piece(id_)
+            if piece is None or piece.region is None or len(wanted) >= SEARCHES:
+                continue
+            if now - self._searched.get(piece.region.id, -1e9) >= LOCKS_EVERY:
+                wanted.setdefault(piece.region.id, (piece, resolved))
+        self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY}
+        self._locks = {r: found for r, found in self._locks.items() if r in self._searched}
+        room = asyncio.Semaphore(LOCKS_AT_ONCE)
+
+        async def search(piece: Piece, resolved: int) -> None:
+            async with room:
+                await self._search(piece, min(present, resolved + (FENCE_MS << tso.LOGICAL_BITS)), present)
+
+        for region in wanted:
+            self._searched[region] = now
+        await asyncio.gather(*(search(piece, resolved) for piece, resolved in wanted.values()))
+
+    async def _search(self, piece: Piece, max_version: int, present: int) -> None:
+        assert piece.region is not None
+        region = piece.region
+        try:
+            found = await self._resolver.resolve(*raw_range(region), max_version, present)
+        except (UpstreamError, MalformedBytes) as e:
+            _log.info("locks of region %d cannot be looked at: %s", region.id, e.message)
+            return
+        self._note(piece, region.id, found)
+
+    def _note(self, piece: Piece, region_id: int, found: Found) -> None:
+        ended = found.committed + found.rolled_back
+        self.verdicts.locks_resolved += ended
+        if ended:
+            _log.warning(
+                "region %d (%s): %d orphan locks ended, %d committed and %d rolled back",
+                region_id, piece.span.label, ended, found.committed, found.rolled_back,
+            )  # fmt: skip
+        before = {lock.start_ts for lock in self._locks.get(region_id, ())}
+        for lock in found.left:
+            if lock.start_ts not in before:
+                before.add(lock.start_ts)
+                _log.info("region %d waits for %s", region_id, self._described_lock(lock))
+        self._locks[region_id] = found.left
+
+    # ------------------------------------------------------------------ renewal
+
+    def _renew(self, now: float) -> None:
+        """Subscribe again what is silent or frozen without a reason that is known."""
+        stuck = self.watch.stuck(now)
+        excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
+        lost_streams = self._lost_streams(stuck)
+        self.verdicts.stuck = [self._described(s) for s in stuck]
+        self._report(stuck)
+        for slot in lost_streams:
+            _log.warning("nothing is heard on stream %d with %d live regions: it is opened anew", slot, self.watch.on_stream(slot))
+            self.verdicts.streams_renewed += 1
+            self.puller.renew_stream(slot)
+            self.watch.blind(now)
+        room = RENEW
+        for one in stuck:
+            excuse = one.ail is Ail.FROZEN and (one.resolved in excused or self._locked(one.piece))
+            if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
+                continue
+            room -= 1
+            self.verdicts.renewed += 1
+            _log.warning("%s: it is subscribed again", self._sentence(one))
+            self.receiver.call(lambda piece=one.piece: self.receiver.renew(piece))  # type: ignore[misc]
+
+    def _locked(self, id_: int) -> bool:
+        """Whether there are locks in the piece's region that could not be ended."""
+        piece = self.puller.machine.piece(id_)
+        return piece is not None and piece.region is not None and bool(self._locks.get(piece.region.id))
+
+    def _lost_streams(self, stuck: list[Stuck]) -> set[int]:
+        """Streams of which every live region (and more than one) is silent."""
+        silent: dict[int, int] = {}
+        for one in stuck:
+            if one.ail is Ail.SILENT:
+                silent[one.stream] = silent.get(one.stream, 0) + 1
+        return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
+
+    def _due(self, one: Stuck, now: float) -> bool:
+        """Whether the piece may be renewed now; each time it has to wait twice as long."""
+        patient = self._patients.setdefault(one.piece, _Patient())
+        if now < patient.next_time:
+            return False
+        patient.times += 1
+        patient.next_time = now + min(self.watch.patience.frozen * 2**patient.times, RENEW_AGAIN)
+        if len(self._patients) > 100_000:
+            self._patients = {p: s for p, s in self._patients.items() if s.next_time > now}
+        return True
+
+    def _report(self, stuck: list[Stuck]) -> None:
+        """Say once of each what is wrong with it."""
+        now_stuck = {(s.piece, s.ail) for s in stuck}
+        for one in stuck:
+            if (one.piece, one.ail) not in self._reported:
+                _log.warning("%s", self._sentence(one))
+        self._reported = now_stuck
+
+    # ------------------------------------------------------------------ words
+
+    def _described(self, one: Stuck) -> dict[str, Any]:
+        return {"problem": one.ail.value, "seconds": one.seconds, **self._where(one.piece, one.resolved)}
+
+    def _described_holder(self, holder: Holder) -> dict[str, Any]:
+        since = datetime.now(UTC) - timedelta(seconds=holder.seconds)
+        where = self._where(holder.piece, holder.resolved)
+        return {"partition": holder.partition, "seconds": round(holder.seconds, 1), "since": since.isoformat(timespec="seconds"), **where}
+
+    def _where(self, id_: int, resolved: int) -> dict[str, Any]:
+        """Region, store, range, lock and table of a piece."""
+        piece = self.puller.machine.piece(id_)
+        told: dict[str, Any] = {"resolved_ts": resolved, "resolved_time": describe(resolved)}
+        if piece is None:
+            return told
+        told |= {"table": piece.span.label, "start_key": piece.start.hex(), "end_key": piece.end.hex(), "phase": piece.phase.value}
+        store = self.puller.machine.store_of(piece)
+        if piece.region is not None:
+            told |= {"region": piece.region.id, "store": store, "store_address": self.puller.addresses.get(store, "")}
+            locks = self._locks.get(piece.region.id, ())
+            if locks and piece.phase is Phase.LIVE:
+                first = min(locks, key=lambda lock: lock.start_ts)
+                told |= {"lock": asdict(first) | {"key": first.key.hex(), "primary": first.primary.hex(), "table": self._table(first.key)}}
+        return told
+
+    def _sentence(self, one: Stuck) -> str:
+        where = self._where(one.piece, one.resolved)
+        region = (
+            f"region {where['region']} at store {where['store']} {where['store_address']}" if "region" in where else f"piece {one.piece}"
+        )
+        lock = f", lock {where['lock']['key']} of transaction {where['lock']['start_ts']}" if "lock" in where else ""
+        return (
+            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.ail.value} "
+            f"for {one.seconds:.0f} s at {where['resolved_time']}{lock}"
+        )
+
+    def _described_lock(self, lock: LockSeen) -> str:
+        return f"the transaction of {describe(lock.start_ts)}, which locks {lock.key.hex()} of {self._table(lock.key)} (primary {lock.primary.hex()})"
+
+    def _table(self, key: bytes) -> str:
+        try:
+            id_ = parse_record_key(key).table_id
+        except MalformedKey:
+            return "schema" if key.startswith(b"m") else "an index"
+        return self.label(id_) or f"table id {id_}"

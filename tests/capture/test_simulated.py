@@ -36,7 +36,8 @@ class World:
         faults.old_server = random.random() < 0.2
         self.acts = (
             (30, self.work), (8, sim.cluster.tick), (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock),
-            (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol), (2, self.renew),
+            (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol),
+            (2, self.renew),
             (12, lambda: sim.pass_time(random.random() * 0.5)), (6, sim.seal), (0.7, self.kill),
         )  # fmt: skip
 

@@ -36,6 +36,7 @@ from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, serv
 from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
 from tidemill.changelog import initial
+from tidemill.capture.tikv.watchdog import Watchdog
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.reader import LogReader, read_head
@@ -67,6 +68,7 @@ class Capture:
         self.history: SchemaHistory
         self.receiver: Receiver
         self.puller: Puller
+        self.watchdog: Watchdog
         self.spans: TableSpans
         self.safe_point: GcGuard
         self.loading: Loading
@@ -226,7 +228,11 @@ class Capture:
         try:
             self.puller.start()
             await asyncio.gather(
-                self._report(folder), self._maintain(), self.safe_point.follow(self._needed_ts), self.loading.run(self._plan_what_is_asked)
+                self._report(folder),
+                self._maintain(),
+                self.watchdog.run(),
+                self.safe_point.follow(self._needed_ts),
+                self.loading.run(self._plan_what_is_asked),
             )
         finally:
             self.status.state = "stopping"
@@ -258,6 +264,7 @@ class Capture:
             self.writer.set_identity(self.writer.identity.with_rules(replace(wanted, from_ts=changed_at)))
             _log.info("from %s on tables are captured by the rules %s", tso.describe(changed_at), ", ".join(wanted.rules))
         entries = rules.in_force(self.writer.identity, min(heads))
+        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), n + 1, self.config.patience)
         self.spans = TableSpans(n, self.puller.add_span, self.puller.remove_span, self._moved, rules.wants_of(*entries))
         self.spans.begin(self.history, heads)
         last = entries[-1]
@@ -342,6 +349,7 @@ class Capture:
             status.received_bytes, status.received_messages = stats.bytes, stats.messages
             status.spilled_rows, status.protocol_violations = stats.spilled_rows, stats.violations
             status.region_errors = dict(self._machine.errors)
+            status.take_verdicts(self.watchdog.verdicts)
             status.waiting_bytes, status.prewrite_bytes = matcher.row_bytes(), matcher.prewrite_bytes()
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
             status.parts_to_read = self.loading.parts_missing

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.watch import Patience
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
@@ -45,14 +46,22 @@ class CaptureConfig:
     low_water_bytes: int = DEFAULTS.low_water_bytes
     row_budget: int = 512 << 20  # bytes of rows that wait in memory
     prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory
+    stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
 
     def __post_init__(self) -> None:
         if not any(a.strip() for a in self.pd):
             raise ConfigError("no PD address given", hint="Name one or more as in --pd 10.0.1.5:2379,10.0.1.6:2379.")
         if self.partitions is not None and not 1 <= self.partitions <= 1024:
             raise ConfigError(f"--log-partitions {self.partitions}: a change log has 1 to 1024 partitions")
+        if self.stuck_after < 1:
+            raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
+
+    @property
+    def patience(self) -> Patience:
+        """What the watchdog waits for: ten times as long for a scan, which TiKV may have queued behind thousands."""
+        return Patience(silent=self.stuck_after, frozen=self.stuck_after, scanning=10 * self.stuck_after)
 
     @property
     def folder(self) -> Path:

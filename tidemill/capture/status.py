@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture.tikv.watchdog import Verdicts
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 
@@ -43,6 +44,11 @@ class CaptureStatus:
     waiting_bytes: int = 0  # rows that are not resolved yet
     prewrite_bytes: int = 0
     parts_to_read: int = 0  # of tables as of one ts (initial load, resync)
+    holding: dict[str, Any] = field(default_factory=dict)  # the piece that holds the watermark: region, store, lock, table, since
+    slowest: list[dict[str, Any]] = field(default_factory=list)  # the same per partition, the slowest first
+    stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
+    locks_resolved: int = 0  # of clients that are gone, since the start of the process
+    regions_renewed: int = 0  # subscribed again because they were stuck
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
@@ -54,6 +60,12 @@ class CaptureStatus:
         self.updated = time.time()
         self.resolved_ts, self.resolved_time = resolved_ts, describe(resolved_ts)
         self.lag_s = max(0.0, round(self.updated - physical_ms(resolved_ts) / 1000, 3))
+
+    def take_verdicts(self, verdicts: Verdicts) -> None:
+        """What the watchdog says."""
+        self.slowest, self.stuck = verdicts.holders, verdicts.stuck
+        self.holding = verdicts.holders[0] if verdicts.holders else {}
+        self.locks_resolved, self.regions_renewed = verdicts.locks_resolved, verdicts.renewed
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -89,5 +101,10 @@ class CaptureStatus:
         yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", self.waiting_bytes)
         yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", self.prewrite_bytes)
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
+        yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
+        yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
+                    self.holding.get("seconds", 0.0))  # fmt: skip
+        yield counter("tidemill_capture_locks_resolved", "Locks of dead clients that were ended", self.locks_resolved)
+        yield counter("tidemill_capture_regions_renewed", "Regions subscribed again because they were stuck", self.regions_renewed)
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)

@@ -21,6 +21,7 @@ VERBS = {
     "replay": "Deliver what a change log holds to a sink, then end.",
     "resync": "Read one table again, in the middle of a running feed.",
     "config": "Check and explain a changefeed's configuration.",
+    "status": "Tell how far a capture is, and what holds it back.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
     "playground": "An embedded TiDB upstream: serve, change and query it.",

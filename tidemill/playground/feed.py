@@ -136,6 +136,8 @@ class FeedHub:
         self._by_region: dict[int, list[Subscription]] = {}
         self._pending_scans = 0
         self.streams: set[FeedStream] = set()
+        self.mute: set[int] = set()
+        """Regions whose subscriptions are forgotten without a word: nothing more is sent until somebody subscribes again."""
 
     # streams and requests
 
@@ -202,6 +204,7 @@ class FeedHub:
             stream, region.id, request.request_id, request.checkpoint_ts, start, end, request.filter_loop,
             wb.event_head(region.id, request.request_id),
         )  # fmt: skip
+        self.mute.discard(region.id)
         stream.subscriptions[stream.key(request.request_id, region.id)] = subscription
         self._by_region.setdefault(region.id, []).append(subscription)
         self._pending_scans += 1
@@ -247,7 +250,7 @@ class FeedHub:
     def rows(self, region: Region, rows: list[tuple[bytes, bytes]], source: int = 0) -> None:
         """Send encoded entries (key, bytes) of one write to all subscriptions of a region. One write is one Event, unordered."""
         watchers = self._by_region.get(region.id)
-        if not watchers or source & LOSSY_DDL_MASK:
+        if not watchers or region.id in self.mute or source & LOSSY_DDL_MASK:
             return
         first, last = (rows[0][0], rows[0][0]) if len(rows) == 1 else (min(rows)[0], max(rows)[0])
         shuffled = rows if len(rows) < 3 else rows[1::2] + rows[::2]  # a store's order is a hash map's
@@ -277,7 +280,7 @@ class FeedHub:
         for stream in self.streams:
             if stream.version is None:
                 continue
-            ready = [s for s in stream.subscriptions.values() if s.initialized]
+            ready = [s for s in stream.subscriptions.values() if s.initialized and s.region_id not in self.mute]
             if stream.version < BATCH_RESOLVED_SINCE:
                 for s in {s.region_id: s for s in ready}.values():  # one a region: that of the latest register
                     stream.send_event(wb.resolved_event(s.head, min(now, floors.get(s.region_id, now))))

@@ -59,6 +59,11 @@ class TableSpans:
         """Physical tables that are captured."""
         return len(self._span_of)
 
+    def label(self, physical_id: int) -> str | None:
+        """What a physical table is called; None where it is not captured."""
+        span = self._span_of.get(physical_id)
+        return span.label if span is not None else None
+
     def begin(self, history: SchemaHistory, heads: list[int]) -> None:
         """All that is to be captured when the partitions' heads are at `heads` and the schema is known up to the history's
         resolved ts."""

@@ -16,6 +16,7 @@ import numpy as np
 from tidemill.kernels.receive.layout import ACTIVE, FREE
 
 Array = np.ndarray[Any, Any]
+ASLEEP = 5.0  # seconds between two looks that cannot be anybody's fault but ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Watch:
         moved = (self._piece[: len(subs)] != subs["piece"]) | (self._resolved[: len(subs)] != subs["resolved"])
         self._since[: len(subs)][moved] = now
         self._piece[: len(subs)], self._resolved[: len(subs)] = subs["piece"], subs["resolved"]
-        if self._last_look >= 0 and now - self._last_look > self.patience.silent / 2:
+        if self._last_look >= 0 and now - self._last_look > ASLEEP:
             self.blind(now)  # we were asleep, not they
         self._last_look = now
         self._subs = subs

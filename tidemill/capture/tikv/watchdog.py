@@ -172,7 +172,7 @@ class Watchdog:
             self.watch.blind(now)
         room = RENEW
         for one in stuck:
-            excuse = one.ail is Ail.FROZEN and (one.resolved in excused or self._locked(one.piece))
+            excuse = one.ail is Ail.FROZEN and (one.resolved in excused or not self._searched_in_vain(one, now))
             if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
                 continue
             room -= 1
@@ -180,10 +180,13 @@ class Watchdog:
             _log.warning("%s: it is subscribed again", self._sentence(one))
             self.receiver.call(lambda piece=one.piece: self.receiver.renew(piece))  # type: ignore[misc]
 
-    def _locked(self, id_: int) -> bool:
-        """Whether there are locks in the piece's region that could not be ended."""
-        piece = self.puller.machine.piece(id_)
-        return piece is not None and piece.region is not None and bool(self._locks.get(piece.region.id))
+    def _searched_in_vain(self, one: Stuck, now: float) -> bool:
+        """Whether its region has been searched since it stands still, and no lock was found that could not be ended."""
+        piece = self.puller.machine.piece(one.piece)
+        if piece is None or piece.region is None:
+            return False
+        searched = self._searched.get(piece.region.id, -1e9) >= now - one.seconds
+        return searched and not self._locks.get(piece.region.id)
 
     def _lost_streams(self, stuck: list[Stuck]) -> set[int]:
         """Streams of which every live region (and more than one) is silent."""
@@ -250,7 +253,8 @@ class Watchdog:
         )
 
     def _described_lock(self, lock: LockSeen) -> str:
-        return f"the transaction of {describe(lock.start_ts)}, which locks {lock.key.hex()} of {self._table(lock.key)} (primary {lock.primary.hex()})"
+        where = f"{lock.key.hex()} of {self._table(lock.key)} (primary {lock.primary.hex()})"
+        return f"the transaction of {describe(lock.start_ts)}, which locks {where}"
 
     def _table(self, key: bytes) -> str:
         try:

@@ -1,0 +1,204 @@
+"""Locks whose clients are gone are ended as their transactions ended; those of living ones are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.captures import caught_up, compare, config, running, until
+from tidemill import tso
+from tidemill.capture.tikv.locks import Found, LockResolver
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.playground.cluster import Cluster, Pending
+from tidemill.playground.mvcc import LockKind
+from tidemill.playground.server import Playground
+from tidemill.tidb.keys import record_key
+
+TABLE = 900
+KEYS = [record_key(TABLE, handle) for handle in range(6)]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(120):
+            await work
+
+    asyncio.run(limited())
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[Playground, PdClient]]:
+    """Six rows in three regions of two stores."""
+    async with Playground(5, stores=2) as playground:
+        playground.cluster.transact([(key, b"before") for key in KEYS])
+        playground.cluster.split([KEYS[2], KEYS[4]])
+        pd = await PdClient.connect(playground.pd_address)
+        try:
+            yield playground, pd
+        finally:
+            await pd.close()
+
+
+async def resolve(playground: Playground, pd: PdClient, *, later_ms: int = 0) -> Found:
+    """As if it were so much later."""
+    now = playground.cluster.oracle.next() + (later_ms << tso.LOGICAL_BITS)
+    start, end = record_key(TABLE, 0), record_key(TABLE, 100)
+    return await LockResolver(pd).resolve(start, end, now, now)
+
+
+def values(store: Cluster) -> list[bytes | None]:
+    return [store.mvcc.get(key, store.oracle.next()) for key in KEYS]
+
+
+def test_a_dead_client_is_rolled_back_and_a_living_one_left_alone() -> None:
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            playground.cluster.prewrite([(key, b"after") for key in KEYS], ttl_ms=5000)
+            found = await resolve(playground, pd)
+            assert (len(found.left), found.committed, found.rolled_back) == (6, 0, 0)
+            assert {lock.key for lock in found.left} == set(KEYS)
+            assert {(lock.primary, lock.ttl_ms) for lock in found.left} == {(KEYS[0], 5000)}
+            found = await resolve(playground, pd, later_ms=6000)
+            assert found == Found((), 0, 6)
+            assert values(playground.cluster) == [b"before"] * 6
+
+    run(main())
+
+
+def test_what_the_primary_says_is_done() -> None:
+    """A client that died after it had committed its primary, in another region than the locks."""
+
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            store = playground.cluster
+            pending = store.prewrite([(key, b"after") for key in KEYS])
+            commit_ts = store.commit(pending, keys=[KEYS[0]])
+            assert await resolve(playground, pd) == Found((), 5, 0)
+            assert values(store) == [b"after"] * 6
+            assert {store.mvcc.committed_at(key, pending.start_ts) for key in KEYS} == {commit_ts}
+
+    run(main())
+
+
+def test_a_primary_that_was_never_written_is_rolled_back() -> None:
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            store = playground.cluster
+            pending = store.prewrite([(key, b"after") for key in KEYS])
+            lock = store.mvcc.locks.pop(KEYS[0])
+            assert lock.primary == KEYS[0]
+            assert await resolve(playground, pd) == Found((), 0, 5)
+            assert (KEYS[0], pending.start_ts) in store.mvcc.rolled_back, "it cannot come later"
+            assert values(store) == [b"before"] * 6
+
+    run(main())
+
+
+@pytest.mark.parametrize("case", ["all there", "one missing", "one committed", "alive"])
+def test_async_commit_is_decided_by_the_secondaries(case: str) -> None:
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            store = playground.cluster
+            pending = store.prewrite([(key, b"after") for key in KEYS], async_commit=True, ttl_ms=3000)
+            highest = max(lock.min_commit_ts for lock in store.mvcc.locks.values())
+            if case == "one missing":
+                del store.mvcc.locks[KEYS[3]]
+            elif case == "one committed":
+                store.commit(pending, highest, [KEYS[5]])
+            found = await resolve(playground, pd, later_ms=0 if case == "alive" else 4000)
+            if case == "alive":
+                assert len(found.left) == 6
+                assert all(lock.async_commit for lock in found.left)
+            elif case == "one missing":
+                assert (found.left, found.committed) == ((), 0)
+                assert values(store) == [b"before"] * 6
+            else:
+                assert (found.left, found.rolled_back) == ((), 0)
+                assert values(store) == [b"after"] * 6
+                assert {store.mvcc.committed_at(key, pending.start_ts) for key in KEYS} == {highest}
+
+    run(main())
+
+
+def test_pessimistic_locks_are_in_nobodys_way() -> None:
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            playground.cluster.prewrite([(KEYS[1], None)], kind=LockKind.PESSIMISTIC, ttl_ms=1)
+            assert await resolve(playground, pd, later_ms=5000) == Found()
+            assert KEYS[1] in playground.cluster.mvcc.locks
+
+    run(main())
+
+
+def test_more_locks_than_a_page() -> None:
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            keys = [record_key(TABLE, handle) for handle in range(10, 2600)]
+            playground.cluster.split([keys[700], keys[1900]])
+            playground.cluster.prewrite([(key, b"x") for key in keys], ttl_ms=1)
+            now = playground.cluster.oracle.next() + (5000 << tso.LOGICAL_BITS)
+            found = await LockResolver(pd).resolve(record_key(TABLE, 0), record_key(TABLE, 10_000), now, now)
+            assert found == Found((), 0, len(keys))
+            assert not playground.cluster.mvcc.locks
+
+    run(main())
+
+
+def test_l1_an_orphan_lock_does_not_hold_a_capture(tmp_path: Path) -> None:
+    """Anywhere in the region: the second lock is not in a captured table at all, but in the region of one."""
+
+    async def main() -> None:
+        async with Playground(6, stores=2, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key, v varchar(20)); insert into t values (1, 'a'), (2, 'b')")
+            key = next(k for k, _ in playground.cluster.mvcc.items(b"t", b"u") if k[1:9] == playground_table(playground))
+            for region in list(playground.cluster.regions)[1:]:
+                playground.cluster.merge(region.id, next(iter(playground.cluster.regions)).id)
+            async with running(config(playground, tmp_path / "log")) as capture:
+                orphan = playground.cluster.prewrite([(key, b"\x80\0\0\0\0\0")], ttl_ms=1)
+                other = playground.cluster.prewrite([(record_key(5_000_000, 1), b"x")], ttl_ms=1)
+                ts = playground.cluster.oracle.next()
+                await caught_up(capture, ts)
+                assert {orphan.start_ts, other.start_ts}.isdisjoint(lock.start_ts for lock in playground.cluster.mvcc.locks.values())
+                await until(lambda: capture.status.locks_resolved >= 2)
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_l2_a_living_transaction_holds_the_capture_and_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(7, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key, v varchar(20)); insert into t values (1, 'a'), (2, 'b')")
+            key = next(k for k, _ in playground.cluster.mvcc.items(b"t", b"u") if k[1:9] == playground_table(playground))
+            async with running(config(playground, tmp_path / "log", stuck_after=1.0)) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                pending: Pending = playground.cluster.prewrite([(key, playground.cluster.mvcc.get(key, 1 << 62))], ttl_ms=3_600_000)
+                await until(lambda: "lock" in capture.status.holding)
+                holding = capture.status.holding
+                assert holding["lock"]["start_ts"] == pending.start_ts
+                assert holding["lock"]["key"] == key.hex()
+                assert holding["lock"]["table"].startswith("test.t ")
+                assert holding["table"].startswith("test.t ")
+                assert holding["resolved_ts"] == pending.start_ts
+                region = playground.cluster.regions.at(key)
+                assert (holding["region"], holding["store"]) == (region.id, region.leader.store_id)
+                assert holding["store_address"] == playground.pd_address
+                await until(lambda: capture.status.holding["seconds"] > 3 * capture.config.stuck_after)
+                assert capture.status.regions_renewed == 0, "that would not help"
+                assert [s["problem"] for s in capture.status.stuck][:1] == ["frozen"]
+                playground.cluster.commit(pending)
+                await caught_up(capture, playground.cluster.oracle.next())
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def playground_table(playground: Playground) -> bytes:
+    """The encoded id of test.t, as keys have it."""
+    (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+    return record_key(table.model.id, 0)[1:9]

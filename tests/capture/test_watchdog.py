@@ -1,0 +1,157 @@
+"""Regions that say nothing, or the same for ever: found, named, and subscribed again alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.captures import caught_up, compare, config, running, until
+from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.watch import Ail, Patience, Survey, Watch
+from tidemill.cli import status as status_verb
+from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
+from tidemill.playground.server import Playground
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(120):
+            await work
+
+    asyncio.run(limited())
+
+
+class Fleet:
+    """Subscriptions as the matcher has them."""
+
+    def __init__(self, n: int) -> None:
+        self.subs = np.zeros(n, SUB)
+        self.subs["state"], self.subs["initialized"], self.subs["resolved"] = ACTIVE, 1, 100
+        self.subs["piece"] = np.arange(1, n + 1)
+        self.subs["partition"] = np.arange(n) % 2
+        self.watch = Watch(2, Patience(silent=10, frozen=20, scanning=100))
+        self.now = 0.0
+
+    def pass_time(self, seconds: int, *, quiet: tuple[int, ...] = (), still: tuple[int, ...] = ()) -> None:
+        """All but `quiet` are heard of every second, and all but `still` move."""
+        heard = [i for i in range(len(self.subs)) if i not in quiet]
+        moving = [i for i in heard if i not in still]
+        for _ in range(seconds):
+            self.now += 1
+            self.subs["seen"][heard] = int(self.now * 1000)
+            self.subs["resolved"][moving] += 1
+            self.watch.look(Survey(self.subs.copy(), int(self.now * 1000)), self.now)
+
+    def stuck(self) -> dict[int, Ail]:
+        return {s.piece: s.ail for s in self.watch.stuck(self.now)}
+
+
+def test_silent_and_frozen_are_told_apart() -> None:
+    fleet = Fleet(6)
+    fleet.pass_time(11, quiet=(0,), still=(1, 2))
+    assert fleet.stuck() == {1: Ail.SILENT}
+    fleet.pass_time(15, quiet=(0,), still=(1, 2))
+    assert fleet.stuck() == {1: Ail.SILENT, 2: Ail.FROZEN, 3: Ail.FROZEN}
+    (first, *_) = fleet.watch.holders(fleet.now)
+    assert (first.partition, first.piece, first.resolved) == (0, 1, 100)
+    assert first.seconds >= 24
+    assert {p for p, _ in fleet.watch.lagging(120, fleet.now, 4)} == {1, 2, 3}
+    fleet.pass_time(1)
+    assert fleet.stuck() == {}
+
+
+def test_scans_and_placeholders_have_their_own_patience() -> None:
+    fleet = Fleet(3)
+    fleet.subs["initialized"][0] = 0
+    fleet.subs["state"][1] = DEAD
+    fleet.pass_time(50, quiet=(0, 1))
+    assert fleet.stuck() == {}
+    fleet.pass_time(60, quiet=(0, 1))
+    assert fleet.stuck() == {1: Ail.SCANNING}
+    assert {h.piece for h in fleet.watch.holders(fleet.now)} == {1, 2}, "a gap holds the watermark as well"
+
+
+def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
+    fleet = Fleet(2)
+    fleet.pass_time(19, still=(0,))
+    fleet.subs["piece"][0] = 77
+    fleet.pass_time(5, still=(0,))
+    assert fleet.stuck() == {}
+
+
+def test_our_own_sleep_is_nobodys_fault() -> None:
+    fleet = Fleet(4)
+    fleet.pass_time(3)
+    fleet.now += 500  # the machine was suspended
+    fleet.watch.look(Survey(fleet.subs.copy(), int(fleet.now * 1000)), fleet.now)
+    assert fleet.stuck() == {}
+    fleet.pass_time(12, quiet=(0,))
+    assert fleet.stuck() == {1: Ail.SILENT}
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_silent_region_is_subscribed_again_alone(tmp_path: Path, transport: Transport) -> None:
+    """A store forgets one subscription: its rows are not lost, and no other region begins again."""
+
+    async def main() -> None:
+        async with Playground(8, stores=2, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key, v varchar(20)); create table u (id int primary key)")
+            playground.execute("insert into t values (1, 'a'); insert into u values (1)")
+            settings = config(playground, tmp_path / "log", stuck_after=1.5, transport=transport, status_addr="127.0.0.1:0")
+            async with running(settings) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                feeds = playground.cluster.feeds
+                (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+                region = playground.cluster.regions.at(b"t" + (table.model.id + (1 << 63)).to_bytes(8, "big") + b"_r")
+                others = {s for stream in feeds.streams for s in stream.subscriptions.values() if s.region_id != region.id}
+                feeds.mute.add(region.id)
+                playground.execute("insert into t values (2, 'b'); insert into u values (2)")
+                ts = playground.cluster.oracle.next()
+                await until(lambda: bool(capture.status.stuck) or capture.status.regions_renewed > 0)
+                await caught_up(capture, ts)
+                assert capture.status.regions_renewed >= 1
+                assert capture._machine.errors == {"frozen": capture.status.regions_renewed}
+                assert all(s.alive for s in others), "they went on undisturbed"
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(9, stores=1, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key); create table u (id int primary key)")
+            async with running(config(playground, tmp_path / "log", stuck_after=1.5)) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                feeds = playground.cluster.feeds
+                before = set(feeds.streams)
+                feeds.mute.update(r.id for r in playground.cluster.regions)
+                playground.execute("insert into t values (1); insert into u values (1)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert not before & feeds.streams
+                assert capture._machine.errors.keys() == {"stream"}
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_the_status_verb_names_what_holds_the_watermark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = {
+        "table": "test.t (104)", "phase": "live", "region": 7, "store": 2, "store_address": "10.0.0.2:20160", "resolved_ts": 5,
+        "resolved_time": "5 (then)", "since": "2026-11-21T12:00:00+00:00", "seconds": 61.0, "start_key": "74", "end_key": "75",
+        "lock": {"start_ts": 6, "key": "7480", "table": "test.t (104)", "primary": "7481", "ttl_ms": 1, "async_commit": False},
+    }  # fmt: skip
+    told = {"state": "running", "pid": 1, "holding": where, "stuck": [{"problem": "frozen", **where}], "regions": {"live": 3}}
+    (tmp_path / "status.json").write_text(json.dumps(told))
+    status_verb.command(log=None, data_dir=tmp_path, status_addr=None, as_json=False)
+    text = capsys.readouterr().out
+    for part in ("region 7 at store 2 10.0.0.2:20160", "test.t (104)", "locked by the transaction 6", "7480", "since 2026-11-21T12:00:00"):
+        assert part in text
+    status_verb.command(log=None, data_dir=tmp_path, status_addr=None, as_json=True)
+    assert json.loads(capsys.readouterr().out) == told

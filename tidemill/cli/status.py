@@ -1,0 +1,99 @@
+"""`tidemill status`: what a capture does, and what holds it back."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.status import FILE
+from tidemill.errors import ConfigError, UpstreamUnavailable
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+TIMEOUT = 5.0
+
+
+def command(
+    log: Annotated[str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log; its status.json is read.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="As it was given to the capture.")] = None,
+    status_addr: Annotated[str | None, typer.Option("--status-addr", help="HOST:PORT of a capture to be asked.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Tell how far a capture is, and which region, store, lock or table holds the watermark since when."""
+    status = _ask(status_addr) if status_addr else _read(log, data_dir)
+    if as_json:
+        typer.echo(json.dumps(status, indent=2))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for line in summary(status):
+        console.print(line, markup=False)
+    if status.get("stuck"):
+        console.print(_stuck_table(status["stuck"]))
+
+
+def _read(log: str | None, data_dir: Path | None) -> dict[str, Any]:
+    if log is None and data_dir is None:
+        raise ConfigError("which capture?", hint="Give --log LOG, or --status-addr HOST:PORT.")
+    folder = data_dir or CaptureConfig(pd=("-",), log=log or "").folder
+    try:
+        found: dict[str, Any] = json.loads((folder / FILE).read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{folder / FILE} does not exist", hint="Has a capture of this log ever run here?") from None
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
+    return found
+
+
+def _ask(address: str) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://{address}/status", timeout=TIMEOUT) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError) as e:
+        raise UpstreamUnavailable(f"no capture answers at {address}: {e}") from None
+    return found
+
+
+def summary(status: dict[str, Any]) -> list[str]:
+    """A status in lines for people."""
+    regions = ", ".join(f"{n} {phase}" for phase, n in status.get("regions", {}).items() if n) or "none"
+    lines = [
+        f"state      {status.get('state', '?')} (process {status.get('pid', '?')})",
+        f"cluster    {status.get('cluster_id', '')}",
+        f"log        {status.get('log', '')}",
+        f"resolved   {status.get('resolved_time', '')}, {status.get('lag_s', 0)} s behind",
+        f"captured   {status.get('tables', 0)} tables; regions: {regions}",
+        f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments",
+        f"waiting    {status.get('waiting_bytes', 0)} bytes of rows, {status.get('prewrite_bytes', 0)} of prewrites",
+    ]
+    if status.get("holding"):
+        lines.append(f"held by    {held_by(status['holding'])}")
+    if status.get("error"):
+        lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
+    return lines
+
+
+def held_by(holding: dict[str, Any]) -> str:
+    """Who holds the watermark, as a sentence."""
+    said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
+    if "region" in holding:
+        said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
+    if "lock" in holding:
+        lock = holding["lock"]
+        said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
+    return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
+
+
+def _stuck_table(stuck: list[dict[str, Any]]) -> Table:
+    table = Table("region", "store", "table", "problem", "for", "resolved", "lock", title="without progress")
+    for one in stuck:
+        store = f"{one.get('store', '')} {one.get('store_address', '')}".strip()
+        lock = one.get("lock", {}).get("key", "")
+        row = (one.get("region", ""), store, one.get("table", ""), one["problem"], f"{one['seconds']} s", one["resolved_time"], lock)
+        table.add_row(*(str(cell) for cell in row))
+    return table

@@ -132,7 +132,7 @@ class Capture:
         self.status.write(folder)
 
     async def _capture(self, folder: Path) -> None:
-        self.pd = await PdClient.connect(self.config.pd)
+        self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()

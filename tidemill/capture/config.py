@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.security import Security, security_of
 from tidemill.capture.tikv.watch import Patience
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.writer import DEFAULTS, HOUR_MS
@@ -46,6 +47,9 @@ class CaptureConfig:
     low_water_bytes: int = DEFAULTS.low_water_bytes
     row_budget: int = 512 << 20  # bytes of rows that wait in memory
     prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory
+    ca: Path | None = None  # files of TLS, as TiCDC's flags of the same names
+    cert: Path | None = None
+    key: Path | None = None
     stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
 
     def __post_init__(self) -> None:
@@ -57,6 +61,11 @@ class CaptureConfig:
             raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
+
+    @property
+    def security(self) -> Security | None:
+        """TLS to PD and TiKV, if it is wanted. Raises ConfigError."""
+        return security_of(self.pd, self.ca, self.cert, self.key)
 
     @property
     def patience(self) -> Patience:

@@ -14,6 +14,7 @@ from tidemill.capture.config import CaptureConfig, duration_ms
 from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -40,6 +41,9 @@ def command(
     master: Annotated[str | None, typer.Option("--master", help="Spark master of the process that reads them (local[N]).")] = None,
     gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
     stuck_after: Annotated[str, typer.Option("--stuck-after", help="A region without progress for so long is subscribed again.")] = "60s",
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="For status.json and scratch files (LOG.capture).")] = None,
@@ -61,6 +65,9 @@ def command(
         retention_ms=duration_ms(retention, "--log-retention"),
         gc_ttl=gc_ttl,
         transport=Transport(transport),
+        ca=ca,
+        cert=cert,
+        key=key,
         stuck_after=duration_ms(stuck_after, "--stuck-after") / 1000,
         status_addr=status_addr,
         data_dir=data_dir,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import LogInUse, redact
 
 app = typer.Typer()
@@ -143,6 +145,9 @@ def drop_command(
     without_pd: Annotated[
         bool, typer.Option("--without-pd", help="Leave the log's wish at PD: it holds garbage collection back until its TTL is over.")
     ] = False,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
     force: Annotated[bool, typer.Option("--force", help="Also if changefeeds still need the log.")] = False,
     take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: no capture writes to it, I have looked.")] = False,
 ) -> None:
@@ -161,7 +166,7 @@ def drop_command(
         lock.take()
     try:
         if pd is not None:
-            asyncio.run(_let_go(reader, pd))
+            asyncio.run(_let_go(reader, pd, (ca, cert, key)))
         drop(reader.storage)
     finally:
         if lock is not None:
@@ -169,13 +174,15 @@ def drop_command(
     typer.echo(f"{redact(reader.location)} is gone" + ("" if without_pd else ", and PD no longer keeps history for it"))
 
 
-async def _let_go(reader: LogReader, pd: str) -> None:
+async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | None, Path | None]) -> None:
     """Take the log's wish at PD back. Raises ClusterMismatch, UpstreamUnavailable."""
     from tidemill.capture.tikv.pd import PdClient
     from tidemill.capture.tikv.safepoint import CAPTURE_ID, GcGuard, service_id
+    from tidemill.capture.tikv.security import security_of
 
     capture_id = reader.identity.extra.get(CAPTURE_ID)
-    client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), patience=10.0)
+    security = security_of(pd.split(","), *tls)
+    client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), patience=10.0, security=security)
     try:
         if isinstance(capture_id, str):
             await GcGuard(client, service_id(client.cluster_id, capture_id), 0).remove()

@@ -24,6 +24,7 @@ from tidemill.changefeed.uri import SinkUri
 from tidemill.changelog import initial
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.server.http import PageServer, json_page
@@ -60,6 +61,7 @@ class Wishes:
     feed_options: tuple[str, ...]
     snapshot: bool = False
     master: str | None = None
+    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,11 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.
     """
     from tidemill.capture.tikv.pd import PdClient
+    from tidemill.capture.tikv.security import security_of
     from tidemill.changelog.reader import LogReader, log_exists
 
-    client = await PdClient.connect(wishes.pd.split(","), patience=PD_PATIENCE_S)
+    addresses = wishes.pd.split(",")
+    client = await PdClient.connect(addresses, patience=PD_PATIENCE_S, security=security_of(addresses, *wishes.tls))
     try:
         now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:
@@ -298,6 +302,9 @@ def command(
     capture_config: Annotated[
         Path | None, typer.Option("--capture-config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
     ] = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
     transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
@@ -332,6 +339,7 @@ def command(
         zone=zone,
         master=master,
         snapshot=snapshot,
+        tls=(ca, cert, key),
         status_addr=status_addr,
         common_options=given(("--log-level", log_level), ("--log-file", log_file)),
         capture_options=given(
@@ -340,6 +348,9 @@ def command(
             ("--log-retention", log_retention),
             ("--gc-ttl", gc_ttl),
             ("--transport", transport),
+            ("--ca", ca),
+            ("--cert", cert),
+            ("--key", key),
             ("--config", capture_config),
         ),
         feed_options=given(

@@ -13,6 +13,8 @@ from rich.table import Table
 from tidemill import tso
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.security import Security, security_of
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
 from tidemill.tidb.schema.history import SchemaHistory, TableVersion
 
@@ -23,11 +25,14 @@ def command(
     pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
     at: Annotated[str, typer.Option("--at", help="As of when: a TSO, an RFC 3339 time, now, -2h.")] = "now",
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
 ) -> None:
     """List the tables of a cluster: those without a usable key are delivered only with force-replicate."""
     if output not in ("text", "json"):
         raise ConfigError(f"--output {output!r} is unknown", hint="Use text or json.")
-    found = uvloop.run(_tables(pd, at))
+    found = uvloop.run(_tables(pd, at, security_of(pd.split(","), ca, cert, key)))
     if output == "json":
         typer.echo(json.dumps(found, indent=2))
         return
@@ -39,8 +44,8 @@ def command(
     typer.echo(f"{len(found)} tables and views; {without} without a usable key")
 
 
-async def _tables(pd: str, at: str) -> list[dict[str, Any]]:
-    client = await PdClient.connect(pd)
+async def _tables(pd: str, at: str, security: Security | None) -> list[dict[str, Any]]:
+    client = await PdClient.connect(pd, security=security)
     try:
         ts = tso.parse(at, await client.tso())
         history = SchemaHistory.bootstrap(ts, (await read_meta(client, ts)).items())

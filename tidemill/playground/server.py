@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,6 +41,20 @@ _OPTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """PEM bytes: who the servers are, and, where clients have to show who they are, whom they trust."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+    def credentials(self) -> Any:
+        """As grpc wants them."""
+        pairs = [(self.key, self.certificate)]
+        return grpc.ssl_server_credentials(pairs, self.client_ca, require_client_auth=self.client_ca is not None)
+
+
 class Playground:
     """An embedded TiDB cluster. It belongs to the event loop that `start` is called on; nothing may be called from another thread.
 
@@ -58,8 +73,10 @@ class Playground:
         gc_life_time: float = 0.0,
         gc_barriers: bool = False,
         clock: Callable[[], int] = wall_clock_ms,
+        tls: ServerTls | None = None,
     ) -> None:
         self.seed = seed
+        self._tls = tls
         self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock)
         self.database = Database(self.cluster)
         self.began_ts = self.cluster.oracle.next()
@@ -96,7 +113,10 @@ class Playground:
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(tuple(handlers))
         try:
-            bound = server.add_insecure_port(f"{host}:{port}")
+            if self._tls is None:
+                bound = server.add_insecure_port(f"{host}:{port}")
+            else:
+                bound = server.add_secure_port(f"{host}:{port}", self._tls.credentials())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error}") from error
         if not bound:

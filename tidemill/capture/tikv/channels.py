@@ -7,6 +7,8 @@ from typing import Any
 
 import grpc
 
+from tidemill.capture.tikv.security import Security, Stamp
+
 OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),  # one row may be 2 x 120 MiB
     ("grpc.max_send_message_length", 64 << 20),
@@ -22,22 +24,33 @@ OPTIONS = (
 
 
 class Channels:
-    """One channel an address. Belongs to the event loop that first uses it."""
+    """One channel an address, with TLS if there is `security`. Belongs to the event loop that first uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Security | None = None) -> None:
+        self.security = security
         self._open: dict[str, Any] = {}
+        self._retired: list[Any] = []
+        self._stamp: Stamp = ()
 
     def get(self, address: str) -> Any:
-        """The channel to `host:port`."""
+        """The channel to `host:port`. Raises ConfigError for files of TLS that cannot be used."""
+        if self.security is not None and (stamp := self.security.stamp()) != self._stamp:
+            self._retired += self._open.values()  # calls on them may be under way
+            self._open, self._stamp = {}, stamp
         channel = self._open.get(address)
         if channel is None:
-            channel = self._open[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
+            if self.security is None:
+                channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+            else:
+                channel = grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
+            self._open[address] = channel
         return channel
 
     async def close(self) -> None:
         """Close all channels."""
-        opened, self._open = self._open, {}
-        for channel in opened.values():
+        opened, self._open = [*self._open.values(), *self._retired], {}
+        self._retired = []
+        for channel in opened:
             await channel.close()
 
 

@@ -126,4 +126,4 @@ async def open_feed(transport: Transport, address: str, slot: int, inbox: Inbox,
         return GrpcFeed(channels.get(address), slot, inbox, method)
     from tidemill.capture.tikv import h2feed  # imports kernels
 
-    return await h2feed.connect(address, slot, inbox, method)
+    return await h2feed.connect(address, slot, inbox, method, channels.security)

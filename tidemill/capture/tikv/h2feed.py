@@ -22,6 +22,7 @@ from tidemill.capture.tikv.chunks import Array
 from tidemill.capture.tikv.feed import CANCELLED, UNAVAILABLE, UNKNOWN, FeedEnd, Method
 from tidemill.capture.tikv.inbox import Inbox
 from tidemill.capture.tikv.scanner import PAD, Packed
+from tidemill.capture.tikv.security import HTTP2, Security
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import address
@@ -71,13 +72,13 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 class H2Feed(asyncio.BufferedProtocol):
     """A stream through our own HTTP/2. Made by `connect`."""
 
-    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method) -> None:
+    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False) -> None:
         self.slot, self.inbox = slot, inbox
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
         self._headers = [
-            (":method", "POST"), (":scheme", "http"), (":path", str(method)), (":authority", authority), ("te", "trailers"),
-            ("content-type", "application/grpc"), ("user-agent", "tidemill"), *method.metadata,
+            (":method", "POST"), (":scheme", "https" if secure else "http"), (":path", str(method)), (":authority", authority),
+            ("te", "trailers"), ("content-type", "application/grpc"), ("user-agent", "tidemill"), *method.metadata,
         ]  # fmt: skip
         self._hpack = hpack.Decoder()
         self._received = bytearray(READ + PAD)
@@ -315,10 +316,24 @@ class H2Feed(asyncio.BufferedProtocol):
             self._end(FeedEnd(CANCELLED, "cancelled"))
 
 
-async def connect(address: str, slot: int, inbox: Inbox, method: Method = Method.V2) -> H2Feed:
-    """A stream to the store at `host:port`. Raises OSError, TimeoutError."""
+async def connect(address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None) -> H2Feed:
+    """A stream to the store at `host:port`. Raises OSError, TimeoutError, ConfigError; ssl.SSLError (an OSError) where TLS fails."""
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     loop = asyncio.get_running_loop()
+    context = security.context() if security is not None else None
+
+    def make() -> H2Feed:
+        return H2Feed(slot, inbox, address, method, secure=context is not None)
+
     async with asyncio.timeout(CONNECT_TIMEOUT):
-        made: tuple[Any, H2Feed] = await loop.create_connection(lambda: H2Feed(slot, inbox, address, method), host.strip("[]"), int(port))
-    return made[1]
+        made: tuple[Any, H2Feed]
+        if context is None:
+            made = await loop.create_connection(make, host, int(port))
+        else:
+            made = await loop.create_connection(make, host, int(port), ssl=context, server_hostname=host)
+    transport, feed = made
+    if context is not None and transport.get_extra_info("ssl_object").selected_alpn_protocol() != HTTP2:
+        feed.cancel()
+        raise ConnectionError(f"{address} does not speak HTTP/2 over TLS")
+    return feed

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff, Channels, plain_address
+from tidemill.capture.tikv.security import Security, security_of
 from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.tso import LOGICAL_BITS
 from tidemill.wire import keyspacepb_pb2, keyspacepb_pb2_grpc, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
@@ -122,9 +123,14 @@ class PdClient:
         self._no_batch_scan = False
 
     @classmethod
-    async def connect(cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, patience: float = 30.0) -> PdClient:
-        """Find the leader; raises UpstreamUnavailable after `patience` s, ClusterMismatch for another cluster than `cluster_id`."""
-        client = cls(addresses.split(",") if isinstance(addresses, str) else addresses, patience)
+    async def connect(
+        cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, patience: float = 30.0, security: Security | None = None
+    ) -> PdClient:
+        """Find the leader; raises UpstreamUnavailable after `patience` s, ClusterMismatch for another cluster than `cluster_id`.
+
+        Without `security`, addresses that begin with https:// are reached with TLS that trusts whom the system trusts."""
+        given = addresses.split(",") if isinstance(addresses, str) else addresses
+        client = cls(given, patience, Channels(security or security_of(given, None, None, None)))
         try:
             await client._retry("GetMembers", client.refresh)
         except BaseException:

@@ -1,0 +1,161 @@
+"""TLS and mutual TLS to PD and TiKV, over both transports; wrong, expired and rotated certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.support.captures import caught_up, compare, config, running
+from tests.support.certificates import Authority
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.security import Security, security_of
+from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.playground.server import Playground, ServerTls
+
+
+def run(work: Coroutine[Any, Any, None], fast: bool = False) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(120):
+            await work
+
+    (uvloop.run if fast else asyncio.run)(limited())
+
+
+@dataclass
+class Office:
+    """An authority, a server's certificate and a client's files."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.authority = Authority()
+        self.server = self.authority.sign("server")
+        self.ca = self.folder / "ca.pem"
+        self.ca.write_bytes(self.authority.pem)
+        self.cert, self.key = self.authority.sign("client").write(self.folder, "client")
+
+    def tls(self, mutual: bool = False) -> ServerTls:
+        return ServerTls(self.server.certificate, self.server.key, self.authority.pem if mutual else None)
+
+
+@pytest.mark.parametrize("transport", Transport)
+@pytest.mark.parametrize("mutual", [False, True])
+@pytest.mark.parametrize("fast", [False, True], ids=["asyncio", "uvloop"])
+def test_a_capture_over_tls(tmp_path: Path, transport: Transport, mutual: bool, fast: bool) -> None:
+    async def main() -> None:
+        office = Office(tmp_path)
+        async with Playground(11, stores=2, resolved_interval=0.1, tls=office.tls(mutual)) as playground:
+            playground.execute("create table t (id int primary key, v text); insert into t values (1, 'a')")
+            files = {"ca": office.ca} | ({"cert": office.cert, "key": office.key} if mutual else {})
+            settings = config(playground, tmp_path / "log", transport=transport, **files)
+            async with running(settings) as capture:
+                for i in range(20):
+                    playground.execute(f"insert into t values ({10 + i}, '{'x' * 50_000}')")
+                playground.feeds[1].break_streams()
+                await caught_up(capture, playground.cluster.oracle.next())
+            assert compare(playground.cluster, tmp_path / "log")[0] >= 20
+
+    run(main(), fast)
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("wrong ca", "CERTIFICATE_VERIFY_FAILED"),
+        ("expired", "CERTIFICATE_VERIFY_FAILED"),
+        ("no client certificate", "does not answer GetMembers"),
+        ("no tls at the server", "does not answer GetMembers"),
+        ("no tls here", "does not answer GetMembers"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, case: str, text: str) -> None:
+    async def main() -> None:
+        office = Office(tmp_path)
+        if case == "expired":
+            office.server = office.authority.sign("server", expired=True)
+        tls = None if case == "no tls at the server" else office.tls(mutual=case == "no client certificate")
+        if case == "wrong ca":
+            office.ca.write_bytes(Authority("another").pem)
+        security = None if case == "no tls here" else Security(office.ca)
+        async with Playground(12, tls=tls) as playground:
+            with pytest.raises(UpstreamUnavailable, match="GetMembers") as caught:
+                await PdClient.connect(playground.pd_address, patience=1.0, security=security)
+            assert text in caught.value.message
+
+    run(main())
+
+
+def test_a_rotated_certificate_takes_effect_with_the_next_connection(tmp_path: Path) -> None:
+    """The client's authority is exchanged while the capture runs, then the servers' certificates: it goes on."""
+
+    async def main() -> None:
+        office = Office(tmp_path)
+        playground = Playground(13, stores=2, resolved_interval=0.1, tls=office.tls())
+        async with playground:
+            playground.execute("create table t (id int primary key); insert into t values (1)")
+            async with running(config(playground, tmp_path / "log", ca=office.ca, transport=Transport.H2)) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                new = Authority("new CA")
+                office.ca.write_bytes(new.pem + office.authority.pem)
+                server = new.sign("server")
+                playground._tls = ServerTls(server.certificate, server.key)
+                await playground.stop_store(2)
+                await playground.restart_store(2)
+                playground.execute("insert into t values (2)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert await capture.pd.tso() > 0
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_one_quiet_member_of_several_does_not_matter(tmp_path: Path) -> None:
+    async def main() -> None:
+        office = Office(tmp_path)
+        async with Playground(14, resolved_interval=0.1, tls=office.tls()) as playground:
+            pd = await PdClient.connect(f"https://127.0.0.1:1,https://{playground.pd_address}", security=Security(office.ca))
+            assert pd.leader == playground.pd_address
+            await pd.close()
+
+    run(main())
+
+
+def test_flags_that_contradict_each_other(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    assert security_of(["a:1", "b:2"], None, None, None) is None
+    assert security_of(["http://a:1"], None, None, None) is None
+    assert security_of(["https://a:1"], None, None, None) == Security()
+    assert security_of(["a:1"], office.ca, None, None) == Security(office.ca)
+    for addresses, files, text in (
+        (["http://a:1"], (office.ca, None, None), "http://"),
+        (["http://a:1", "https://b:1"], (None, None, None), "others http://"),
+        (["ftp://a:1"], (None, None, None), "ftp://"),
+        (["a:1"], (office.ca, office.cert, None), "belong together"),
+        (["a:1"], (tmp_path / "none.pem", None, None), "none.pem cannot be read"),
+        (["a:1"], (office.key, None, None), "no certificate in PEM form"),
+        (["a:1"], (office.ca, office.cert, office.ca), "no pair"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            security_of(addresses, *files)
+        assert text in caught.value.message
+    with pytest.raises(ConfigError):
+        CaptureConfig(pd=("http://a:1",), log="x", ca=office.ca).security  # noqa: B018
+
+
+def test_a_stamp_tells_when_a_file_has_changed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    security = Security(office.ca, office.cert, office.key)
+    before = security.stamp()
+    assert security.stamp() == before
+    office.cert.write_bytes(office.cert.read_bytes() + b"\n")
+    assert security.stamp() != before
+    assert time.time_ns() >= before[0][0]

@@ -1,0 +1,97 @@
+"""TLS to PD and TiKV: which files, and what they become for the two transports.
+
+The same three files serve PD and TiKV, as TiDB's components have them. They are read anew for each connection, so a rotated
+certificate takes effect with the next one; channels are given up when a file has changed.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tidemill.errors import ConfigError
+
+HTTP2 = "h2"
+Stamp = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """`ca`: whom to trust (None: whom the system trusts); `cert` and `key`: who we are, where the cluster asks for it."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ConfigError("--cert and --key belong together", hint="Give both for a cluster that verifies its clients, or neither.")
+
+    def check(self) -> None:
+        """Raises ConfigError that names the file that cannot be used, before anything is connected."""
+        self.context()
+
+    def credentials(self) -> Any:
+        """As grpc wants them. Raises ConfigError."""
+        return grpc.ssl_channel_credentials(*(_read(path) for path in (self.ca, self.key, self.cert)))
+
+    def context(self) -> ssl.SSLContext:
+        """As asyncio wants them, for HTTP/2. Raises ConfigError."""
+        for path in (self.ca, self.cert, self.key):
+            _read(path)
+        try:
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca)
+        except (ssl.SSLError, OSError) as e:
+            raise ConfigError(f"--ca {self.ca} holds no certificate in PEM form: {e}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols([HTTP2])
+        if self.cert is not None and self.key is not None:
+            try:
+                context.load_cert_chain(self.cert, self.key)
+            except (ssl.SSLError, OSError) as e:
+                raise ConfigError(f"--cert {self.cert} and --key {self.key} are no pair in PEM form: {e}") from None
+        return context
+
+    def stamp(self) -> Stamp:
+        """What changes when a file changes."""
+        found = []
+        for path in (self.ca, self.cert, self.key):
+            if path is not None:
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # being replaced: the next look sees it
+                found.append((status.st_mtime_ns, status.st_size))
+        return tuple(found)
+
+
+def security_of(addresses: Sequence[str], ca: Path | None, cert: Path | None, key: Path | None) -> Security | None:
+    """TLS or none: https:// or a file asks for it, http:// refuses it. Raises ConfigError where they contradict each other."""
+    schemes = {a.strip().partition("://")[0].lower() for a in addresses if "://" in a}
+    unknown = schemes - {"http", "https"}
+    if unknown:
+        raise ConfigError(f"a PD address begins with {sorted(unknown)[0]}://", hint="PD is reached by http://, https:// or HOST:PORT.")
+    if len(schemes) > 1:
+        raise ConfigError("some PD addresses are https://, others http://", hint="A cluster has TLS everywhere or nowhere.")
+    given = any(path is not None for path in (ca, cert, key))
+    if "http" in schemes and given:
+        raise ConfigError("--ca, --cert and --key are for TLS, but PD is given as http://", hint="Write https://.")
+    if not given and "https" not in schemes:
+        return None
+    security = Security(ca, cert, key)
+    security.check()
+    return security
+
+
+def _read(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None

@@ -30,7 +30,7 @@ from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
-from tidemill.capture.tikv.receiver import Options, Receiver
+from tidemill.capture.tikv.receiver import Receiver
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
 from tidemill.capture.tikv.tableread import plan_tables
@@ -210,14 +210,13 @@ class Capture:
         scratch.mkdir(exist_ok=True)
         logs = [PartitionLog(writer.partition(p), scratch) for p in range(n)]
         logs.append(PartitionLog(writer.schema, scratch, key_filter=keeps))
-        options = Options(row_budget=self.config.row_budget, prewrite_budget=self.config.prewrite_budget)
         self.receiver = Receiver(
             logs,
             scratch,
             on_events=lambda events: self.puller.post(events),
             on_sealed=partial(self._later, self._sealed),
             on_failure=partial(self._later, self.fail),
-            options=options,
+            options=self.config.receiving,
         )
         self._machine = RegionMachine(n + 1)
         self.puller = Puller(self.pd, self.receiver, self._machine, self.config.transport, self.fail)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.receiver import Options
 from tidemill.capture.tikv.security import Security, security_of
 from tidemill.capture.tikv.watch import Patience
 from tidemill.changelog.layout import CaptureRules
@@ -14,8 +15,11 @@ from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
 
 DEFAULT_PARTITIONS = 4
+LEAST_QUOTA = 64 << 20
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
+_UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -25,6 +29,14 @@ def duration_ms(text: str, flag: str) -> int:
     if found is None:
         raise ConfigError(f"{flag} {text!r} is no duration", hint="Write a number and one of ms, s, m, h, d: 24h.")
     return int(float(found[1]) * _UNIT_MS[found[2]])
+
+
+def size_bytes(text: str, flag: str) -> int:
+    """Bytes of `1GiB`, `512MiB`, `100000`. Raises ConfigError naming the flag."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(f"{flag} {text!r} is no size", hint="Write bytes, or a number and one of KiB, MiB, GiB: 1GiB.")
+    return int(float(found[1]) * _UNIT_BYTES[(found[2] or "").lower()[:1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +57,9 @@ class CaptureConfig:
     snapshot: bool = False  # a new log begins with the tables as of its start
     master: str | None = None  # Spark master of the process that reads them
     low_water_bytes: int = DEFAULTS.low_water_bytes
-    row_budget: int = 512 << 20  # bytes of rows that wait in memory
-    prewrite_budget: int = 256 << 20  # bytes of prewrites that wait in memory
+    memory_quota: int = 1 << 30  # bytes of messages, rows and prewrites in memory, decoded; what is more waits on disk
+    row_budget: int | None = None  # its parts, for tests
+    prewrite_budget: int | None = None
     ca: Path | None = None  # files of TLS, as TiCDC's flags of the same names
     cert: Path | None = None
     key: Path | None = None
@@ -57,6 +70,8 @@ class CaptureConfig:
             raise ConfigError("no PD address given", hint="Name one or more as in --pd 10.0.1.5:2379,10.0.1.6:2379.")
         if self.partitions is not None and not 1 <= self.partitions <= 1024:
             raise ConfigError(f"--log-partitions {self.partitions}: a change log has 1 to 1024 partitions")
+        if self.memory_quota < LEAST_QUOTA:
+            raise ConfigError(f"--memory-quota {self.memory_quota}: at least {LEAST_QUOTA} bytes")
         if self.stuck_after < 1:
             raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
@@ -66,6 +81,13 @@ class CaptureConfig:
     def security(self) -> Security | None:
         """TLS to PD and TiKV, if it is wanted. Raises ConfigError."""
         return security_of(self.pd, self.ca, self.cert, self.key)
+
+    @property
+    def receiving(self) -> Options:
+        """What the receive path may hold in memory."""
+        options = Options.of_quota(self.memory_quota)
+        given = {"row_budget": self.row_budget, "prewrite_budget": self.prewrite_budget}
+        return replace(options, **{name: value for name, value in given.items() if value is not None})
 
     @property
     def patience(self) -> Patience:

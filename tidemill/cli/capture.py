@@ -10,7 +10,7 @@ import uvloop
 
 from tidemill import logs
 from tidemill.capture.capture import Capture
-from tidemill.capture.config import CaptureConfig, duration_ms
+from tidemill.capture.config import CaptureConfig, duration_ms, size_bytes
 from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
@@ -41,6 +41,7 @@ def command(
     master: Annotated[str | None, typer.Option("--master", help="Spark master of the process that reads them (local[N]).")] = None,
     gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
+    memory_quota: Annotated[str, typer.Option("--memory-quota", help="Of rows and prewrites; more waits on disk.")] = "1GiB",
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
@@ -65,6 +66,7 @@ def command(
         retention_ms=duration_ms(retention, "--log-retention"),
         gc_ttl=gc_ttl,
         transport=Transport(transport),
+        memory_quota=size_bytes(memory_quota, "--memory-quota"),
         ca=ca,
         cert=cert,
         key=key,

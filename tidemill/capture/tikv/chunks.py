@@ -88,6 +88,13 @@ class Chunks:
         for chunk in used[self.refs[used] == 0].tolist():
             self.let_go(chunk)
 
+    def sparse(self, living: Array) -> Array:
+        """Which chunks are slabs with less than a quarter of living bytes (given by chunk)."""
+        found = (self.refs > 0) & (self._size == SLAB) & (living < SLAB // 4)
+        if self._current >= 0:
+            found[self._current] = False
+        return found
+
     def held(self) -> int:
         """Chunks that records point into."""
         return sum(1 for chunk in self._used if self.refs[chunk])

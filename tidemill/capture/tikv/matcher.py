@@ -18,10 +18,12 @@ from tidemill.kernels.receive.layout import CONTROL, ROW, SUB, address, joined
 from tidemill.kernels.receive.match import match
 from tidemill.kernels.receive.pending import ROW_OVERHEAD, discard_many, rehash, spilled_add, sweep
 from tidemill.kernels.receive.seal import release, split
+from tidemill.kernels.receive.spill import pack
 from tidemill.kernels.receive.subs import bind, frontiers, unbind
 
 FOREVER = (1 << 63) - 1
 STREAMS = 65536
+EVACUATE_ROWS = 4096  # moved at once
 
 CAUSES = {
     L.V_UNMATCHED: "COMMIT without its PREWRITE",
@@ -331,6 +333,42 @@ class Matcher:
         self.parts[partition, L.P_COUNT] += len(rows)
         self.parts[partition, L.P_BYTES] += size_of(rows)
 
+    # ------------------------------------------------------------------ memory
+
+    def memory(self) -> int:
+        """Bytes in use: slabs that something points into, and records. (What waits on disk does not count.)"""
+        return self.chunks.bytes + ROW_OVERHEAD * int(self.x[L.X_COUNT] + self.parts[:, L.P_COUNT].sum())
+
+    def evacuate(self) -> int:
+        """Move what lives in slabs that are mostly dead into fresh ones, and free those. One prewrite that nobody commits would
+        keep 16 MiB. Returns how many slabs came free."""
+        before = self.chunks.held()
+        living = np.zeros(len(self.chunks.refs), np.int64)
+        tables = [self.pool[: self.x[L.X_POOL_TOP]], self.late[: self.x[L.X_NLATE]], *map(self.pending_rows, range(len(self.parts)))]
+        alive = [np.flatnonzero(table["flags"]) if i == 0 else np.arange(len(table)) for i, table in enumerate(tables)]
+        for table, which in zip(tables, alive, strict=True):
+            living += np.bincount(table["chunk"][which], weights=_bytes(table[which]), minlength=len(living)).astype(np.int64)
+        sparse = self.chunks.sparse(living)
+        for table, which in zip(tables, alive, strict=True):
+            moving = which[sparse[table["chunk"][which]]]
+            for at in range(0, len(moving), EVACUATE_ROWS):
+                self._move(table, moving[at : at + EVACUATE_ROWS])
+        self.chunks.collect()
+        return before - self.chunks.held()
+
+    def _move(self, table: Array, which: Array) -> None:
+        """Copy the bytes of these records of a table and let them point there."""
+        order = which.astype(np.int32)
+        chunk, room = self.chunks.room(int(_bytes(table[which]).sum()) + PAD)
+        moved = np.empty(len(which), ROW)
+        pack(address(table), address(order), 0, len(order), address(room), address(room), address(moved))
+        old, counts = np.unique(table["chunk"][which], return_counts=True)
+        self.chunks.refs[old] -= counts
+        self.chunks.refs[chunk] += len(which)
+        for name in ("key", "value_d", "old_d"):
+            table[name][which] = moved[name]
+        table["chunk"][which] = chunk
+
     # ------------------------------------------------------------------ prewrites on disk (runs.py)
 
     def victims(self, target: int) -> Array:
@@ -379,6 +417,12 @@ class Matcher:
         n = int(self.x[L.X_NLATE])
         self.x[L.X_NLATE] = 0
         return self.late[:n].copy()
+
+
+def _bytes(rows: Array) -> Array:
+    """Bytes of keys and values of each row."""
+    sizes: Array = rows["key_len"].astype(np.int64) + rows["value_len"] + rows["old_len"]
+    return sizes
 
 
 def size_of(rows: Array) -> int:

@@ -23,7 +23,7 @@ CLIENT_VERSION = "8.5.0"
 """What we say we are: TiKV decides by it which features a stream has. Strict semver, without a `v`."""
 
 REGIONS_AT_ONCE = 1024
-TICK = 5.0
+TICK = 1.0
 EVENTS_AT_ONCE = 2048
 """Pieces that are handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
 
@@ -126,7 +126,9 @@ class Puller:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self.machine.close_idle(self._loop.time())
+            now = self._loop.time()
+            self.machine.close_idle(now)
+            self.machine.hold_back(self.receiver.crowded, now)
             self.act()
 
     def _wake(self) -> None:

@@ -84,6 +84,13 @@ class Options:
     seal_every: float = 0.05
     prewrite_budget: int = 256 << 20
     row_budget: int = 512 << 20
+    memory: int = 1 << 30  # all together; see of_quota
+    inbox: int = 64 << 20
+
+    @classmethod
+    def of_quota(cls, quota: int) -> Options:
+        """Budgets that share one quota: half of it for rows that wait, a quarter for prewrites, a sixteenth for messages."""
+        return cls(prewrite_budget=quota // 4, row_budget=quota // 2, memory=quota, inbox=min(64 << 20, max(1 << 20, quota // 16)))
 
 
 @dataclass(slots=True)
@@ -113,7 +120,10 @@ class Receiver:
         options: Options | None = None,
     ) -> None:
         self.options = options or Options()
-        self.inbox = Inbox()
+        self.inbox = Inbox(self.options.inbox)
+        self.crowded = False
+        """Memory is short: no scan should begin that can wait. Set by the ingest thread, read by others."""
+        self._evacuate_at = 0
         self.logs = list(logs)
         self.matcher = Matcher(len(self.logs))
         self.prewrites = PrewriteSpill(self.matcher, scratch, self.options.prewrite_budget)
@@ -184,6 +194,7 @@ class Receiver:
         """Forget the pieces: others stand for their ranges, or nobody wants these any more."""
         for piece in pieces:
             self._unbind(self._sub_of.pop(piece))
+        self.prewrites.some_ended = True
 
     def open_stream(self, stream: int, multiplexed: bool) -> None:
         """A stream with a slot that is free (again)."""
@@ -275,18 +286,40 @@ class Receiver:
             self._on_events(events)
 
     def _budgets(self) -> None:
-        matcher = self.matcher
+        """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
+        matcher, options = self.matcher, self.options
         self.prewrites.relieve()
         if matcher.count(X_NLATE) > LATE_JOIN:
             self._join()
-        while matcher.row_bytes() > self.options.row_budget:
-            p = int(np.argmax(matcher.parts[:, P_BYTES]))
-            if p in self._sealing:
-                self._finish_seals(wait=True)
-            rows = matcher.take(p, FOREVER)
-            self.stats.spilled_rows += len(rows)
-            self.logs[p].spill(rows, matcher.chunks)
-            matcher.chunks.collect()
+        while matcher.row_bytes() > options.row_budget:
+            self._spill_rows()
+        memory = matcher.memory()
+        if memory > options.memory * 3 // 4 and memory > self._evacuate_at:
+            worth_a_file = max(options.row_budget // 16 // len(self.logs), 1 << 16)
+            while matcher.parts[:, P_BYTES].max() > worth_a_file and matcher.memory() > options.memory // 2:
+                self._spill_rows()
+            if matcher.memory() > options.memory // 2:
+                matcher.evacuate()
+            memory = matcher.memory()
+            self._evacuate_at = memory + options.memory // 16  # what cannot be freed now is looked at again when there is more
+        elif memory < options.memory // 2:
+            self._evacuate_at = 0
+
+    def _weigh(self) -> None:
+        """See whether memory is short: from three quarters of the quota on, until it is half again."""
+        used, quota = self.matcher.memory() + self.inbox.bytes, self.options.memory
+        self.crowded = used > quota * (2 if self.crowded else 3) // 4
+
+    def _spill_rows(self) -> None:
+        """The rows of the partition with the most go to disk."""
+        matcher = self.matcher
+        p = int(np.argmax(matcher.parts[:, P_BYTES]))
+        if p in self._sealing:
+            self._finish_seals(wait=True)
+        rows = matcher.take(p, FOREVER)
+        self.stats.spilled_rows += len(rows)
+        self.logs[p].spill(rows, matcher.chunks)
+        matcher.chunks.collect()
 
     def _join(self) -> None:
         self._tell([Violation(sub, self.matcher.resolved(sub), cause) for sub, cause in self.prewrites.join()])
@@ -304,7 +337,9 @@ class Receiver:
                 rows = matcher.take(p, to_ts)
                 self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, to_ts)
         self._lap("take", begin)
+        self.prewrites.drop_ended()
         matcher.sweep()
+        self._weigh()
 
     def _do_seal(self, p: int, rows: Array, to_ts: int) -> Sealed:
         begin = time.thread_time()

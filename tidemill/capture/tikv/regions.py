@@ -100,7 +100,7 @@ class RegionMachine:
         self._actions.append(CloseStream(stream.slot))
 
     def hold_back(self, held: bool, now: float) -> None:
-        """Begin no scan (but those of urgent spans) while `held`: what is live needs the room."""
+        """One scan at a time and store (but for urgent spans) while `held`: what is live needs the room."""
         if held != self._held_back:
             self._held_back = held
             for store in self._streams.stores.values():
@@ -312,7 +312,8 @@ class RegionMachine:
             if piece is None or not _waits_for(piece, store, now):
                 store.queue.popleft()
                 continue
-            if not piece.span.urgent and (self._held_back or store.scanning >= store.window):
+            window = 1 if self._held_back else store.window  # never none: rows that wait may need this scan to be sealed
+            if not piece.span.urgent and store.scanning >= window:
                 return
             assert piece.region is not None
             stream, request_id = self._streams.choose(store, piece.region.id, piece.span.partition)

@@ -77,6 +77,15 @@ def write_run(folder: Path, plan: Plan, chunks: Chunks) -> Run:
     return Run(np.frombuffer(index.map, ROW, plan.count), chunk)
 
 
+@dataclass(slots=True, eq=False)
+class _Spilled:
+    """A run of prewrites: which have been consumed (a mark per row), and how many have not."""
+
+    run: Run
+    used: Array
+    left: int
+
+
 class PrewriteSpill:
     """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
     bulk."""
@@ -85,7 +94,8 @@ class PrewriteSpill:
         self.matcher, self.folder, self.budget = matcher, folder, budget
         self.written = 0
         self._sealer = Sealer(max_bytes=BOUNCE)
-        self._runs: list[tuple[Run, Array]] = []  # with a mark per row: consumed
+        self._runs: list[_Spilled] = []
+        self.some_ended = False  # subscriptions: their prewrites on disk are of no use
 
     def relieve(self) -> bool:
         """Move prewrites to disk if they are above the budget, down to half of it."""
@@ -100,7 +110,7 @@ class PrewriteSpill:
         run.rows["commit_ts"] = 0
         matcher.mark_spilled(set(np.unique(run.rows["start_ts"]).tolist()))
         matcher.discard(which)
-        self._runs.append((run, np.zeros(len(run.rows), np.uint8)))
+        self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
         self.written += len(run.rows)
         return True
 
@@ -118,43 +128,45 @@ class PrewriteSpill:
             return []
         plan = self._by_transaction(late.copy())
         found = np.zeros(len(late), np.uint8)
-        for run, used in reversed(self._runs):  # the newest run has the newest generation
-            self._join_run(run, used, late, plan, found)
+        for spilled in reversed(self._runs):  # the newest run has the newest generation
+            self._join_run(spilled, late, plan, found)
         once = np.zeros(len(late), bool)
         once[plan.order[: plan.count]] = True
         bad = late[once & (found == 0) & (late["op"] != 0) & (matcher.subs[late["sub"]]["state"] == ACTIVE)]
         matcher.release(late)
-        self._purge()
+        self._forget([s for s in self._runs if not s.left])
         return [(int(sub), CAUSES[V_UNMATCHED]) for sub in np.unique(bad["sub"])]
 
-    def _join_run(self, run: Run, used: Array, late: Array, plan: Plan, found: Array) -> None:
-        matcher = self.matcher
+    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> None:
+        matcher, run, used = self.matcher, spilled.run, spilled.used
         out = np.empty(plan.count, ROW)
         before = np.count_nonzero(used)
         got = join(
             address(late), address(plan.order), plan.count, address(run.rows), len(run.rows), address(out), address(found), address(used)
         )
-        consumed = np.count_nonzero(used) - before
+        consumed = int(np.count_nonzero(used) - before)
         rows = out[:got]
         subs = matcher.subs[rows["sub"]]
         fresh = rows["commit_ts"] > subs["checkpoint"]
         for p in np.unique(subs["partition"]).tolist():
             matcher.append(p, rows[fresh & (subs["partition"] == p)])
         matcher.chunks.refs[run.chunk] -= consumed - int(fresh.sum())
+        spilled.left -= consumed
 
-    def _purge(self) -> None:
-        """Forget runs of which every prewrite has been consumed or belongs to an ended subscription."""
+    def drop_ended(self) -> None:
+        """Forget runs of which every prewrite that is left belongs to an ended subscription. Call it before ids are used again."""
+        if self.some_ended:
+            self.some_ended = False
+            state = self.matcher.subs["state"]
+            self._forget([s for s in self._runs if not ((s.used == 0) & (state[s.run.rows["sub"]] == ACTIVE)).any()])
+
+    def _forget(self, gone: list[_Spilled]) -> None:
         matcher = self.matcher
-        keep, gone = [], []
-        for run, used in self._runs:
-            alive = (used == 0) & (matcher.subs[run.rows["sub"]]["state"] == ACTIVE)
-            if alive.any():
-                keep.append((run, used))
-            else:
-                gone.append(run)
-                matcher.chunks.refs[run.chunk] -= int((used == 0).sum())
-        if gone:
-            self._runs = keep
-            left = {int(ts) for run, _ in keep for ts in np.unique(run.rows["start_ts"])}
-            matcher.forget_spilled({int(ts) for run in gone for ts in np.unique(run.rows["start_ts"])} - left)
-            matcher.chunks.collect()
+        if not gone:
+            return
+        self._runs = [s for s in self._runs if s not in gone]
+        for spilled in gone:
+            matcher.chunks.refs[spilled.run.chunk] -= spilled.left
+        left = {int(ts) for s in self._runs for ts in np.unique(s.run.rows["start_ts"])}
+        matcher.forget_spilled({int(ts) for s in gone for ts in np.unique(s.run.rows["start_ts"])} - left)
+        matcher.chunks.collect()

@@ -35,8 +35,8 @@ from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
 from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
-from tidemill.changelog import initial
 from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.changelog import initial
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.reader import LogReader, read_head

@@ -90,7 +90,7 @@ class Chunks:
 
     def sparse(self, living: Array) -> Array:
         """Which chunks are slabs with less than a quarter of living bytes (given by chunk)."""
-        found = (self.refs > 0) & (self._size == SLAB) & (living < SLAB // 4)
+        found: Array = (self.refs > 0) & (self._size == SLAB) & (living < SLAB // 4)
         if self._current >= 0:
             found[self._current] = False
         return found

@@ -1,0 +1,53 @@
+"""`tidemill verify topic`: hold a topic against the guarantees of its protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Hold what was delivered against what was promised.", no_args_is_help=True)
+
+
+@app.callback()
+def _verify() -> None:
+    """Hold what was delivered against what was promised."""
+
+
+@app.command("topic")
+def topic_command(
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
+    ] = None,
+    kafka: Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")] = None,
+    upstream_uri: Annotated[
+        str | None,
+        typer.Option("--upstream-uri", help="Instead of --kafka: kafka://HOST:PORT/TOPIC?protocol=…, with TLS and SASL as in a sink."),
+    ] = None,
+    protocol: Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")] = "auto",
+    partition_num: Annotated[
+        int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
+    ] = None,
+    claim_check: Annotated[
+        str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
+    ] = None,
+    by_ts: Annotated[bool, typer.Option("--by-ts", help="Rows are dispatched by ts: a row's events may be in any partition.")] = False,
+) -> None:
+    """Read topics to their present ends and check the five guarantees: commit order of first deliveries, DDLs and resolved ts in all
+    partitions, one partition a row, nothing new after its resolved ts, one event a row and transaction. Ends with 1 if one is broken.
+    """
+    from tidemill.cli.consume import _fetch, _upstream
+    from tidemill.verify.guarantees import Guarantee
+    from tidemill.verify.topics import check_topics
+
+    upstream = _upstream(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
+    found = check_topics(upstream, _fetch(upstream.claim_check_uri), homes=not by_ts)
+    typer.echo(f"{found.rows} rows, {found.ddls} DDLs and {found.resolved} resolved events, {found.repeats} repeats")
+    for problem in found.problems:
+        typer.echo(str(problem))
+    for guarantee in Guarantee:
+        word = f"broken {found.broken[guarantee]} times" if found.broken[guarantee] else "holds"
+        typer.echo(f"{guarantee.value}. {guarantee.name.lower().replace('_', '-')}: {word}")
+    if found.broken:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Holds what was delivered against what was promised."""

@@ -79,7 +79,7 @@ def command(
     from tidemill.pipeline.zone import parse_zone
 
     logs.setup(log_level, log_file, part="consume")
-    upstream = _upstream(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
+    upstream = upstream_of(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
     for warning in upstream.warnings:
         log.warning("%s", warning)
     options = Options(
@@ -97,7 +97,7 @@ def command(
         stack.callback(target.close)
         topics = KafkaTopics(upstream, group)
         stack.callback(topics.close)
-        consumer = Consumer(topics, target, reader(upstream.protocol, _fetch(upstream.claim_check_uri)), options)
+        consumer = Consumer(topics, target, reader(upstream.protocol, fetch_of(upstream.claim_check_uri)), options)
         log.info(
             "reading %s, from %s on", upstream, tso.describe(consumer.ordering.flushed_ts) if consumer.ordering.flushed_ts else "the start"
         )
@@ -112,9 +112,10 @@ def command(
     )
 
 
-def _upstream(
+def upstream_of(
     uri: str | None, kafka: str | None, topics: list[str], protocol: str, partition_num: int | None, claim_check: str | None
 ) -> Any:
+    """What is read, by the flags of `consume` and `verify`. Raises ConfigError."""
     from dataclasses import replace
 
     from tidemill.consumer.reading import Protocol, parse_protocol
@@ -132,7 +133,8 @@ def _upstream(
     )
 
 
-def _fetch(uri: str) -> Callable[[str], bytes] | None:
+def fetch_of(uri: str) -> Callable[[str], bytes] | None:
+    """How the files of claim checks are read; None where there are none."""
     if not uri:
         return None
     from tidemill.protocols.claim_check import ClaimCheckStorage

@@ -24,6 +24,7 @@ VERBS = {
     "status": "Tell how far a capture is, and what holds it back.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
+    "verify": "Hold topics as they were written against the guarantees of their protocol.",
     "playground": "An embedded TiDB upstream: serve, change and query it.",
     "decode": "Explain a key, a row value or a message.",
     "tso": "Explain a timestamp.",

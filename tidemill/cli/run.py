@@ -19,6 +19,7 @@ from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
 from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_processes, resolved_of
+from tidemill.changefeed.skip import parse_skip_rows
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
 from tidemill.changelog import initial
@@ -308,6 +309,9 @@ def command(
     transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
+    skip_row: Annotated[
+        list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
+    ] = None,
     retry: Annotated[str | None, typer.Option("--sink-retry", help="How long a sink that is away is tried again (5m).")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
@@ -357,6 +361,7 @@ def command(
             ("--master", master),
             ("--trigger-ms", trigger_ms),
             ("--retry-s", duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None),
+            *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),
         ),
     )
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)

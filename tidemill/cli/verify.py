@@ -37,12 +37,12 @@ def topic_command(
     """Read topics to their present ends and check the five guarantees: commit order of first deliveries, DDLs and resolved ts in all
     partitions, one partition a row, nothing new after its resolved ts, one event a row and transaction. Ends with 1 if one is broken.
     """
-    from tidemill.cli.consume import _fetch, _upstream
+    from tidemill.cli.consume import fetch_of, upstream_of
     from tidemill.verify.guarantees import Guarantee
     from tidemill.verify.topics import check_topics
 
-    upstream = _upstream(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
-    found = check_topics(upstream, _fetch(upstream.claim_check_uri), homes=not by_ts)
+    upstream = upstream_of(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
+    found = check_topics(upstream, fetch_of(upstream.claim_check_uri), homes=not by_ts)
     typer.echo(f"{found.rows} rows, {found.ddls} DDLs and {found.resolved} resolved events, {found.repeats} repeats")
     for problem in found.problems:
         typer.echo(str(problem))

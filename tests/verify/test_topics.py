@@ -1,0 +1,52 @@
+"""`tidemill verify topic` on a real broker: topics that a replay wrote pass, and what is put behind them is found."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from tests.support.feeds import World
+from tests.support.kafka import kafka_broker, new_topic_name, read_topic
+from tidemill.changefeed.config import parse_config
+from tidemill.cli.verify import app
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.playground.kafka_broker import KafkaBroker
+
+__all__ = ["kafka_broker"]
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json&enable-tidb-extension=true"])
+def test_a_topic_as_written_and_with_an_old_row_behind_it(kafka_broker: KafkaBroker, tmp_path: Path, protocol: str) -> None:
+    topic = new_topic_name("verify")
+    config = parse_config('[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "index-value"\n')
+    uri = f"kafka://{kafka_broker.address}/{topic}?partition-num=3&protocol={protocol}"
+    settings = Settings("k", config.sink_uri(uri), config, UTC)
+    done = replay(World.make(seed=31).log(tmp_path / "log"), settings)
+    arguments = ["topic", "--kafka", kafka_broker.address, "--topic", topic]
+    good = CliRunner().invoke(app, arguments)
+    assert good.exit_code == 0, good.output
+    assert f"{done.rows} rows, 0 DDLs and 3 resolved events, 0 repeats" in good.output
+    assert good.output.count("holds") == 5
+    replay(World.make(seed=31).log(tmp_path / "again"), settings)
+    repeated = CliRunner().invoke(app, arguments)
+    assert repeated.exit_code == 0, repeated.output
+    assert f"{done.rows} rows" in repeated.output
+    _put_behind(kafka_broker, topic)
+    bad = CliRunner().invoke(app, arguments)
+    assert bad.exit_code == 1
+    assert "resolved: broken" in bad.output
+    assert "one-partition: broken" in bad.output
+
+
+def _put_behind(broker: KafkaBroker, topic: str) -> None:
+    """The first message of a partition comes once more, in another one."""
+    first = next(r for r in read_topic(broker.address, topic) if r.partition == 0)
+    producer = Producer({"bootstrap.servers": broker.address})
+    producer.produce(topic, first.value, first.key, partition=1)
+    producer.flush()

@@ -13,19 +13,28 @@ import numpy as np
 import pytest
 
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected, logical_id
-from tests.support.logs import Change
-from tidemill.changefeed.config import parse_config
+from tests.support.logs import START, Change
+from tidemill.changefeed.config import ChangefeedConfig, parse_config
 from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.changefeed.events import RowFilter
 from tidemill.changefeed.selectors import without
+from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
 from tidemill.errors import ConfigError, MalformedRow
 from tidemill.kernels.encode.program import TableProgram
 from tidemill.kernels.encode.rows import RawRecord, row_array
 from tidemill.pipeline import chunks
-from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.batch import BatchDriver
+from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
+from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.filtering import RowFilters
+from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.replay import replay
+from tidemill.pipeline.runners import LocalRunner
+from tidemill.pipeline.upstream import LogUpstream
 from tidemill.protocols.open.encode import OpenTable
+from tidemill.sinks.base import open_driver_sink
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.versions import TableVersion
@@ -226,6 +235,48 @@ def test_an_index_by_name(tmp_path: Path) -> None:
     wrong = "[[sink.dispatchers]]\nmatcher = ['app.*']\npartition = 'index-value'\nindex = 'uk'"
     with pytest.raises(ConfigError, match=r"dispatcher for app\.t1: there is no index 'uk'"):
         delivered(world, tmp_path / "again", wrong, partitions=4)
+
+
+# Settings that do not fit
+
+
+def test_a_table_may_be_made_before_it_is_as_the_settings_expect(tmp_path: Path) -> None:
+    """t1 has no column `more` at first: its first row ends the delivery, unless none comes before the column does."""
+    world = World.make(seed=6)
+    commits = sorted({c.commit_ts for c in world.rows})
+    world.add_column(PLAIN, commits[30])
+    toml = "[[sink.dispatchers]]\nmatcher = ['app.t1']\npartition = 'columns'\ncolumns = ['more']"
+    with pytest.raises(ConfigError, match=r"dispatcher for app\.t1: there is no column 'more'"):
+        delivered(world, tmp_path / "start", toml, partitions=2)
+
+    late = replace(world, rows=[c for c in world.rows if c.table_id != PLAIN or c.commit_ts > commits[30]])
+    config = parse_config(toml)
+    assert delivered_leniently(late, tmp_path / "late", config)
+    with pytest.raises(ConfigError, match=r"there is no column 'more'"):
+        delivered_leniently(world, tmp_path / "early", config)
+
+
+def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) -> int:
+    """Rows, as a changefeed delivers them that was running before."""
+    sink = parse_sink_uri("blackhole:///?partition-num=2")
+    chosen = Settings("test", sink, config, UTC)
+    reader = LogReader(world.log(folder / "log"))
+    chooser = Chooser(chosen)
+    packs = PackStore(folder / "packs", chosen.output, chooser.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
+    driver = BatchDriver(
+        feed="test",
+        upstream=LogUpstream(reader, load_history(reader), packs, chooser.ddl, chooser.rows),
+        events=SinkEvents(chosen, chooser, packs),
+        sink=open_driver_sink(sink.text),
+        sink_uri=sink.text,
+        runner=LocalRunner(),
+        fence=Fence(folder / "epoch"),
+    )
+    rows, at = 0, START
+    for batch, to_ts in enumerate([*load_history(reader).barriers(START, world.end), world.end]):
+        rows += driver.run(batch, at, to_ts).stats.rows
+        at = to_ts
+    return rows
 
 
 # The filter alone

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import ticdc
-from tests.support.logs import golden_log
+from tests.support.feeds import World
+from tests.support.logs import START, golden_log
 from tidemill.changefeed.config import parse_config
 from tidemill.changefeed.topics import TopicExpression
 from tidemill.pipeline.delivery import Settings
@@ -93,6 +94,16 @@ def test_renames_into_and_out_of_the_filter(tmp_path: Path, inside: str, caplog:
     out, into = ("is not delivered any more", "is delivered from")
     order = [out, into] if inside == "pub" else [into, out]
     assert [next(w for w in (out, into) if w in m) for m in told if ".rn" in m] == order
+
+
+def test_topics_of_tables_without_rows_hear_resolved_events(tmp_path: Path) -> None:
+    """Also before the first row of any table comes."""
+    world = World.make(transactions=3)
+    config = parse_config("[[sink.dispatchers]]\nmatcher = ['*.*']\ntopic = '{schema}-{table}'")
+    sink = config.sink_uri(f"messages://{tmp_path / 'out'}?protocol=open-protocol&topic=rest")
+    replay(world.log(tmp_path / "log"), Settings("test", sink, config, UTC), start_ts=START, target_ts=START)
+    told = {json.loads(line)["topic"] for line in (tmp_path / "out").read_text().splitlines()}
+    assert told == {"rest", "app-t1", "app-t2", "app-t3"}
 
 
 def test_an_exchange_with_a_table_outside_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -120,6 +120,7 @@ class Runner:
         packs = PackStore(
             *(folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
             find_limits=sink.message_limits,
+            lenient=delivered is not None,
         )
         driver = BatchDriver(
             feed=wishes.changefeed,

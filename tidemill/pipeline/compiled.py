@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tidemill.changefeed.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.changefeed.skip import with_way_out
-from tidemill.errors import MalformedRow, MessageTooLarge, SchemaError
+from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaError
 from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram
 from tidemill.kernels.encode.identity import unique_slots
 from tidemill.kernels.flow import layout as f
@@ -95,8 +95,13 @@ class Compiled:
         return self._skipper.skipped
 
     def resolve(self, table_id: int) -> None:
-        """Enter a physical id: its table's rule, or that its rows are not delivered. Raises SchemaError for one that nobody knows."""
+        """Enter a physical id: its table's rule, or that its rows are not delivered.
+
+        Raises SchemaError for one that nobody knows, ConfigError where the settings do not fit the table.
+        """
         table = self.pack.table(table_id)
+        if table is not None and table.fault:
+            raise ConfigError(table.fault)
         if table is not None:
             apart = table_id if table.rule.mode is DispatchMode.PHYSICAL else None
             number = next((i for i, used in enumerate(self._used) if used.table is table and used.apart == apart), None)

@@ -15,6 +15,7 @@ from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.selectors import ColumnSelectors
 from tidemill.changefeed.skip import SkipRow
 from tidemill.changefeed.uri import SinkUri
+from tidemill.errors import ConfigError
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
 from tidemill.protocols.messages import Words
@@ -60,9 +61,16 @@ class Chooser:
         self._topic = settings.sink.topic
 
     def table(self, version: TableVersion) -> PackedTable | None:
-        """A table whose rows are delivered, else None. Raises ConfigError for settings that do not fit it."""
+        """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
         if not self.rows(version):
             return None
+        try:
+            return self._routed(version)
+        except ConfigError as error:
+            return PackedTable(version, self._topic, DispatchRule(), fault=str(error))
+
+    def _routed(self, version: TableVersion) -> PackedTable:
+        """Raises ConfigError for settings that do not fit the table."""
         topic = self._place(version)
         rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
         hashed = {c.id for c in hashed_columns(rule, version.info)}

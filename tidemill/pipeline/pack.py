@@ -8,6 +8,7 @@ of each comes by: neither thousands of tables nor hundreds of DDLs cost much.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import pickle
 import time
@@ -24,9 +25,12 @@ from tidemill.changefeed.dispatch import DispatchMode, DispatchRule
 from tidemill.changefeed.events import RowFilter
 from tidemill.changefeed.selectors import without
 from tidemill.changefeed.skip import SkipRow
+from tidemill.errors import ConfigError
 from tidemill.pipeline import durable
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
+
+log = logging.getLogger(__name__)
 
 Target = tuple[str, int]
 """(topic, partition)."""
@@ -55,6 +59,7 @@ class PackedTable:
     schema_ids: tuple[int, int] | None = None  # of key (-1: none) and value in a schema registry; None: not registered
     row_filter: RowFilter | None = None  # what is left out of its changes
     dropped: frozenset[int] = frozenset()  # ids of the columns that its messages do not have
+    fault: str = ""  # why its rows cannot be delivered as asked for: the first of them ends the delivery
 
     @property
     def shown(self) -> TableVersion:
@@ -178,8 +183,13 @@ class PackStore:
         topics: Iterable[str] = (),
         register: Register | None = None,
         find_limits: FindLimits = lambda topics: {},
+        lenient: bool = False,
     ) -> None:
-        """`register`: of protocols whose messages name schema ids."""
+        """`register`: of protocols whose messages name schema ids. `lenient`: a fault of a table is not raised with the first pack.
+
+        Later ones never are: a table may be made before it is as the settings expect it.
+        """
+        self._lenient = lenient
         self._find_limits = find_limits
         self._folder, self._output, self._choose, self._count, self._register = folder, output, choose, count_partitions, register
         folder.mkdir(parents=True, exist_ok=True)
@@ -273,11 +283,19 @@ class PackStore:
         chosen = self._choose(version) if version.physical_ids else None
         if chosen is None:
             return None
+        if chosen.fault:
+            self._blame(chosen)
         if chosen.rule.mode is DispatchMode.PHYSICAL and (before := self._placed.get(version.table_id)) != chosen.topic:
             self._topics.pop(before or "", None)
             self._placed[version.table_id] = chosen.topic
         self._add_topics({chosen.topic})
         return _Entry(version.physical_ids, (version.from_ts, version.info.update_ts), pickle.dumps(chosen))
+
+    def _blame(self, chosen: PackedTable) -> None:
+        """Raises ConfigError at the start, while somebody is looking."""
+        if self._base is None and not self._lenient:
+            raise ConfigError(chosen.fault)
+        log.warning("%s; the next row of the table ends the delivery", chosen.fault)
 
     def _add_topics(self, topics: set[str]) -> None:
         new = topics - self._topics.keys()

@@ -8,7 +8,7 @@ from tidemill.kernels import encode, intrinsics
 from tidemill.kernels import layout as records
 from tidemill.kernels.cache import use_cache
 
-_SHARED = ("binary_json", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
+_SHARED = ("base64", "binary_json", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
 
 
 def keep() -> Path:

@@ -10,8 +10,8 @@ from types import FunctionType
 from typing import Any
 
 from tidemill.kernels.encode import binary_json
-from tidemill.kernels.encode.text import MODE_PLAIN
-from tidemill.kernels.intrinsics import jit, st8
+from tidemill.kernels.encode.text import MODE_PLAIN, mask_plain, w_escaped
+from tidemill.kernels.intrinsics import copy32, jit, page_safe, st8
 
 
 @jit
@@ -21,10 +21,22 @@ def w_mark(p):
     return p + 1
 
 
+@jit
+def w_string(T, p, a, n, S):
+    """A string with its quotation marks; most are short and have nothing to escape."""
+    st8(p, 34)
+    if 0 < n <= 32 and page_safe(a, 32):
+        copy32(p + 1, a)
+        if mask_plain(a) & ((1 << n) - 1) == 0:
+            st8(p + 1 + n, 34)
+            return p + n + 2
+    return w_mark(w_escaped(T, p + 1, a, n, MODE_PLAIN, S))
+
+
 def _plain() -> Any:
-    """`w_json` of `encode.binary_json`, and what it calls that writes marks and strings, over these two names."""
-    names = {**vars(binary_json), "w_mark": w_mark, "MODE_NESTED": MODE_PLAIN}
-    for name in ("w_calendar", "w_string", "w_scalar", "w_json"):
+    """`w_json` of `encode.binary_json`, and what it calls that writes marks and strings, over these two."""
+    names = {**vars(binary_json), "w_mark": w_mark, "w_string": w_string}
+    for name in ("w_calendar", "w_scalar", "w_json"):
         names[name] = jit(FunctionType(names[name].py_func.__code__, names, name))
     return names["w_json"]
 

@@ -115,8 +115,11 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
     settings = Settings("bench", config.sink_uri(sink_uri), config, UTC)
     sink = open_driver_sink(settings.sink.text, fresh=True)
     stack.callback(sink.close)
-    chooser = Chooser(settings)
-    packs = PackStore(folder / "packs", settings.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [settings.sink.topic])
+    chooser = Chooser(settings, sink.place)
+    packs = PackStore(
+        *(folder / "packs", settings.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [settings.sink.topic]),
+        find_limits=sink.message_limits,
+    )
     reader = LogReader(log)
     upstream = LogUpstream(reader, load_history(reader), packs, chooser.ddl)
     events = SinkEvents(settings, chooser, packs)

@@ -190,6 +190,8 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
+    if scheme is Scheme.S3 and protocol not in (MessageFormat.CSV, MessageFormat.CANAL_JSON):
+        raise ConfigError("sink URI: s3:// takes protocol=csv and canal-json")
     if protocol is MessageFormat.CSV and scheme is Scheme.KAFKA:
         raise ConfigError(f"sink URI {redact(text)}: protocol csv is for files: it has no DDLs and no progress, and lines have no key")
     _warn_of_others(protocol, values, warnings)

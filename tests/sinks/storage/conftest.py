@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,7 @@ class Place:
 
     def uri(self, parameters: str = "", protocol: MessageFormat = MessageFormat.CSV) -> SinkUri:
         mark = "&" if "?" in self.address else "?"
-        made = parse_sink_uri(f"{self.address}{mark}protocol=open-protocol" + (f"&{parameters}" if parameters else ""))
-        return replace(made, encoding=replace(made.encoding, protocol=protocol))
+        return parse_sink_uri(f"{self.address}{mark}protocol={protocol.value}" + (f"&{parameters}" if parameters else ""))
 
     def published(self) -> dict[str, bytes]:
         """All but the sink's own notes."""

@@ -3,8 +3,8 @@
     python -m bench.bench_kafka narrow --rows 1000000
     python -m bench.bench_kafka narrow --sinks open-protocol 'open-protocol&compression=zstd' canal-json
 
-CPU is user + system of this process, by thread: `work` reads, routes, encodes and queues; `client` is librdkafka's (copy, checksum, compression,
-sockets). `steps` divides the time of `work` on the wall. The first tenth of the log warms everything up and does not count.
+CPU is user + system of this process, by thread: `work` reads, routes, encodes and queues; `client` is librdkafka's (copy, checksum,
+compression, sockets). `steps` divides the time of `work` on the wall. The first tenth of the log warms everything up and does not count.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def test_a_full_client_queue_keeps_order_or_fails(
     kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = options.producer_config
-    monkeypatch.setattr(options, "producer_config", lambda uri: real(uri) | {"queue.buffering.max.messages": "100"})
+    monkeypatch.setattr(options, "producer_config", lambda uri, limit: real(uri, limit) | {"queue.buffering.max.messages": "100"})
     uri = address(kafka_broker, topic, "partition-num=2")
     open_driver_sink(uri).ensure_topics({topic})
     items = some_items(6000, 2)
@@ -194,7 +194,7 @@ def test_a_topic_or_partition_that_is_not_there(
     kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = options.producer_config
-    monkeypatch.setattr(options, "producer_config", lambda uri: real(uri) | {"topic.metadata.propagation.max.ms": "500"})
+    monkeypatch.setattr(options, "producer_config", lambda uri, limit: real(uri, limit) | {"topic.metadata.propagation.max.ms": "500"})
     create(kafka_broker, topic, 2)
     uri = address(kafka_broker, topic)
     sink = opened(sinks, uri)

@@ -20,6 +20,7 @@ class Proxy:
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._mode = "forward"
+        self._dropping = False
         self._over = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -37,14 +38,15 @@ class Proxy:
 
     def refuse(self) -> None:
         """Close what is open, and every new connection."""
-        self._mode = "refuse"
-        self._wake.send(b"x")
+        self._switch("refuse")
 
     def forward(self) -> None:
         """Be a proxy again. What was swallowed stays lost: connections that hung are closed."""
-        self._mode = "refuse"
+        self._switch("forward")
+
+    def _switch(self, mode: str) -> None:
+        self._mode, self._dropping = mode, True
         self._wake.send(b"x")
-        self._mode_after = "forward"
 
     def close(self) -> None:
         self._over = True
@@ -52,17 +54,15 @@ class Proxy:
         self._thread.join(10)
         self._listener.close()
 
-    _mode_after = ""
-
     def _run(self) -> None:
         while not self._over:
             for key, _ in self._selector.select():
                 source = key.fileobj
                 if source is self._woken:
                     self._woken.recv(64)
-                    if self._mode == "refuse":
+                    if self._dropping:
+                        self._dropping = False
                         self._drop_all()
-                        self._mode, self._mode_after = self._mode_after or self._mode, ""
                 elif source is self._listener:
                     self._accept()
                 elif isinstance(source, socket.socket) and source in self._peers:

@@ -100,8 +100,7 @@ def decode(key: bytes, value: bytes | None, *, fetch: Fetch | None = None, limit
         bodies = [_Place("value", 0, b"") for _ in heads]
     if len(heads) != len(bodies):
         raise OpenMessageError("value", 0, "", f"it has {len(bodies)} events, the key has {len(heads)}")
-    bodies = [_expanded(body, limit) for body in bodies]
-    events = [_event(head, found, body) for head, found, body in zip(heads, members, bodies, strict=True)]
+    events = [_event(head, found, body, limit) for head, found, body in zip(heads, members, bodies, strict=True)]
     return events if fetch is None else [_whole(event, fetch, limit) for event in events]
 
 
@@ -209,9 +208,10 @@ def _text_member(place: _Place, members: Mapping[str, Any], name: str, default: 
 # Events
 
 
-def _event(head: _Place, members: dict[str, Any], body: _Place) -> Event:
+def _event(head: _Place, members: dict[str, Any], body: _Place, limit: int) -> Event:
     ts = _int_member(head, members, "ts", 0)
     kind = _int_member(head, members, "t")
+    body = _expanded(body, limit)
     if kind == EventType.ROW:
         return _row(head, members, ts, body)
     if kind == EventType.DDL:

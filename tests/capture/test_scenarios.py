@@ -12,10 +12,13 @@ from random import Random
 import pytest
 
 from tests.support.scenarios import Wire, rewrite, scenarios
+from tests.support.table_scenarios import Tables
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = ("matching.txt", "regions.txt", "order.txt")
+SQL_FILES = ("rows.txt", "ddl.txt")
 CASES = [(file, name) for file in FILES for name in scenarios(FOLDER / file)]
+SQL_CASES = [(file, name) for file in SQL_FILES for name in scenarios(FOLDER / file)]
 
 
 @pytest.mark.parametrize(("file", "name"), CASES, ids=[name for _, name in CASES])
@@ -29,12 +32,29 @@ def test_scenario(file: str, name: str, pieces: str) -> None:
             assert wire.run(block) == list(block.expected), f"{file}:{block.line}"
 
 
+@pytest.mark.parametrize(("file", "name"), SQL_CASES, ids=[name for _, name in SQL_CASES])
+@pytest.mark.parametrize("chaos", [False, True], ids=["calm", "chaos"])
+def test_tables(file: str, name: str, chaos: bool, tmp_path: Path) -> None:
+    """As written; and with cut messages, broken streams, splits, moved leaders and killed captures between the commands."""
+    if os.environ.get("REWRITE"):
+        pytest.skip("the files are being written")
+    for seed in range(3 if chaos else 1):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        tables = Tables(folder, Random(seed), chaos)
+        for block in scenarios(FOLDER / file)[name]:
+            assert tables.run(block) == list(block.expected), f"{file}:{block.line}"
+        tables.sim.kill()
+
+
 @pytest.mark.skipif(not os.environ.get("REWRITE"), reason="only on demand")
-@pytest.mark.parametrize("file", FILES)
-def test_write_the_files_anew(file: str) -> None:
+@pytest.mark.parametrize("file", [*FILES, *SQL_FILES])
+def test_write_the_files_anew(file: str, tmp_path: Path) -> None:
     outputs = {}
-    for found in scenarios(FOLDER / file).values():
-        wire = Wire(Random(0))
+    for i, found in enumerate(scenarios(FOLDER / file).values()):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        runner: Wire | Tables = Wire(Random(0)) if file in FILES else Tables(folder, Random(0))
         for block in found:
-            outputs[block.line] = wire.run(block)
+            outputs[block.line] = runner.run(block)
     rewrite(FOLDER / file, outputs)

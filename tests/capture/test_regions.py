@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tidemill.capture.tikv import regions as R
 from tidemill.capture.tikv.pd import Peer, Region
@@ -719,3 +722,132 @@ def _break_stream(driver: Driver, slot: int) -> None:
     driver.act()
     driver.machine.stream_lost(slot, lost, driver.now)
     driver.act()
+
+
+# ---- any order of anything ---------------------------------------------------------------------------------------------
+
+
+class Anything(RuleBasedStateMachine):
+    """Errors of every kind, answers of PD that fit nothing, streams that come and go, time, spans that come and go: the spans stay covered,
+    no piece's resolved ts goes back, and nothing is subscribed twice on one stream under the same ids."""
+
+    KINDS = ("not_leader", "epoch_not_match", "region_not_found", "server_is_busy", "congested", "unknown")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver(RegionMachine(3, max_scans=3))
+        self.spans: dict[int, Span] = {}
+        self.next_span = 0
+
+    @rule(low=st.integers(0, 20), width=st.integers(1, 5))
+    def add(self, low: int, width: int) -> None:
+        start, end = bytes([97 + low]), bytes([97 + low + width])
+        self.spans[self.next_span] = Span(self.next_span, start, end, self.next_span % 3, 10, urgent=self.next_span % 5 == 0)
+        self.driver.machine.add_span(self.spans[self.next_span], self.driver.now)
+        self.driver.act()
+        self.next_span += 1
+
+    @precondition(lambda self: self.spans)
+    @rule(i=st.integers(0, 99))
+    def remove(self, i: int) -> None:
+        id_ = sorted(self.spans)[i % len(self.spans)]
+        del self.spans[id_]
+        self.driver.machine.remove_span(id_, self.driver.now)
+        self.driver.act()
+
+    @rule(seconds=st.floats(0.01, 10))
+    def wait(self, seconds: float) -> None:
+        self.driver.pass_time(seconds)
+
+    @precondition(lambda self: self.driver.loads)
+    @rule(
+        cuts=st.lists(st.integers(0, 255), max_size=5, unique=True),
+        version=st.integers(1, 9),
+        store=st.sampled_from([None, 1, 2]),
+        missing=st.integers(-1, 5),
+        complete=st.booleans(),
+    )
+    def answer(self, cuts: list[int], version: int, store: int | None, missing: int, complete: bool) -> None:
+        borders = [b"", *sorted(bytes([97 + c % 26, c]) for c in cuts), b""]
+        known = [region(1 + i + version % 3, a, b, version, store) for i, (a, b) in enumerate(itertools.pairwise(borders))]
+        load = self.driver.loads[0]
+        found = [r for i, r in enumerate(known) if i != missing and (not r.end or r.end > load.start) and r.start < load.end]
+        self.driver.answer(*found, complete=complete)
+
+    @precondition(lambda self: self.driver.loads)
+    @rule()
+    def no_answer(self) -> None:
+        self.driver.machine.load_failed(self.driver.loads.pop(0).load, self.driver.now)
+        self.driver.act()
+
+    @precondition(lambda self: self.driver.opens)
+    @rule(up=st.booleans(), old=st.booleans())
+    def stream(self, up: bool, old: bool) -> None:
+        wanted = self.driver.opens.pop(0)
+        if up:
+            self.driver.machine.stream_opened(wanted.slot, self.driver.now)
+        else:
+            self.driver.machine.stream_ended(wanted.slot, self.driver.now, unimplemented=old and wanted.multiplexed)
+        self.driver.act()
+
+    @precondition(lambda self: self.driver.live)
+    @rule(i=st.integers(0, 99), by=st.integers(0, 9))
+    def progress(self, i: int, by: int) -> None:
+        piece = sorted(self.driver.live)[i % len(self.driver.live)]
+        self.driver.initialize(piece)
+        self.driver.resolve(piece, self.driver.held[piece] + by)
+
+    @precondition(lambda self: self.driver.live)
+    @rule(i=st.integers(0, 99), kind=st.sampled_from(KINDS), leader=st.integers(0, 2))
+    def fail(self, i: int, kind: str, leader: int) -> None:
+        piece = sorted(self.driver.live)[i % len(self.driver.live)]
+        hint = {"leader": {"id": 7, "store_id": leader}} if leader and kind == "not_leader" else {}
+        told = {"current_regions": [{"id": 1}]} if leader and kind == "epoch_not_match" else {}
+        self.driver.fail(piece, cdcpb.Error() if kind == "unknown" else error(**{kind: hint | told}))
+
+    @precondition(lambda self: self.driver.live)
+    @rule(i=st.integers(0, 99), frozen=st.booleans())
+    def renew(self, i: int, frozen: bool) -> None:
+        piece = sorted(self.driver.live)[i % len(self.driver.live)]
+        del self.driver.live[piece]
+        machine = self.driver.machine
+        (machine.frozen if frozen else machine.broken)(piece, self.driver.held[piece], self.driver.now)
+        self.driver.act()
+
+    @precondition(lambda self: self.driver.live)
+    @rule(i=st.integers(0, 99))
+    def break_one(self, i: int) -> None:
+        _break_stream(self.driver, sorted(s.slot for s in self.driver.live.values())[i % len(self.driver.live)])
+
+    @rule(held=st.booleans())
+    def hold_back(self, held: bool) -> None:
+        self.driver.machine.hold_back(held, self.driver.now)
+        self.driver.act()
+
+    @invariant()
+    def holds(self) -> None:
+        check_cover(self.driver, self.spans.values())
+        assert not self.driver.failures
+        keys = Counter((s.slot, s.region.id, s.request_id) for s in self.driver.live.values())
+        assert max(keys.values(), default=1) == 1
+        for span in self.spans.values():
+            for piece in self.driver.machine._spans[span.id]:
+                assert self.driver.held[piece.id] >= piece.checkpoint >= span.checkpoint
+
+    def teardown(self) -> None:
+        """Without new trouble everything is live in bounded time."""
+        driver = self.driver
+        self.hold_back(False)
+        whole = region(50, version=99)
+        for _ in range(60):
+            driver.pass_time(3.0)
+            while driver.loads:
+                driver.answer(whole)
+            while driver.opens:
+                driver.open()
+            driver.initialize(*driver.live)
+        assert driver.machine.counts()["live"] == len(driver.held)
+
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,6 +6,7 @@ REWRITE=1 writes what comes out into the files; look at the difference before yo
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from random import Random
 
@@ -19,6 +20,43 @@ FILES = ("matching.txt", "regions.txt", "order.txt")
 SQL_FILES = ("rows.txt", "ddl.txt")
 CASES = [(file, name) for file in FILES for name in scenarios(FOLDER / file)]
 SQL_CASES = [(file, name) for file in SQL_FILES for name in scenarios(FOLDER / file)]
+
+
+GROUPS = {
+    "M": 24, "C": 25, "O": 6, "U": 17, "K": 8, "D": 24, "P": 5, "G": 7, "H": 3, "S": 6, "L": 3, "B": 2, "R": 4, "F": 2, "E": 2,
+}  # fmt: skip
+
+
+def index() -> dict[str, str]:
+    """Where each scenario is, as README.md says."""
+    found: dict[str, str] = {}
+    for line in (FOLDER / "README.md").read_text().split("## Weak")[0].splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if len(cells) != 2 or not re.match(r"[A-Z]-\d", cells[0]):
+            continue
+        for part in cells[0].split(", "):
+            first, _, last = part.partition(" to ")
+            group, low = first.split("-")
+            high = last.split("-")[1] if last else low
+            found.update({f"{group}-{n}": cells[1] for n in range(int(low), int(high) + 1)})
+    return found
+
+
+def test_all_138_scenarios_are_somewhere() -> None:
+    where = index()
+    assert set(where) == {f"{group}-{n}" for group, count in GROUPS.items() for n in range(1, count + 1)}
+    assert len(where) == 138
+    for name, place in where.items():
+        path, _, test = place.partition("::")
+        text = (FOLDER.parents[2] / path if test else FOLDER / path).read_text()
+        assert f"def {test}(" in text if test else re.search(rf"\b{name}[a-z]?\b", text), name
+
+
+def test_every_weakness_names_scenarios_that_exist() -> None:
+    rows = (FOLDER / "README.md").read_text().split("## Weak")[1]
+    named = re.findall(r"\b([A-Z]-\d+)\b", rows)
+    assert len(named) > 30
+    assert set(named) <= set(index())
 
 
 @pytest.mark.parametrize(("file", "name"), CASES, ids=[name for _, name in CASES])

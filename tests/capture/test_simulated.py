@@ -16,6 +16,7 @@ from tidemill.playground.cluster import Pending
 from tidemill.playground.feed import region_not_found
 from tidemill.playground.mvcc import LockKind
 from tidemill.playground.workload import Mixed, Options
+from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
@@ -167,4 +168,30 @@ def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
     sim.check()
     assert sim.check_log() > 0
     assert in_trouble < 40 * STEPS, "no busy loops"
+    sim.kill()
+
+
+def test_d17_rows_wait_for_the_schema(tmp_path: Path) -> None:
+    """The regions of the schema lag behind: no row goes into the log whose table might look different by then."""
+    sim = Simulator(tmp_path, 1)
+    sim.session.execute("create table t (id int primary key)")
+    sim.begin()
+    sim.catch_up()
+    jobs = (sim.history.job_table_ids or (0,))[0]
+    sim.frozen = {r.id for r in sim.cluster.regions if r.holds(b"mDB") or r.holds(record_key(jobs, 0))}
+    sim.settle()
+    sim.seal()
+    before = sim.resolved
+    sim.session.execute("alter table t add column v int; insert into t values (1, 2)")
+    for _ in range(5):
+        sim.settle()
+        sim.cluster.tick()
+        sim.settle()
+        sim.seal()
+        sim.pass_time(1.0)
+    assert sim.resolved == before
+    assert all(head <= sim.writer.schema.head for head in sim.heads)
+    sim.frozen = set()
+    sim.catch_up()
+    assert sim.check_log() == 1
     sim.kill()

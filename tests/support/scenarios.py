@@ -223,6 +223,17 @@ class Wire:
         request = first.request_id if self.multiplexed[first.slot] else 0
         self.receive(first.slot, resolved(ts, request, *regions))
 
+    def do_plain(self, text: str) -> None:
+        """A resolved ts as an event of one region: `30 1`."""
+        ts, region = (int(t) for t in text.split())
+        at = self.newest(region)
+        event = cdcpb.Event(region_id=region, request_id=at.request_id, resolved_ts=ts)
+        self.receive(at.slot, cdcpb.ChangeDataEvent(events=[event]).SerializeToString())
+
+    def do_streams(self, _: str) -> None:
+        """The streams that are open."""
+        self.out.append(f"streams to stores {sorted(self.stores.values())}")
+
     def do_error(self, text: str) -> None:
         """An error of a region: its name, then what it tells."""
         region, name, *more = text.split()

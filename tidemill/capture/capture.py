@@ -12,6 +12,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter
-from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamUnavailable, redact
+from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -182,7 +183,17 @@ class Capture:
         if start_ts > now:
             raise ConfigError(f"--start-ts {tso.describe(start_ts)} lies in the cluster's future: it is {tso.describe(now)} there")
         capture_id = uuid.uuid4().hex[:16]
-        await GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl).protect(start_ts, FIRST_TTL)
+        guard = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
+        await guard.protect(start_ts, FIRST_TTL)
+        try:
+            await self._write_log(options, start_ts, capture_id)
+        except BaseException:
+            with suppress(UpstreamError):  # what went wrong is worth more than what cleaning up meets
+                await guard.remove()
+            raise
+
+    async def _write_log(self, options: LogOptions, start_ts: int, capture_id: str) -> None:
+        config = self.config
         pairs = await read_meta(self.pd, start_ts)
         identity = LogIdentity(
             cluster_id=str(self.pd.cluster_id),

@@ -1,0 +1,62 @@
+"""What becomes of the wish at PD when things go wrong: G-4 and G-6."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.captures import caught_up, config, running, until
+from tidemill.capture.capture import Capture
+from tidemill.capture.tikv import safepoint
+from tidemill.errors import SchemaError
+from tidemill.playground.server import Playground
+from tidemill.tidb.schema.history import SchemaHistory
+
+
+def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PD refuses to note the wish for a while: the capture goes on, and the wish follows the log again when PD is back."""
+    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
+
+    async def main() -> None:
+        async with Playground(31, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key)")
+            async with asyncio.timeout(100), running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                capture.pd.patience = 0.2
+                real, refused = capture.pd.update_service_safe_point, asyncio.Event()
+
+                async def refuse(*_: object) -> tuple[str, int]:
+                    refused.set()
+                    raise safepoint.UpstreamError("PD has no leader")
+
+                monkeypatch.setattr(capture.pd, "update_service_safe_point", refuse)
+                monkeypatch.setattr(capture.pd, "set_gc_barrier", refuse)
+                held = capture.safe_point.safe_point
+                await refused.wait()
+                playground.execute("insert into t values (1)")
+                ts = playground.cluster.oracle.next()
+                await caught_up(capture, ts)
+                assert capture.safe_point.safe_point == held
+                monkeypatch.setattr(capture.pd, "update_service_safe_point", real)
+                await until(lambda: capture.safe_point.safe_point >= ts - 1)
+
+    asyncio.run(main())
+
+
+def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> SchemaHistory:
+        raise SchemaError("cannot be read")
+
+    monkeypatch.setattr(SchemaHistory, "bootstrap", fail)
+
+    async def main() -> None:
+        async with Playground(32) as playground:
+            with pytest.raises(SchemaError):
+                await Capture(config(playground, tmp_path / "log")).run()
+            names = [s.service_id.decode() for s in playground.cluster.safe_points.services()]
+            assert not [n for n in names if n.startswith("tidemill")]
+            assert not (tmp_path / "log" / "log.json").exists()
+
+    asyncio.run(main())

@@ -46,6 +46,12 @@ class MalformedRow(MalformedBytes):
     code = "TM:ErrMalformedRow"
 
 
+class CorruptedRow(MalformedRow):
+    """A row whose checksum does not fit it, where integrity checks are told to stop at one."""
+
+    code = "TM:ErrCorruptedDataMutation"
+
+
 class MalformedMessage(MalformedBytes):
     """A protocol message that a decoder refuses."""
 

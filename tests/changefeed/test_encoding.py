@@ -52,6 +52,7 @@ def test_storage_defaults_are_ticdcs() -> None:
 FILE = """
 [integrity]
 integrity-check-level = "correctness"
+corruption-handle-level = "error"
 [sink]
 only-output-updated-columns = true
 delete-only-output-handle-key-columns = true
@@ -109,6 +110,7 @@ def test_the_file_sets_all_of_them_and_workers_get_them() -> None:
         output_old_value=False,
         output_raw_change_event=True,
         row_checksum=True,
+        corrupted_rows_fail=True,
         large_message=LargeMessage(LargeMessageOption.CLAIM_CHECK, Compression.LZ4, "s3://b/p?secret-access-key=zq7"),
         avro=AvroOptions(DecimalMode.STRING, BigintUnsignedMode.STRING, registry="http://u:zq7@r:8081"),
         csv=CsvOptions("|", "", "", "\n", True, BinaryEncoding.HEX, True, True, True),

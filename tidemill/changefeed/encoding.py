@@ -42,6 +42,7 @@ def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) 
         output_old_value=values["open-output-old-value"],
         output_raw_change_event=values["output-raw-change-event"],
         row_checksum=values["integrity-check-level"] == "correctness",
+        corrupted_rows_fail=values["corruption-handle-level"] == "error",
         large_message=LargeMessage(
             option=values["large-message-handle-option"],
             compression=values["large-message-handle-compression"],

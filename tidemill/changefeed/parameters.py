@@ -150,6 +150,11 @@ _ENCODING = [
         protocols=_of(_AVRO, _SIMPLE),
     ),
     Parameter(
+        *("corruption-handle-level", v.one_of("warn", "error"), "warn", "what a row does whose checksum does not fit it"),
+        keys=("integrity.corruption-handle-level", "sink.integrity.corruption-handle-level"),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
         *("encoding-format", v.one_of("json", "avro"), "json", "how simple writes messages"),
         keys=(_CODEC + "encoding-format",),
         protocols=_of(_SIMPLE),

@@ -185,6 +185,7 @@ class IntegritySection(Section):
     """[integrity]"""
 
     integrity_check_level: str | None = None
+    corruption_handle_level: str | None = None
 
 
 class SinkSection(Section):

@@ -34,8 +34,6 @@ IGNORED: dict[str, str] = {
     "sql-mode": "each DDL is read with the sql_mode that its job names",
     "mounter.worker-num": _CORES,
     **dict.fromkeys([f"scheduler.{key}" for key in _SCHEDULER.split()], _ONE_CAPTURE),
-    "integrity.corruption-handle-level": "rows are not verified, checksums are handed on",
-    "sink.integrity.corruption-handle-level": "rows are not verified, checksums are handed on",
     "consistent.max-log-size": _REDO,
     "consistent.flush-interval": _REDO,
     "consistent.meta-flush-interval": _REDO,

@@ -115,6 +115,7 @@ class EncodingOptions:
     output_old_value: bool = True  # open-protocol
     output_raw_change_event: bool = False  # updates of handle or unique keys stay whole
     row_checksum: bool = False  # integrity.integrity-check-level = correctness
+    corrupted_rows_fail: bool = False  # integrity.corruption-handle-level = error
     large_message: LargeMessage = LargeMessage()
     avro: AvroOptions = AvroOptions()
     csv: CsvOptions = CsvOptions()

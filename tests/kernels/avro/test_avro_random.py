@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.tables import column, table
-from tidemill.errors import MalformedRow, MessageTooLarge, TidemillError
+from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.encode import TableProgram
 from tidemill.kernels.encode.rows import RawRecord, row_array
@@ -24,7 +24,7 @@ from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalM
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.checksum import ROW_AND_HANDLE, ROW_AND_KEY, row_checksum
 from tidemill.tidb.rows.raw import FORMAT_2, decode_row
-from tidemill.tidb.rows.write import pack_row, stored_bytes
+from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.codes import MySQLType as T
 from tidemill.tidb.schema.model import TableInfo
@@ -131,6 +131,17 @@ def test_row_checksums_are_in_the_kernel() -> None:
         assert encode(encoder, [record for record, _ in good]) == [want for _, want in good]
         # a row that lost its checksum, and those of random_record, whose checksum is another row's
         assert encoder.slow_rows <= len(half) + sum(any(v and is_wrong(r.key, v) for v in (r.value, r.old_value)) for r, _ in good)
+
+
+def test_a_corrupted_row_stops_where_it_shall() -> None:
+    info = table([column(T.LONG), column(T.LONG, name="n")], pk_is_handle=True)
+    encoder = AvroRowEncoder([TableProgram("s", "t", info)], replace(MODES[-1], corrupted_rows_fail=True), [(1, 2)])
+    keys = [record_key(1, i) for i in range(3)]
+    records = [RawRecord(key, with_checksum(key, pack_row({2: b"\5"})), None, 1, 2, 0) for key in keys]
+    assert len(encode(encoder, records)) == 3
+    with pytest.raises(CorruptedRow, match=keys[1].hex()):
+        encode(encoder, [records[0], records[1]._replace(value=records[2].value)])
+    assert encoder.slow_rows == 0
 
 
 def is_wrong(key: bytes, value: bytes) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import random
 import zlib
+from dataclasses import replace
 from datetime import UTC
 
 import pytest
 
 from tests.support import avro, ticdc
 from tests.support.tables import column, table
-from tidemill.errors import MalformedRow
+from tidemill.errors import CorruptedRow, MalformedRow
 from tidemill.events import DdlEvent
 from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.encode import AvroTable
@@ -132,6 +133,17 @@ def test_a_row_checksum_is_over_the_columns_and_says_what_is_corrupted() -> None
     assert summed(info, whole, other) == wire.sized(b"%d" % columns) + b"\1" + version
     assert summed(info, other, None) == wire.sized(b"%d" % stored) + b"\1" + version
     assert summed(info, plain, whole) == wire.sized(b"0") + b"\0\0"
+
+
+def test_a_corrupted_row_stops_where_it_shall() -> None:
+    info = table([column(T.LONG), column(T.LONG, name="n")], pk_is_handle=True)
+    row, other = (with_checksum(key, row_of(info, n=5)) for key in (KEY, record_key(100, 2)))
+    made = AvroTable("s", "t", info, UTC, replace(SUMMED, corrupted_rows_fail=True), (1, 2))
+    assert made.row(KEY, row, row, 1)[1]
+    with pytest.raises(CorruptedRow, match=r"table s\.t, key 74.*, commit_ts 1: the checksum of its new value"):
+        made.row(KEY, other, row, 1)
+    with pytest.raises(CorruptedRow, match="old value"):
+        made.row(KEY, row, other, 1)
 
 
 # Words

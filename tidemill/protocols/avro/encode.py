@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from fractions import Fraction
 
-from tidemill.errors import MalformedRow, TidemillError
+from tidemill.errors import CorruptedRow, MalformedRow, TidemillError
 from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.schema import Field, Form, key_fields, value_fields
 from tidemill.protocols.options import EncodingOptions
@@ -147,13 +147,18 @@ class AvroTable:
         return wire.sized(text) + (b"\x01" if found.corrupted else b"\x00") + wire.varint(found.version)
 
     def row_sum(self, key: bytes, value: bytes, old_value: bytes | None) -> RowSum:
-        """The checksum that a consumer can compute anew, and whether a stored one does not fit its image.
+        """The checksum that a consumer can compute anew, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
 
         It is the sum over the columns, whatever the stored one (versions 1 and 2) covers; of a row that does not fit it is what is stored.
         """
         before = verify_checksum(key, old_value, self.info) if old_value and has_checksum(old_value) else Verdict.NONE
         now = verify_checksum(key, value, self.info)
         corrupted = Verdict.DIFFERS in (before, now)
+        if corrupted and self.options.corrupted_rows_fail:
+            image = "new" if now is Verdict.DIFFERS else "old"
+            raise CorruptedRow(
+                f"the checksum of its {image} value does not fit it", hint="corruption-handle-level = warn sends and marks it"
+            )
         trailer = decode_row(value).checksum
         if trailer is None:
             return RowSum(None if before is Verdict.NONE else 0, corrupted, 0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
@@ -168,6 +171,24 @@ def test_columns_are_left_out_of_messages_not_of_routing(tmp_path: Path) -> None
 
 def _kind_and_key(change: Change) -> tuple[int, bytes]:
     return (0 if change.value is None else 2 if change.old_value is None else 1), change.key
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "simple", "csv"])
+def test_columns_are_left_out_in_every_protocol(tmp_path: Path, protocol: str) -> None:
+    world = World.make(seed=5, transactions=30)
+    config = parse_config("[[sink.column-selectors]]\nmatcher = ['*.*']\ncolumns = ['*', '!U']")
+    sink = config.sink_uri(f"messages://{tmp_path / 'out'}?protocol={protocol}")
+    replay(world.log(tmp_path / "log"), Settings("test", sink, config, UTC))
+    values = [base64.b64decode(json.loads(line)["value"] or "") for line in (tmp_path / "out").read_text().splitlines()]
+    if protocol == "csv":
+        lines = [line for value in values for line in csv.reader(value.decode().splitlines())]
+        assert {len(line) for line in lines} == {3 + 2}, "operation, table, schema; id, text"
+        return
+    found = [json.loads(value) for value in values]
+    images = [image for m in found for image in (m.get("data"), m.get("old")) if image]
+    rows = [row for image in images for row in (image if isinstance(image, list) else [image])]
+    assert len(rows) > 20
+    assert {frozenset(row) for row in rows} == {frozenset({"id", "text"})}
 
 
 def test_a_dispatched_column_stays(tmp_path: Path) -> None:

@@ -97,6 +97,10 @@ class ChangefeedConfig(ConfigSection):
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is MessageFormat.AVRO:
             self._check_avro_topics()
+        if found.scheme in STORAGE and self.sink.column_selectors:
+            raise ConfigError(
+                f"configuration: sink.column-selectors is not supported for {found.scheme.value}://: its schema files name all columns"
+            )
         if found.scheme in STORAGE and any(section.ignore_update_only_columns for section in self.filter.event_filters):
             warning = f"ignore-update-only-columns has no meaning for {found.scheme.value}://"
             found = replace(found, warnings=(*found.warnings, warning))

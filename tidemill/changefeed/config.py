@@ -28,6 +28,9 @@ from tidemill.changefeed.topics import TopicExpression
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import MessageFormat
 
+TABLE_FILES = (MessageFormat.CSV, MessageFormat.CANAL_JSON)
+"""Protocols that storage sinks write as files of tables."""
+
 _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to nothing; of the others an empty text in the file sets nothing, as in TiCDC."""
 
@@ -97,7 +100,7 @@ class ChangefeedConfig(ConfigSection):
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is MessageFormat.AVRO:
             self._check_avro_topics()
-        if found.scheme in STORAGE and self.sink.column_selectors:
+        if found.scheme in STORAGE and found.protocol in TABLE_FILES and self.sink.column_selectors:
             raise ConfigError(
                 f"configuration: sink.column-selectors is not supported for {found.scheme.value}://: its schema files name all columns"
             )

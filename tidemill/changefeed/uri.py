@@ -185,7 +185,7 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         parsed = _value(name, value, warnings, "configuration, [sink]")
         if scheme in PARAMETERS[name].schemes:
             given[name], values[name] = value, parsed
-        elif parsed != default_of(PARAMETERS[name]) and scheme is not Scheme.KAFKA:
+        elif parsed != default_of(PARAMETERS[name]):
             warnings.append(f"{name} has no meaning for {scheme.value}://")
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:

@@ -21,7 +21,6 @@ from typing import Protocol
 
 from tidemill.changefeed.parameters import Scheme
 from tidemill.changefeed.uri import SinkUri, parse_sink_uri
-from tidemill.errors import ConfigError
 from tidemill.protocols.messages import Messages
 from tidemill.tidb.schema.versions import TableVersion
 
@@ -131,8 +130,6 @@ def _task_sink(uri: SinkUri) -> TaskSink:
             from tidemill.sinks.blackhole import BlackholeTaskSink
 
             return BlackholeTaskSink()
-        case Scheme.S3:
-            raise ConfigError(f"{uri}: s3:// is not supported yet")
 
 
 def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
@@ -161,8 +158,6 @@ def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
             from tidemill.sinks.blackhole import BlackholeDriverSink
 
             return BlackholeDriverSink(parsed)
-        case Scheme.S3:
-            raise ConfigError(f"{parsed}: s3:// is not supported yet")
 
 
 class ByDispatchers:

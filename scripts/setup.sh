@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and the jars of the Kafka broker.
+# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and, for demo and tests, a Kafka broker and a
+# schema registry.
 # With root it installs Debian packages itself; without, it prints the one line that is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.tidemill-setup
-wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/kafka_broker/pom.xml 2>/dev/null | sha256sum)
+wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/*/pom.xml 2>/dev/null | sha256sum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
   exit 0
 fi
@@ -41,6 +42,9 @@ echo "Building .venv (PySpark is large: a minute or two)"
 
 echo "Fetching the jars of the Kafka broker"
 .venv/bin/python -m tidemill.playground.kafka_broker
+
+echo "Fetching the schema registry of the tests"
+.venv/bin/python -m tidemill.playground.schema_registry
 
 echo "Compiling the kernels"
 .venv/bin/python -m tidemill.kernels.warm

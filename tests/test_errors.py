@@ -50,3 +50,9 @@ def test_a_supervisor_is_told_whether_a_restart_helps() -> None:
     assert exit_code(ConfigError("x"), supervised=False) == 1
     assert exit_code(ConfigError("x"), supervised=True) == EXIT_FATAL
     assert exit_code(SinkUnavailable("x"), supervised=True) == EXIT_RETRY
+
+
+def test_a_long_text_is_looked_at_once() -> None:
+    """Every line of the log passes here: what is one long word must not cost its square."""
+    assert redact("x" * (1 << 16)) == "x" * (1 << 16)
+    assert redact("a-" * (1 << 15)) == "a-" * (1 << 15)

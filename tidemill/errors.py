@@ -206,6 +206,30 @@ class TopicUnavailable(TopicError):
     retryable = True
 
 
+class RegistryError(SinkError):
+    """The schema registry refuses what it is asked."""
+
+    code = "TM:ErrSchemaRegistry"
+
+
+class RegistryUnavailable(SinkUnavailable):
+    """The schema registry cannot be reached, is too slow, or what answers is none."""
+
+    code = "TM:ErrSchemaRegistryUnavailable"
+
+
+class SchemaIncompatible(RegistryError):
+    """The schema registry refuses a table's new schema because of those before it; the message names subject and columns."""
+
+    code = "TM:ErrSchemaIncompatible"
+
+
+class TopicCollision(TidemillError):
+    """Two tables would share what only one may have: a topic or subject of a protocol with a schema for each topic."""
+
+    code = "TM:ErrTopicCollision"
+
+
 class Fenced(TidemillError):
     """This try of a batch is over: another epoch has begun."""
 
@@ -232,8 +256,8 @@ class SqlError(TidemillError):
 
 _SECRET_NAME = r"(?:passw|pwd|secret|access-key|token|sasl-user)"
 # A value ends with its parameter; in a message perhaps at `: `, as ours go on after an address. More is hidden rather than less.
-_SECRET = re.compile(rf"(?i)\b([\w-]*{_SECRET_NAME}[\w-]*=)(?!xxxxx(?:\W|$))[^&\n]*?(?=&|: |\n|$)")
-_INNER_SECRET = re.compile(rf"(?i)([\w-]*{_SECRET_NAME}[\w-]*%3D)(?:(?!%26)[^&\s])*")
+_SECRET = re.compile(rf"(?i)(?<![\w-])([\w-]*{_SECRET_NAME}[\w-]*=)(?!xxxxx(?:\W|$))[^&\n]*?(?=&|: |\n|$)")
+_INNER_SECRET = re.compile(rf"(?i)(?<![\w-])([\w-]*{_SECRET_NAME}[\w-]*%3D)(?:(?!%26)[^&\s])*")
 _INNER_PASSWORD = re.compile(r"(?i)(%3A%2F%2F(?:(?!%3A|%2F)[^&\s:])*(?:%3A|:))[^&\s]*(%40|@)")
 _USER = re.compile(r"://(?:\[[^\]\s]*\])?[^/@:\s]*:")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import UTC
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.support.logs import START, golden_log
 from tidemill.changefeed.dispatch import DispatchRule
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import SinkUnavailable
+from tidemill.errors import SinkUnavailable, TopicCollision
 from tidemill.pipeline import pack as packs
 from tidemill.pipeline.pack import Output, PackedTable, PackStore
 from tidemill.pipeline.upstream import tables_with_rows
@@ -120,17 +120,32 @@ def test_zones_survive_the_file(tmp_path: Path, zone: str) -> None:
     assert packs.load(store.pack(history.snapshot(world.end))).output == output
 
 
+class Schemas:
+    """Counts what it is asked; away at one call, if wanted; refuses tables by name."""
+
+    def __init__(self, away_at: int = 0, refused: Set[str] = frozenset()) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.away_at, self.refused = away_at, set(refused)
+        self.tables: list[tuple[tuple[str, str], str]] = []
+
+    def register(self, version: TableVersion, topic: str) -> tuple[int, int]:
+        self.asked.append((version.table, topic, len(version.info.columns)))
+        if len(self.asked) == self.away_at:
+            raise SinkUnavailable("away")
+        return -1, 100 + len(self.asked)
+
+    def check(self, ts: int, tables: Iterable[tuple[tuple[str, str], str]]) -> None:
+        self.tables = list(tables)
+        if any(name in self.refused for (_, name), _ in self.tables):
+            raise TopicCollision("no")
+
+
 def test_only_tables_with_rows_are_registered_each_version_once(tmp_path: Path) -> None:
     world = World.make()
     world.add_column(PLAIN, world.end + 10)
     history = load_history(LogReader(world.log(tmp_path / "log")))
-    asked: list[tuple[str, str, int]] = []
-
-    def register(version: TableVersion, topic: str) -> tuple[int, int]:
-        asked.append((version.table, topic, len(version.info.columns)))
-        return -1, 100 + len(asked)
-
-    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, register=register)
+    schemas = Schemas()
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, schemas=schemas)
     first, second = history.snapshot(world.end - 1), history.snapshot(world.end)
     assert packs.load(store.pack(first, lambda ids: frozenset())).table(PLAIN).schema_ids is None  # type: ignore[union-attr]
     path = store.pack(first, lambda ids: frozenset({PARTITION_IDS[0], PARTITION_IDS[1], PLAIN}))
@@ -138,29 +153,42 @@ def test_only_tables_with_rows_are_registered_each_version_once(tmp_path: Path) 
     assert [pack.table(t).schema_ids for t in (PLAIN, *PARTITION_IDS)] == [(-1, 101), (-1, 102), (-1, 102)]  # type: ignore[union-attr]
     assert pack.table(UNIQUE).schema_ids is None  # type: ignore[union-attr]
     assert store.pack(first, lambda ids: {PLAIN} & ids) == path
-    assert [name for name, *_ in asked] == [NAMES[PLAIN], "t3"]
+    assert [name for name, *_ in schemas.asked] == [NAMES[PLAIN], "t3"]
     pack = packs.load(store.pack(second, lambda ids: ids))
     assert pack.table(PLAIN).schema_ids == (-1, 103)  # type: ignore[union-attr]
-    assert asked == [("t1", "topic", 3), ("t3", "topic", 3), ("t1", "topic", 4), ("t2", "topic", 3)]
+    assert schemas.asked == [("t1", "topic", 3), ("t3", "topic", 3), ("t1", "topic", 4), ("t2", "topic", 3)]
 
 
 def test_what_was_registered_before_a_refusal_is_in_the_next_pack(tmp_path: Path) -> None:
     history = load_history(LogReader(World.make().log(tmp_path / "log")))
-    asked: list[str] = []
-
-    def register(version: TableVersion, topic: str) -> tuple[int, int]:
-        asked.append(version.table)
-        if asked == ["t1", "t2"]:
-            raise SinkUnavailable("away")
-        return 1, len(asked)
-
-    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, register=register)
+    schemas = Schemas(away_at=2)
+    store = PackStore(tmp_path / "packs", OUTPUT, choose, count, schemas=schemas)
     snapshot = history.snapshot(history.resolved_ts)
     with pytest.raises(SinkUnavailable):
         store.pack(snapshot)
     pack = packs.load(store.pack(snapshot))
-    assert asked == ["t1", "t2", "t2", "t3"]
-    assert [pack.table(t).schema_ids for t in (PLAIN, UNIQUE)] == [(1, 1), (1, 3)]  # type: ignore[union-attr]
+    assert [name for name, *_ in schemas.asked] == ["t1", "t2", "t2", "t3"]
+    assert [pack.table(t).schema_ids for t in (PLAIN, UNIQUE)] == [(-1, 101), (-1, 103)]  # type: ignore[union-attr]
+
+
+def test_topics_are_made_after_the_tables_are_agreed_to(tmp_path: Path) -> None:
+    history = load_history(LogReader(World.make().log(tmp_path / "log")))
+    made: list[Set[str]] = []
+
+    def making(topics: Set[str]) -> dict[str, int]:
+        made.append(set(topics))
+        return dict.fromkeys(topics, 1)
+
+    schemas = Schemas(refused={"t2"})
+    store = PackStore(tmp_path / "packs", OUTPUT, lambda v: PackedTable(v, f"of-{v.table}", DispatchRule()), making, schemas=schemas)
+    for _ in range(2):
+        with pytest.raises(TopicCollision):
+            store.follow(history.snapshot(history.resolved_ts))
+    assert made == []
+    schemas.refused.clear()
+    store.follow(history.snapshot(history.resolved_ts))
+    assert made == [{"of-t1", "of-t2", "of-t3", "of-t4"}]
+    assert dict(schemas.tables) == {("app", name): f"of-{name}" for name in NAMES.values()}
 
 
 def test_tables_with_rows_of_an_interval_are_found_in_the_files(tmp_path: Path) -> None:

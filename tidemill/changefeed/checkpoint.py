@@ -1,8 +1,9 @@
 """The durable state of a changefeed: DIR/changefeeds/ID.
 
-feed.json        what it was created with; a later start with other settings is refused
+feed.json        what it was created with; a later start with other settings is refused. And its state, with the error where it failed
 checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced
 delivery.json    how the delivery is, after each batch; may be lost. `tidemill run` makes status.json of it
+schemas.json     ids that a schema registry gave; may be lost
 lock             held by the process that delivers; run.lock by the supervisor
 epoch, packs/, spark/, spark.log; capture/: the capture's own
 """
@@ -109,6 +110,10 @@ class FeedFolder:
         return self.path / "spark.log"
 
     @property
+    def schemas(self) -> Path:
+        return self.path / "schemas.json"
+
+    @property
     def delivery(self) -> Path:
         return self.path / "delivery.json"
 
@@ -190,6 +195,13 @@ class FeedFolder:
     def _config_mismatch(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> FeedMismatch:
         names = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
         return self._mismatch(f"--config ({', '.join(names)})", {k: old.get(k) for k in names}, {k: new.get(k) for k in names})
+
+    def save_state(self, state: State, error: Mapping[str, str] | None = None) -> None:
+        """Note in feed.json what the changefeed is at. Nothing for one that was never created. Raises FeedBroken."""
+        content = self._read("feed.json")
+        noted = {"state": str(state), "error": dict(error) if error is not None else None}
+        if content is not None and {name: content.get(name) for name in noted} != noted:
+            durable.write_json(self.path / "feed.json", {**content, **noted})
 
     def checkpoint(self) -> int | None:
         """Everything at or below is delivered; None before the first batch. Raises FeedBroken."""

@@ -27,11 +27,21 @@ from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, initial
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.errors import ConfigError, SinkError, SinkUnavailable, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import (
+    ConfigError,
+    RegistryError,
+    SchemaIncompatible,
+    SinkError,
+    SinkUnavailable,
+    StartTsOutOfLog,
+    TidemillError,
+    redact,
+)
 from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
 from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.schemas import RegisteredSchemas, open_schemas
 from tidemill.pipeline.upstream import LogUpstream
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.sinks.base import DriverSink, open_driver_sink
@@ -105,6 +115,7 @@ class Runner:
         delivered = folder.checkpoint()
         at = identity.start_ts if delivered is None else delivered
         self._check_start(reader, at)
+        self._forget_refused()
         self._begin_status(identity, at)
         feeds.register(wishes.log, wishes.changefeed, max(at, reader.start_ts))
         if wishes.target_ts is not None and at >= wishes.target_ts:
@@ -112,19 +123,27 @@ class Runner:
             return
         sink = open_driver_sink(settings.sink.text)
         stack.callback(sink.close)
-        self._meet(sink, settings, first=delivered is None)
-        log.info("starting Spark; delivery goes on from %s", tso.describe(at))
-        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
-        stack.callback(session.stop)
         chooser = Chooser(settings, sink.place)
+        schemas = open_schemas(settings, chooser, folder.schemas, self._stop)
+        if schemas is not None:
+            stack.callback(schemas.close)
+        self._meet(sink, schemas, settings, first=delivered is None)
         packs = PackStore(
             *(folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
+            schemas=schemas,
             find_limits=sink.message_limits,
             lenient=delivered is not None,
         )
+        history = load_history(reader, from_ts=max(at, reader.start_ts))
+        upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows)
+        if schemas is not None:
+            packs.follow(history.snapshot(max(at, history.start_ts)))  # what is refused had better be said before Spark starts
+        log.info("starting Spark; delivery goes on from %s", tso.describe(at))
+        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
+        stack.callback(session.stop)
         driver = BatchDriver(
             feed=wishes.changefeed,
-            upstream=LogUpstream(reader, load_history(reader, from_ts=max(at, reader.start_ts)), packs, chooser.ddl, chooser.rows),
+            upstream=upstream,
             events=SinkEvents(settings, chooser, packs),
             sink=sink,
             sink_uri=settings.sink.text,
@@ -134,6 +153,7 @@ class Runner:
             retry=RetryPolicy(total_s=wishes.retry_s),
             stop=self._stop,
             on_failure=self._note_failure,
+            on_ddl=schemas.foresee if schemas is not None else lambda event: None,
         )
         changefeed = Changefeed(
             session,
@@ -151,11 +171,23 @@ class Runner:
         if reached:
             self._note_end(Event.TARGET_REACHED)
 
-    def _meet(self, sink: DriverSink, settings: Settings, *, first: bool) -> None:
+    def _forget_refused(self) -> None:
+        """After a refusal of the schema registry a person changed something there: nothing that is remembered of it counts."""
+        error = (self._folder.status() or {}).get("error") or {}
+        if error.get("code") in (RegistryError.code, SchemaIncompatible.code):
+            self._folder.schemas.unlink(missing_ok=True)
+
+    def _meet(self, sink: DriverSink, schemas: RegisteredSchemas | None, settings: Settings, *, first: bool) -> None:
         """Find out what the sink refuses before Spark starts. One that is away is waited for if it was there before. Raises Stopped."""
+
+        def meet() -> None:
+            sink.ensure_topics({settings.sink.topic})
+            if schemas is not None:
+                schemas.meet()
+
         for pause in RetryPolicy(total_s=self._wishes.retry_s).pauses():
             try:
-                sink.ensure_topics({settings.sink.topic})
+                meet()
                 return
             except SinkUnavailable as error:
                 if first:
@@ -164,7 +196,7 @@ class Runner:
                 self._note_failure(error)
             if self._stop.wait(pause):
                 raise Stopped("stopped while waiting for the sink")
-        sink.ensure_topics({settings.sink.topic})
+        meet()
 
     def _wait_for_log(self) -> None:
         """The capture may not have made the log yet. Raises Stopped."""
@@ -206,6 +238,7 @@ class Runner:
         status.state = after(State(before.get("state", State.NORMAL)), Event.STARTED)
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
         self._save_status()
+        self._folder.save_state(status.state)
 
     def _save(self, report: Report) -> None:
         """Make a batch's end durable, then tell the others."""
@@ -244,6 +277,7 @@ class Runner:
         status = self._status
         status.state = after(State(status.state), event)
         status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
+        self._folder.save_state(status.state, status.error)
 
     def _save_status(self) -> None:
         self._folder.save_status(self._status)

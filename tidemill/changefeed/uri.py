@@ -33,8 +33,10 @@ _PROTOCOL_WORDS = {
     "canal-json": MessageFormat.CANAL_JSON,
     "csv": MessageFormat.CSV,
     "simple": MessageFormat.SIMPLE,
+    "avro": MessageFormat.AVRO,
+    "flat-avro": MessageFormat.AVRO,
 }
-_LATER_PROTOCOLS = {"canal", "avro", "flat-avro", "maxwell", "craft", "debezium", "debezium-avro"}
+_LATER_PROTOCOLS = {"canal", "maxwell", "craft", "debezium", "debezium-avro"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),

@@ -23,6 +23,14 @@ def command(
         str | None, typer.Option("--target-ts", help="TSO or RFC 3339; rows up to it. Default: the log's resolved ts.")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            envvar="TIDEMILL_SCHEMA_REGISTRY",
+            help="Of protocol avro: http[s]://[USER:PASSWORD@]HOST:PORT, user and password percent-encoded. Wins over the sink URI's.",
+        ),
+    ] = None,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
@@ -41,12 +49,14 @@ def command(
     from tidemill.pipeline.delivery import Settings
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
+    from tidemill.registry.address import with_registry
 
     logs.setup(log_level, log_file, part="replay")
     start = tso.parse(start_ts) if start_ts is not None else None
     target = tso.parse(target_ts) if target_ts is not None else None
     changefeed = load_config(config)
-    settings = Settings("replay", changefeed.sink_uri(sink_uri), changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
+    sink = changefeed.sink_uri(with_registry(sink_uri, schema_registry))
+    settings = Settings("replay", sink, changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
     for warning in (*changefeed.warnings, *settings.sink.warnings):
         log_.warning("%s", warning)
     stop = threading.Event()

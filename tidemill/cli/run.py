@@ -28,6 +28,8 @@ from tidemill.changelog.storage import open_storage
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline.zone import parse_zone, zone_name
+from tidemill.protocols.options import MessageFormat
+from tidemill.registry.address import parse_address, with_registry
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
 
@@ -56,6 +58,8 @@ class Wishes:
     config_file: Path | None
     config: ChangefeedConfig
     zone: str
+    master: str | None
+    snapshot: bool
     status_addr: str | None
     common_options: tuple[str, ...]
     capture_options: tuple[str, ...]
@@ -293,6 +297,14 @@ def command(
         bool, typer.Option("--snapshot", help="Deliver the rows that the tables have at the start first, as inserts; then the changes.")
     ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            envvar="TIDEMILL_SCHEMA_REGISTRY",
+            help="Of protocol avro: http[s]://[USER:PASSWORD@]HOST:PORT, user and password percent-encoded. Wins over the sink URI's.",
+        ),
+    ] = None,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     log_compression: Annotated[str | None, typer.Option("--log-compression", help="none, lz4 or zstd.")] = None,
@@ -329,10 +341,11 @@ def command(
     logs.setup(log_level, log_file, part="run")
     changefeed = load_config(config)
     zone = zone_name(parse_zone(tz))
+    sink_uri = with_registry(sink_uri, schema_registry)
     wishes = Wishes(
         pd=pd,
         sink_uri=sink_uri,
-        sink=changefeed.sink_uri(sink_uri),
+        sink=checked_sink(changefeed, sink_uri),
         log=log,
         changefeed_id=check_id(changefeed_id),
         data_dir=data_dir,
@@ -368,6 +381,14 @@ def command(
     for warning in (*changefeed.warnings, *wishes.sink.warnings):
         logging.getLogger(__name__).warning("%s", warning)
     asyncio.run(run(wishes))
+
+
+def checked_sink(changefeed: ChangefeedConfig, sink_uri: str) -> SinkUri:
+    """Raises ConfigError, also for the address of a schema registry."""
+    sink = changefeed.sink_uri(sink_uri)
+    if sink.protocol is MessageFormat.AVRO:
+        parse_address(sink.encoding.avro.registry)
+    return sink
 
 
 def given(*options: tuple[str, object]) -> tuple[str, ...]:

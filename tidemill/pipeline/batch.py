@@ -144,6 +144,8 @@ class BatchDriver:
     next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_S)
     on_failure: Callable[[TidemillError], None] = lambda error: None
     """Called for each failed try that will be followed by another."""
+    on_ddl: Callable[[DdlEvent], None] = lambda event: None
+    """Called for each DDL once its batch is delivered, before the rows past it."""
 
     def run(self, batch: int, from_ts: int, to_ts: int) -> Report:
         """Deliver (from_ts, to_ts]. Raises what ended the last try, with the batch named, or Stopped."""
@@ -156,7 +158,7 @@ class BatchDriver:
         while True:
             tries += 1
             try:
-                return self._try(batch, from_ts, to_ts, tries)
+                report = self._try(batch, from_ts, to_ts, tries)
             except TidemillError as error:
                 self.fence.advance()
                 lost = isinstance(error, JobLost) and tries >= self.retry.lost_tries
@@ -164,6 +166,10 @@ class BatchDriver:
                 if pause is None:
                     raise self._named(error, batch, from_ts, to_ts, tries) from error
                 self._pause(error, pause, batch)
+            else:
+                for event in report.ddls:
+                    self.on_ddl(event)
+                return report
 
     def _may_go_better(self, error: TidemillError) -> bool:
         """Is another try worth it? After a refused message it is if the topics take something else than before."""
@@ -202,7 +208,7 @@ class BatchDriver:
 
     def _rows(self, context: BatchContext) -> TaskStats:
         loads = self.upstream.loads(context.from_ts, context.to_ts)
-        pack = self.upstream.pack(context.from_ts, context.to_ts)  # also makes the topics of tables without rows, for resolved events
+        pack = self.upstream.pack(context.from_ts, context.to_ts)  # also where no row needs it: it makes topics, and refuses tables
         if not any(load.busy for load in loads):
             return TaskStats(-1)
         items = planner.work_items(

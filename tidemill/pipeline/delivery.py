@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 from tidemill.changefeed.config import ChangefeedConfig
@@ -42,9 +42,10 @@ class Settings:
 
     @property
     def output(self) -> Output:
-        """How rows become messages."""
+        """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
+        encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
-        return Output(self.sink.encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
+        return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
 
 
 class Chooser:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,8 @@ class PackedTable:
 class _Entry:
     """A table in a file: found by physical id, unpacked when it is used."""
 
+    name: tuple[str, str]
+    topic: str
     physical_ids: tuple[int, ...]
     stamp: Stamp
     packed: bytes
@@ -164,8 +166,17 @@ CountPartitions = Callable[[Set[str]], Mapping[str, int]]
 """Makes sure that topics exist; how many partitions each has."""
 FindLimits = Callable[[Set[str]], Mapping[str, int]]
 """Bytes of the largest message that topics take; those without a limit are left out."""
-Register = Callable[[TableVersion, str], tuple[int, int]]
-"""Makes sure that a schema registry knows a table's schemas, for a topic; ids of key (-1: none) and value."""
+
+
+class Schemas(Protocol):
+    """What a protocol whose messages name schema ids asks for."""
+
+    def register(self, version: TableVersion, topic: str) -> tuple[int, int]:
+        """Make sure that the schema registry knows a table's schemas, for a topic; ids of key (-1: none) and value."""
+
+    def check(self, ts: int, tables: Iterable[tuple[tuple[str, str], str]]) -> None:
+        """Refuse the names and topics of the tables that are delivered past ts, if they do not go together."""
+
 
 SMALL_DELTA = 64
 """Tables that a pack may have beside its base, whatever the size of that."""
@@ -181,17 +192,17 @@ class PackStore:
         choose: Choose,
         count_partitions: CountPartitions,
         topics: Iterable[str] = (),
-        register: Register | None = None,
+        schemas: Schemas | None = None,
         find_limits: FindLimits = lambda topics: {},
         lenient: bool = False,
     ) -> None:
-        """`register`: of protocols whose messages name schema ids. `lenient`: a fault of a table is not raised with the first pack.
+        """`lenient`: a fault of a table is not raised with the first pack.
 
         Later ones never are: a table may be made before it is as the settings expect it.
         """
         self._lenient = lenient
         self._find_limits = find_limits
-        self._folder, self._output, self._choose, self._count, self._register = folder, output, choose, count_partitions, register
+        self._folder, self._output, self._choose, self._count, self._schemas = folder, output, choose, count_partitions, schemas
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.pack"):
             old.unlink()
@@ -203,6 +214,7 @@ class PackStore:
         self._chosen: dict[int, tuple[Stamp, _Entry | None]] = {}  # stamp and entry of each table, wanted or not
         self._unregistered: set[int] = set()  # wanted tables without schema ids
         self._changed = False  # the wanted tables differ from those of the newest pack
+        self._wanted_topics: set[str] = set()  # of tables that are new
         self._base: _Content | None = None
         self._base_path = ""
         self._delta_path = ""
@@ -231,9 +243,9 @@ class PackStore:
         registry answers; what was registered until then counts.
         """
         topics_before = len(self._topics)
-        self._refresh(snapshot)
-        if self._register is not None and self._unregistered:
-            self._register_tables(self._register, with_rows)
+        self.follow(snapshot)
+        if self._schemas is not None and self._unregistered:
+            self._register_tables(self._schemas, with_rows)
         known = len(snapshot.known_ids)
         if self._base is not None and not self._changed and (len(self._topics), known) == (topics_before, self._known):
             return self._delta_path
@@ -246,8 +258,8 @@ class PackStore:
         self._changed = False
         return path
 
-    def _refresh(self, snapshot: SchemaSnapshot) -> None:
-        """Follow the snapshot."""
+    def follow(self, snapshot: SchemaSnapshot) -> None:
+        """Learn the tables of a snapshot and make their topics. Raises what is against them, before a topic is made."""
         for table_id, version in snapshot.tables.items():
             known = self._chosen.get(table_id)
             stamp = version.from_ts, version.info.update_ts
@@ -256,6 +268,10 @@ class PackStore:
         for table_id in self._chosen.keys() - snapshot.tables.keys():
             self._enter(table_id, (0, 0), None)
             del self._chosen[table_id]
+        if self._schemas is not None and self._changed:
+            self._schemas.check(snapshot.ts, ((entry.name, entry.topic) for entry in self._tables.values()))
+        self._add_topics(self._wanted_topics)
+        self._wanted_topics.clear()
 
     def _enter(self, table_id: int, stamp: Stamp, entry: _Entry | None) -> None:
         """From now on the table is this; None: it is not wanted."""
@@ -266,16 +282,17 @@ class PackStore:
         if entry is not None:
             self._tables[table_id] = entry
             self._unregistered.add(table_id)
+            self._wanted_topics.add(entry.topic)
         if entry is not None or self._tables.pop(table_id, None) is not None:
             self._changed = True
 
-    def _register_tables(self, register: Register, with_rows: Callable[[Set[int]], Set[int]]) -> None:
+    def _register_tables(self, schemas: Schemas, with_rows: Callable[[Set[int]], Set[int]]) -> None:
         """Give ids to the tables that are about to have rows and have none."""
         tables = {physical: table_id for table_id in self._unregistered for physical in self._tables[table_id].physical_ids}
         for table_id in sorted({tables[physical] for physical in with_rows(tables.keys())}):
             entry = self._tables[table_id]
             table = unpack(entry.packed)
-            packed = pickle.dumps(replace(table, schema_ids=register(table.shown, table.topic)))
+            packed = pickle.dumps(replace(table, schema_ids=schemas.register(table.shown, table.topic)))
             self._enter(table_id, entry.stamp, replace(entry, packed=packed))
             self._unregistered.discard(table_id)
 
@@ -288,8 +305,8 @@ class PackStore:
         if chosen.rule.mode is DispatchMode.PHYSICAL and (before := self._placed.get(version.table_id)) != chosen.topic:
             self._topics.pop(before or "", None)
             self._placed[version.table_id] = chosen.topic
-        self._add_topics({chosen.topic})
-        return _Entry(version.physical_ids, (version.from_ts, version.info.update_ts), pickle.dumps(chosen))
+        stamp = version.from_ts, version.info.update_ts
+        return _Entry(version.name, chosen.topic, version.physical_ids, stamp, pickle.dumps(chosen))
 
     def _blame(self, chosen: PackedTable) -> None:
         """Raises ConfigError at the start, while somebody is looking."""

@@ -20,6 +20,7 @@ from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.runners import EitherRunner, SparkRunner
+from tidemill.pipeline.schemas import open_schemas
 from tidemill.pipeline.upstream import LogUpstream, next_end
 from tidemill.sinks.base import open_driver_sink
 from tidemill.tso import describe
@@ -91,8 +92,13 @@ def replay(
         sink = open_driver_sink(settings.sink.text, fresh=True)
         stack.callback(sink.close)
         chooser = Chooser(settings, sink.place)
+        stop = stop or threading.Event()
+        schemas = open_schemas(settings, chooser, stop=stop)
+        if schemas is not None:
+            stack.callback(schemas.close)
         packs = PackStore(
             *(folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
+            schemas=schemas,
             find_limits=sink.message_limits,
         )
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
@@ -106,7 +112,8 @@ def replay(
             fence=Fence(folder / "epoch"),
             look_again=packs.look_again,
             retry=RETRY,
-            stop=stop or threading.Event(),
+            stop=stop,
+            on_ddl=schemas.foresee if schemas is not None else lambda event: None,
         )
         at = start
         while True:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill.playground.kafka_broker.jars import BrokerError, jars
+from tidemill.playground.maven import java
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -77,10 +78,10 @@ class KafkaBroker:
         properties.write_text(text + "".join(f"{name}={value}\n" for name, value in self.settings.items()))
         if not (self._data / "log" / "meta.properties").exists():
             self._format(class_path, properties)
-        java = [_java(), "-Xms64m", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        java += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path, "kafka.Kafka", str(properties)]
+        command = [java(BrokerError), "-Xms64m", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path, "kafka.Kafka", str(properties)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(java, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         self._await_port()
 
     def stop(self, *, kill: bool = False) -> None:
@@ -113,7 +114,7 @@ class KafkaBroker:
 
     def _format(self, class_path: str, properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")
-        command = [_java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool", "format"]
+        command = [java(BrokerError), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster, "-c", str(properties)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -135,14 +136,6 @@ class KafkaBroker:
             break
         self.stop(kill=True)
         raise BrokerError(f"the Kafka broker did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        raise BrokerError("the Kafka broker needs Java 17 or newer", hint="On Debian: apt-get install openjdk-17-jre-headless")
-    return java
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,0 +1,3 @@
+from tests.support.registries import registry
+
+__all__ = ["registry"]

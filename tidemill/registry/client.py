@@ -1,0 +1,166 @@
+"""A client of Confluent's schema registry interface, over httpx. IO.
+
+Every request has an end: a time for the whole answer, a size, a few tries with growing pauses. What stays away longer is the caller's to
+try again (RegistryUnavailable is retryable). User and password go into a header only; no address with them reaches httpx or its log.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable
+from tidemill.registry import answers
+from tidemill.registry.address import RegistryAddress
+from tidemill.registry.answers import Answer, NotThere
+
+MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+PAUSES_S = (0.2, 1.0)
+"""Before the second try of a request, the third; then it has failed."""
+
+
+class RegistryClient:
+    """One registry. Not for several threads at once. `stop`: ends pauses between tries."""
+
+    def __init__(self, address: RegistryAddress, stop: threading.Event | None = None, pauses: tuple[float, ...] = PAUSES_S) -> None:
+        """Raises ConfigError for files that cannot be used."""
+        self.address = address
+        self._pauses = pauses
+        self.calls = 0  # requests sent, tries included
+        self._stop = stop or threading.Event()
+        self._http = httpx.Client(
+            base_url=address.url,
+            auth=httpx.BasicAuth(address.user, address.password) if address.user or address.password else None,
+            headers={"Accept": f"{MEDIA_TYPE}, application/json"},
+            verify=_tls(address),
+            timeout=address.timeout_ms / 1000,
+            trust_env=not address.is_local,
+            # Calls are rare: a connection kept open would be closed by the other side just when it is used again.
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    def __enter__(self) -> RegistryClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def register(self, subject: str, text: str) -> int:
+        """The id of a schema under a subject; it is made a version of the subject if it is none.
+
+        Raises SchemaIncompatible, RegistryError, RegistryUnavailable.
+        """
+        path = f"/subjects/{_segment(subject)}/versions"
+        return answers.schema_id(self._ask("POST", path, f"to register the schema of subject {subject}", {"schema": text}))
+
+    def check(self, subject: str, text: str) -> tuple[bool, str] | None:
+        """May the schema be registered, and the registry's reasons; None if the subject is new. Asks once. Raises as `register`."""
+        path = f"/compatibility/subjects/{_segment(subject)}/versions/latest?verbose=true"
+        try:
+            return answers.verdict(self._ask("POST", path, f"to check the schema of subject {subject}", {"schema": text}, once=True))
+        except NotThere:
+            return None
+
+    def schema(self, schema_id: int) -> str:
+        """The text of a schema. Raises NotThere, RegistryError, RegistryUnavailable."""
+        return answers.text_member(self._ask("GET", f"/schemas/ids/{schema_id}", f"for schema {schema_id}"), "schema")
+
+    def latest(self, subject: str) -> str:
+        """The text of a subject's latest version. Raises as `schema`."""
+        path = f"/subjects/{_segment(subject)}/versions/latest"
+        return answers.text_member(self._ask("GET", path, f"for the latest schema of {subject}"), "schema")
+
+    def compatibility(self, subject: str | None = None) -> str:
+        """The level of a subject, or of all that have none: NONE, BACKWARD, FULL, …. Raises RegistryError, RegistryUnavailable."""
+        path = f"/config/{_segment(subject)}?defaultToGlobal=true" if subject is not None else "/config"
+        answer = self._ask("GET", path, f"for the compatibility of {subject or 'all subjects'}")
+        return answers.text_member(answer, "compatibilityLevel", "compatibility")
+
+    def subjects(self) -> frozenset[str]:
+        """All subjects. Raises RegistryError, RegistryUnavailable."""
+        return answers.texts(self._ask("GET", "/subjects", "for its subjects"))
+
+    def _ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None, *, once: bool = False) -> Answer:
+        """An answer worth looking at: requests that fail on their way, or are answered by 5xx, are tried again."""
+        asked = f"{self.address} was asked {what}"
+        for pause in () if once else self._pauses:
+            try:
+                answer = self._try(method, path, asked, body)
+            except RegistryUnavailable:
+                if self._stop.wait(pause):
+                    raise
+            else:
+                if not answer.may_pass or self._stop.wait(pause):
+                    return answer
+        return self._try(method, path, asked, body)
+
+    def _try(self, method: str, path: str, asked: str, body: Mapping[str, Any] | None) -> Answer:
+        self.calls += 1
+        deadline = time.monotonic() + self.address.timeout_ms / 1000
+        headers = {"Content-Type": MEDIA_TYPE} if body is not None else {}
+        try:
+            with self._http.stream(method, path, json=body, headers=headers) as response:
+                return Answer(asked, response.status_code, self._read(response, deadline, asked))
+        except httpx.TimeoutException:
+            raise self._slow(asked) from None
+        except httpx.HTTPError as error:
+            raise _failed(asked, error) from None
+
+    def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
+        """The whole answer, within its time and size: a byte now and then does not count as being alive."""
+        body = bytearray()
+        for piece in response.iter_bytes():
+            body += piece
+            if time.monotonic() > deadline:
+                raise self._slow(asked)
+            if len(body) > answers.LONGEST_ANSWER:
+                raise Answer(asked, response.status_code, b"").nonsense(f"it is longer than {answers.LONGEST_ANSWER} bytes")
+        return bytes(body)
+
+    def _slow(self, asked: str) -> RegistryUnavailable:
+        return RegistryUnavailable(f"{asked}: it did not answer within {self.address.timeout_ms / 1000:g} s")
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
+
+
+def _tls(address: RegistryAddress) -> ssl.SSLContext | bool:
+    if not address.url.startswith("https://"):
+        return True
+    try:
+        context = ssl.create_default_context(cafile=address.ca or None)
+        if address.cert:
+            context.load_cert_chain(address.cert, address.key)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(file for file in (address.ca, address.cert, address.key) if file)
+        raise ConfigError(f"schema registry: {files} cannot be used: {error.strerror or error}") from None
+    if address.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _failed(asked: str, error: httpx.HTTPError) -> RegistryError | RegistryUnavailable:
+    """What ended a request on its way. A certificate that does not fit is not waited for."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return RegistryError(
+                f"{asked}: its certificate is not accepted: {cause.verify_message}",
+                hint="Name the file of the authority that signed it: add ?ca=FILE to the registry's address.",
+            )
+        cause = cause.__cause__ or cause.__context__
+    return RegistryUnavailable(f"{asked}: {error or type(error).__name__}")

@@ -1,0 +1,104 @@
+"""Which columns make a new schema unacceptable after an old one: Avro's resolution rules, for the records that tables have. Pure.
+
+The registry decides; this tells a person why, and tells beforehand which changes it is worth being asked about. Rules: Avro's
+specification, "Schema Resolution"; levels: Confluent's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+Schema = Any  # a parsed Avro schema
+
+_PROMOTIONS = {
+    "int": {"long", "float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+    "string": {"bytes"},
+    "bytes": {"string"},
+}
+"""What a writer's type may be read as, besides itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A column (empty: the table as a whole) and what is wrong with it."""
+
+    column: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"column `{self.column}` {self.text}" if self.column else self.text
+
+
+def faults(old: str, new: str, level: str = "FULL") -> tuple[Fault, ...]:
+    """What a registry under a compatibility level has against `new` after `old`. Unknown levels count as FULL.
+
+    BACKWARD: readers with the new schema understand old messages; FORWARD: those with the old one new messages; FULL: both.
+    """
+    level = level.upper().removesuffix("_TRANSITIVE")
+    if level == "NONE":
+        return ()
+    before, after = json.loads(old), json.loads(new)
+    found: list[Fault] = []
+    if full_name(before) != full_name(after):
+        found.append(Fault("", f"the record {full_name(before)} is now called {full_name(after)}"))
+    if level != "FORWARD":
+        found += _unread(after, before, "was added NOT NULL and without default: old messages have no value for it")
+    if level != "BACKWARD":
+        found += _unread(before, after, "was dropped, and had no default that readers could take in its place")
+    return tuple({fault.column: fault for fault in reversed(found)}.values())[::-1]
+
+
+def full_name(record: Schema) -> str:
+    """A record's namespace and name."""
+    return ".".join(part for part in (record.get("namespace"), record.get("name")) if part)
+
+
+def _unread(reader: Schema, writer: Schema, missing: str) -> list[Fault]:
+    """What keeps a reader's schema from a writer's messages."""
+    written = {field["name"]: field for field in writer["fields"]}
+    found = []
+    for field in reader["fields"]:
+        name = field["name"]
+        if name not in written:
+            if "default" not in field:
+                found.append(Fault(name, f"({described(field['type'])}) {missing}"))
+        elif not readable(field["type"], written[name]["type"]):
+            found.append(
+                Fault(name, f"has another type: {described(written[name]['type'])} and {described(field['type'])} do not go together")
+            )
+    return found
+
+
+def readable(reader: Schema, writer: Schema) -> bool:
+    """Can values of the writer's type be read as the reader's?"""
+    if isinstance(writer, list):
+        return all(readable(reader, branch) for branch in writer)
+    if isinstance(reader, list):
+        return any(readable(branch, writer) for branch in reader)
+    kind, written = _kind(reader), _kind(writer)
+    if kind == written == "bytes" and _logical(reader) != _logical(writer):
+        return False
+    return kind == written or kind in _PROMOTIONS.get(written, ())
+
+
+def _kind(schema: Schema) -> str:
+    return str(schema["type"] if isinstance(schema, dict) else schema)
+
+
+def _logical(schema: Schema) -> tuple[object, ...]:
+    return tuple(schema.get(name) for name in ("logicalType", "precision", "scale")) if isinstance(schema, dict) else (None, None, None)
+
+
+def described(schema: Schema) -> str:
+    """A column's type for people: TiDB's, Avro's, and whether it may be NULL."""
+    if isinstance(schema, list):
+        return " / ".join(described(branch) for branch in schema if branch != "null") + (" NULL" if "null" in schema else "")
+    if not isinstance(schema, dict):
+        return str(schema)
+    ours = (schema.get("connect.parameters") or {}).get("tidb_type")
+    size = f"({schema['precision']},{schema.get('scale', 0)})" if "precision" in schema else ""
+    return f"{ours}{size} as {schema['type']}" if ours else str(schema["type"])

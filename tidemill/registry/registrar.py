@@ -1,0 +1,152 @@
+"""Gives tables their schema ids: asks the cache, then the registry; says what a person can do where the registry refuses.
+
+A table version costs at most a call for its key and one for its value, and none for a text that is registered already. A DDL costs a call
+more only if its change is one that some compatibility level refuses: that is asked beforehand, and warned about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible
+from tidemill.events import DdlEvent
+from tidemill.protocols.avro.schema import Side, subject, table_schemas
+from tidemill.protocols.options import EncodingOptions
+from tidemill.registry.address import parse_address
+from tidemill.registry.answers import Forbidden, NotThere
+from tidemill.registry.cache import IdCache
+from tidemill.registry.client import RegistryClient
+from tidemill.registry.compare import Fault, faults
+from tidemill.tidb.schema.history import TableVersion
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
+
+NO_KEY = -1
+"""The key's id of a table whose messages have no key."""
+Sent = tuple[TableVersion, str]
+"""A table as its messages show it, and its topic."""
+
+
+class Registrar:
+    """The schemas of one changefeed."""
+
+    def __init__(self, client: RegistryClient, cache: IdCache, options: EncodingOptions) -> None:
+        self._client, self._cache, self._options = client, cache, options
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def meet(self) -> None:
+        """Is the registry there, and does it still have what was registered? Raises RegistryUnavailable, RegistryError.
+
+        A registry that does not tell its subjects is taken as it is.
+        """
+        try:
+            self._cache.keep(self._client.subjects())
+        except Forbidden as error:
+            log.info("%s does not list its subjects: %s", self._client.address, error.message)
+
+    def ids(self, version: TableVersion, topic: str) -> tuple[int, int]:
+        """Ids of a table's key (NO_KEY: none) and value. Raises SchemaIncompatible, RegistryError, RegistryUnavailable."""
+        texts = table_schemas(version, self._options)
+        key = self._id(version, topic, Side.KEY, texts.key) if texts.key is not None else NO_KEY
+        return key, self._id(version, topic, Side.VALUE, texts.value)
+
+    def _id(self, version: TableVersion, topic: str, side: Side, text: str) -> int:
+        name = subject(topic, side)
+        known = self._cache.get(name, text)
+        if known is not None:
+            return known
+        try:
+            schema_id = self._client.register(name, text)
+        except SchemaIncompatible as error:
+            raise self._explained(error, version, name, text) from None
+        log.info(
+            "schema %d is registered for %s, %s.%s as of %s", schema_id, name, version.schema, version.table, describe(version.from_ts)
+        )
+        self._cache.put(name, text, schema_id)
+        return schema_id
+
+    def _explained(self, error: SchemaIncompatible, version: TableVersion, name: str, text: str) -> SchemaIncompatible:
+        """The refusal with what it means: table, subject, columns, level, and what to do."""
+        level, found = self._why(name, text)
+        told = f"subject {name}" + (f" (compatibility {level})" if level else "")
+        why = "; ".join(map(str, found)) or "the registry's answer says which column"
+        return SchemaIncompatible(
+            f"table {version.schema}.{version.table} as it is from {describe(version.from_ts)} on: the schema registry refuses its schema "
+            f"for {told}: {why}. {error.message}",
+            hint=f"Nothing past that DDL is delivered. Set the compatibility of {name} to NONE, or remove the subject if no reader needs "
+            "its old versions, then start the changefeed again: it goes on where it is.",
+        )
+
+    def _why(self, name: str, text: str) -> tuple[str, tuple[Fault, ...]]:
+        """The subject's compatibility level, and what it has against a schema; as far as the registry tells."""
+        level = ""
+        try:
+            level = self._level(name)
+            return level, faults(self._client.latest(name), text, level)
+        except (RegistryError, RegistryUnavailable, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            log.debug("why %s is refused is not known: %s", name, error)
+            return level, ()
+
+    def _level(self, name: str) -> str:
+        """The compatibility level that refuses. A subject without one of its own says so in many ways; NONE refuses nothing."""
+        try:
+            level = self._client.compatibility(name)
+        except NotThere:
+            level = "NONE"
+        return level if level != "NONE" else self._client.compatibility()
+
+    def foresee(self, event: DdlEvent, before: Sent | None, after: Sent | None) -> None:
+        """Warn of a DDL after which the registry will refuse the table's schema. Never fails: what counts is the registration.
+
+        The table before and after the DDL; None where its rows are not delivered.
+        """
+        if after is None:
+            return
+        version, topic = after
+        new = table_schemas(version, self._options)
+        old = table_schemas(before[0], self._options) if before is not None else None
+        for side, text in ((Side.KEY, new.key), (Side.VALUE, new.value)):
+            name = subject(topic, side)
+            if text is None or self._cache.get(name, text) is not None:
+                continue
+            if old is not None and before is not None and subject(before[1], side) == name:
+                old_text = old.key if side is Side.KEY else old.value
+                asks = old_text is not None and bool(faults(old_text, text))
+            else:
+                asks = self._cache.knows(name)
+            if asks:
+                self._warn(event, name, text)
+
+    def _warn(self, event: DdlEvent, name: str, text: str) -> None:
+        try:
+            answer = self._client.check(name, text)
+        except (RegistryError, RegistryUnavailable) as error:
+            log.warning(
+                "whether the registry will take the schema of %s.%s could not be asked: %s", event.schema, event.table, error.message
+            )
+            return
+        if answer is None or answer[0]:
+            return
+        level, found = self._why(name, text)
+        log.warning(
+            "the DDL at %s, %s, makes a schema that the registry will refuse for subject %s%s: %s%s. The changefeed fails at the first row "
+            "past it, unless the subject's compatibility is set to NONE before",
+            describe(event.ts),
+            event.query,
+            name,
+            f" (compatibility {level})" if level else "",
+            "; ".join(map(str, found)) or "no column is known",
+            f". It says: {answer[1]}" if answer[1] else "",
+        )
+
+
+def open_registrar(options: EncodingOptions, cache: Path | None = None, stop: threading.Event | None = None) -> Registrar:
+    """The registrar of a changefeed, whose options name the registry. `stop`: ends its pauses. Raises ConfigError."""
+    address = parse_address(options.avro.registry)
+    return Registrar(RegistryClient(address, stop), IdCache(cache, address.url), options)

@@ -58,8 +58,6 @@ class Wishes:
     config_file: Path | None
     config: ChangefeedConfig
     zone: str
-    master: str | None
-    snapshot: bool
     status_addr: str | None
     common_options: tuple[str, ...]
     capture_options: tuple[str, ...]

@@ -63,6 +63,8 @@ def test_values(kind: pa.DataType, value: Any, want: Any) -> None:
         (pa.uint8(), -1, "no integer from 0 to 255"),
         (pa.float64(), "x", "no number"),
         (pa.decimal128(4, 1), "12.34", "does not fit"),
+        (pa.decimal128(4, 1), "1000.0", "does not fit"),
+        (pa.decimal128(4, 1), "NaN", "does not fit"),
         (pa.decimal128(4, 1), "x", "does not fit"),
         (pa.string(), b"\xff", "no UTF-8"),
         (pa.date32(), "soon", "no date or time"),

@@ -65,9 +65,12 @@ def _boolean(value: Value) -> bool:
 
 def _decimal(kind: pa.DataType, value: Value) -> decimal.Decimal:
     try:
-        return _EXACT.quantize(decimal.Decimal(_text(value)), decimal.Decimal(1).scaleb(-kind.scale, _EXACT))
+        number = _EXACT.quantize(decimal.Decimal(_text(value)), decimal.Decimal(1).scaleb(-kind.scale, _EXACT))
     except (decimal.InvalidOperation, decimal.Inexact):
-        raise ValueError(f"{_shown(value)} does not fit {kind}") from None
+        number = None
+    if number is None or not number.is_finite() or (number and number.adjusted() + 1 + kind.scale > kind.precision):
+        raise ValueError(f"{_shown(value)} does not fit {kind}")
+    return number
 
 
 def _moment(value: Value) -> dt.datetime | None:

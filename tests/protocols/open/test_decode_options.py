@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
 from tests.support.open_options import CONFIGS, encode, golden, message
 from tidemill.errors import MalformedMessage
@@ -169,25 +170,6 @@ def refusal(key: bytes, value: bytes) -> OpenMessageError | None:
     except OpenMessageError as error:
         return error
     return None
-
-
-def mutated(rng: random.Random, data: bytes) -> bytes:
-    """The bytes with a few of them changed, cut out, repeated or put in."""
-    out = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(out) + 1)
-        match rng.randrange(4):
-            case 0:
-                out[at : at + 1] = rng.randbytes(1)
-            case 1:
-                del out[at : at + rng.choice((1, 8, 40))]
-            case 2:
-                out[at:at] = out[max(at - rng.choice((1, 8, 100)), 0) : at]
-            case _:
-                out[at:at] = rng.choice(
-                    (b'"', b"{", b"}", b"\\", bytes(8), b"\xff" * 8, b"\x04\x22\x4d\x18", b"1e999", b"-0", b"[[[[", b"null")
-                )
-    return bytes(out)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.open import columnar
 from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS, ColumnFlag
 from tidemill.protocols.open.decode import Fault, Fetch, OpenMessageError, decode
 from tidemill.protocols.open.events import Column, DdlMessage, Event, RowEvent
@@ -124,8 +125,24 @@ def decode_array(
 ) -> pa.ListArray:
     """The events of each message of two binary arrays; null where the key is null. With `table` (schema, name) rows of others are left out.
 
-    Raises OpenMessageError naming the message's place in the array.
+    Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
     """
+    if schema is not None:
+        found = columnar.read(keys, values, event_type(schema), schema, table, whole=fetch is not None)
+        if found is not None:
+            return found
+    return decode_plainly(keys, values, schema, table=table, fetch=fetch)
+
+
+def decode_plainly(
+    keys: pa.Array,
+    values: pa.Array,
+    schema: pa.StructType | None = None,
+    *,
+    table: tuple[str, str] | None = None,
+    fetch: Fetch | None = None,
+) -> pa.ListArray:
+    """As `decode_array`, one message after the other."""
     images = Images(schema)
     out: list[list[dict[str, Any]] | None] = []
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):

@@ -119,6 +119,7 @@ def test_the_first_matching_dispatcher_counts() -> None:
     assert dispatcher.named("db", "X").mode is DispatchMode.INDEX_VALUE
     assert dispatcher.rule(_version("other")).mode is DispatchMode.INDEX_VALUE
     assert parse_config("").dispatcher().rule(_version()).mode is DispatchMode.TABLE
+    assert parse_config("[[sink.dispatchers]]\nmatcher = ['*.*']\npartition = ''").dispatcher().rule(_version()).mode is DispatchMode.TABLE
 
 
 def test_rules_that_do_not_fit_a_table_name_what_is_near() -> None:

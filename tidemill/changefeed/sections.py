@@ -50,6 +50,8 @@ def section_of(annotation: Any) -> type[Section] | None:
 
 
 def _mode(word: str) -> str:
+    if not word:
+        return "default"
     if word.lower() not in WORDS:
         raise ValueError(f"no such dispatcher{did_you_mean(word, WORDS)}; there are {', '.join(WORDS)}")
     return word.lower()

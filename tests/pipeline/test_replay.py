@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
+import json
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC
@@ -19,6 +23,9 @@ from tidemill.pipeline import chunks, planner
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import Delivered as Summary
 from tidemill.pipeline.replay import replay
+from tidemill.protocols.claim_check import ClaimCheckStorage
+from tidemill.protocols.open import RowEvent, decode
+from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions
 
 
@@ -96,6 +103,41 @@ def test_options_reach_the_events(tmp_path: Path, more: str, toml: str, options:
     _, got = run(world.log(tmp_path / "log"), tmp_path / "out", partitions=2, more=more, toml=toml)
     assert got.events == expected(world, "default", 2, options=options)
     assert got.events != expected(world, "default", 2)
+
+
+@pytest.fixture
+def checks() -> Iterator[str]:
+    """A folder whose name is short: it stands in messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "snappy"])
+def test_large_rows_are_kept_as_claim_checks(tmp_path: Path, checks: str, compression: str) -> None:
+    """Compressed, in batches, over partitions: a consumer with the storage sees every row whole."""
+    world = World.make(seed=6, huge=90)
+    toml = (
+        "[sink.kafka-config.large-message-handle]\n"
+        f'large-message-handle-option = "claim-check"\nlarge-message-handle-compression = "{compression}"\n'
+        f'claim-check-storage-uri = "file://{checks}"\n'
+    )
+    run(world.log(tmp_path / "log"), tmp_path / "out", partitions=2, more="&max-message-bytes=350", toml=toml)
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    messages = [(line["partition"], base64.b64decode(line["key"]), base64.b64decode(line["value"])) for line in lines]
+    assert max(len(key) + len(value) + 36 for _, key, value in messages) <= 350
+    fetch = ClaimCheckStorage(f"file://{checks}").fetch
+    got: dict[int, list[object]] = {0: [], 1: []}
+    kept = 0
+    for partition, key, value in messages:
+        for event in decode(key, value, fetch=fetch):
+            if isinstance(event, RowEvent):
+                kept += event.claim_check is not None
+                got[partition].append(dataclasses.replace(event, claim_check=None))
+    want = expected(world, "default", 2)
+    for partition, tables in want.items():
+        events = [decode(*framed(*event))[0] for events in tables.values() for event in events]
+        assert sorted(got[partition], key=repr) == sorted(events, key=repr)
+    assert (kept > 0) == (compression == "none")  # compressed, all of them fit
 
 
 def test_an_interval_inside_the_log(tmp_path: Path) -> None:

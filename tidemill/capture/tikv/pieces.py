@@ -12,6 +12,7 @@ from tidemill.capture.tikv.pd import Region
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
 BACKOFF_FORGET = 300.0  # seconds without an error after which a piece's back-off begins anew
+TOGETHER = 0.05  # gaps that are due within so many seconds are loaded together
 FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # scans that a store is given at the same time
 
 
@@ -44,6 +45,10 @@ class Piece:
     failed_at: float = -1e9
     duplicates: int = 0
     refused: int = 0  # times in a row that the range lock did not let it have what PD told
+
+    def is_due(self, now: float) -> bool:
+        """Whether PD is to be asked for it now, or so soon that it may as well be now."""
+        return self.phase is Phase.GAP and self.due <= now + TOGETHER
 
     def backoff(self, now: float) -> float:
         """Seconds to wait after an error."""
@@ -82,6 +87,11 @@ class Store:
     streams: list[Stream] = field(default_factory=list)
     queue: deque[int] = field(default_factory=deque)
 
+    def waits(self, piece: Piece, now: float) -> bool:
+        """Whether a piece in the queue is still to be subscribed here now."""
+        leader = piece.region.leader if piece.region is not None else None
+        return piece.phase is Phase.QUEUED and piece.due <= now and leader is not None and leader.store_id == self.id
+
     def grow(self, most: int) -> None:
         """A scan has ended well."""
         self.window = min(self.window + 1, most)
@@ -89,3 +99,14 @@ class Store:
     def shrink(self, factor: float) -> None:
         """The store has too much to do."""
         self.window = max(self.window * factor, LEAST_WINDOW)
+
+
+def contiguous(pieces: list[Piece]) -> list[list[Piece]]:
+    """Sorted pieces in runs without holes."""
+    runs: list[list[Piece]] = []
+    for piece in pieces:
+        if runs and runs[-1][-1].end == piece.start:
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return runs

@@ -90,6 +90,11 @@ class RangeLock(Generic[P]):
         at = bisect_left(self._starts, part.start) + 1
         return self._parts[at] if at < len(self._parts) else None
 
+    def following(self, part: P, most: int) -> list[P]:
+        """At most `most` parts behind a part, in key order."""
+        at = bisect_left(self._starts, part.start) + 1
+        return self._parts[at : at + most]
+
     # ------------------------------------------------------------------ locks
 
     def ask(self, start: bytes, end: bytes, region_id: int, version: int) -> Answer:

@@ -16,6 +16,7 @@ ts pass a row.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -33,14 +34,13 @@ from tidemill.capture.tikv.actions import (
     Subscribe,
 )
 from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase, Piece, Store, Stream
+from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase, Piece, Store, Stream, contiguous
 from tidemill.capture.tikv.rangelock import RangeLock, Verdict
 from tidemill.capture.tikv.ranges import cut
 from tidemill.capture.tikv.reactions import REACTIONS, RETRIES_OF_UNKNOWN, Then, asked_to_wait, fatal_error, kind_of, splits
 from tidemill.capture.tikv.streams import Streams
 from tidemill.wire import cdcpb_pb2
 
-TOGETHER = 0.05  # gaps that are due within so many seconds are loaded together
 LOAD_PIECES = 1000  # gaps that are loaded together at most: about what one answer of PD holds
 MAX_LOADS = 16
 MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
@@ -189,14 +189,15 @@ class RegionMachine:
             self._next_load += 1
 
     def _neighbours(self, piece: Piece, now: float) -> list[Piece]:
-        """The gap and the gaps beside it that are due as well, in key order: after a merge one region covers them."""
+        """The gap, the gaps on its left, and all gaps of the next pieces on its right that are due as well, in key order: after a merge
+        one region covers them; after the loss of a store they lie between pieces of other stores, and one answer tells of all."""
         lock, found = self._spans[piece.span.id], deque([piece])
-        for step, add, end in ((lock.before, found.appendleft, 0), (lock.after, found.append, -1)):
-            while len(found) < LOAD_PIECES:
-                other = step(found[end])
-                if other is None or other.phase is not Phase.GAP or other.due > now + TOGETHER:
-                    break
-                add(other)
+        while len(found) < LOAD_PIECES:
+            left = lock.before(found[0])
+            if left is None or not left.is_due(now):
+                break
+            found.appendleft(left)
+        found.extend(p for p in lock.following(piece, LOAD_PIECES - len(found)) if p.is_due(now))
         return list(found)
 
     def load_failed(self, load: int, now: float) -> None:
@@ -207,8 +208,12 @@ class RegionMachine:
 
     def loaded(self, load: int, regions: Sequence[Region], complete: bool, now: float) -> None:
         """PD's answer to a LoadRegions, in key order. `complete`: it was not cut by the limit of one answer."""
-        for run in _contiguous(self._loading(load)):
-            self._divide(self._widened(run, regions), regions, complete, now)
+        starts = [r.start for r in regions]
+        for run in contiguous(self._loading(load)):
+            first = max(bisect_right(starts, run[0].start) - 1, 0)
+            there = regions[first : bisect_left(starts, run[-1].end, lo=first)]
+            told = complete or not regions or run[-1].end <= (regions[-1].end or run[-1].end)
+            self._divide(self._widened(run, there), there, told, now)
         self._load_more(now)
 
     def _loading(self, load: int) -> list[Piece]:
@@ -258,7 +263,7 @@ class RegionMachine:
             else:  # nothing new is known of any of them
                 for gap in gaps:
                     gap.refused += region is not None
-                    self._gap(gap, now, gap.backoff(now))
+                    self._gap(gap, now, gap.backoff(now) if complete or regions else 0.0)
                 return
             new.append(piece)
             if allowed and region is not None:
@@ -309,7 +314,7 @@ class RegionMachine:
         """Subscribe what waits for this store, as far as it has room for scans and a stream is open."""
         while store.queue:
             piece = self._pieces.get(store.queue[0])
-            if piece is None or not _waits_for(piece, store, now):
+            if piece is None or not store.waits(piece, now):
                 store.queue.popleft()
                 continue
             window = 1 if self._held_back else store.window  # never none: rows that wait may need this scan to be sealed
@@ -383,7 +388,7 @@ class RegionMachine:
         waiting, store.queue = store.queue, deque()
         for id_ in waiting:
             piece = self._pieces.get(id_)
-            if piece is not None and _waits_for(piece, store, now):
+            if piece is not None and store.waits(piece, now):
                 self._gap(piece, now, piece.backoff(now))
 
     def stream_lost(self, slot: int, pieces: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
@@ -480,20 +485,3 @@ class RegionMachine:
 
     def _count(self, kind: str) -> None:
         self.errors[kind] = self.errors.get(kind, 0) + 1
-
-
-def _waits_for(piece: Piece, store: Store, now: float) -> bool:
-    """Whether a piece in the store's queue is still to be subscribed there now."""
-    leader = piece.region.leader if piece.region is not None else None
-    return piece.phase is Phase.QUEUED and piece.due <= now and leader is not None and leader.store_id == store.id
-
-
-def _contiguous(pieces: list[Piece]) -> list[list[Piece]]:
-    """Sorted pieces in runs without holes (some may have gone while PD was asked)."""
-    runs: list[list[Piece]] = []
-    for piece in pieces:
-        if runs and runs[-1][-1].end == piece.start:
-            runs[-1].append(piece)
-        else:
-            runs.append([piece])
-    return runs

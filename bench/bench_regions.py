@@ -1,0 +1,266 @@
+"""What very many regions cost, and what memory a huge transaction takes.
+
+    python -m bench.bench_regions regions [--count 300000] [--stores 10]
+    python -m bench.bench_regions transaction [--quota-mib 64] [--times 10]
+
+`regions` runs the region state machine and the receiver without sockets: one table of COUNT regions is divided, subscribed and
+initialized; then the stores send resolved ts for all of them in TiKV's groups; then the watchdog surveys them; then a store goes down
+and its share begins again. CPU and memory of each step are told. `transaction` sends one transaction whose prewrites are TIMES the
+memory quota, all of them before the first COMMIT, and tells the most memory that the process had, beside what it had before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tidemill.capture.tikv import actions as A
+from tidemill.capture.tikv.partition import PartitionLog
+from tidemill.capture.tikv.pd import Peer, Region
+from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.watch import Watch
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.writer import LogWriter
+from tidemill.tidb.keys import record_key
+from tidemill.wire import cdcpb_pb2 as cdcpb
+
+MIB = 1 << 20
+
+
+def memory_mib() -> float:
+    """Resident memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / MIB
+
+
+class Step:
+    """Prints what the block cost."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        self._begin, self._memory = time.process_time(), memory_mib()
+
+    def __exit__(self, *_: object) -> None:
+        print(f"{self.name:44s} {time.process_time() - self._begin:7.2f} CPU s, {memory_mib():7.0f} MiB resident", flush=True)
+
+
+# ---- regions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Fleet:
+    """Machine and receiver, and stores that answer at once."""
+
+    count: int
+    stores: int
+    machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
+    events: deque[Event] = field(default_factory=deque)
+    loads: deque[A.LoadRegions] = field(default_factory=deque)
+    by_slot: dict[int, list[A.Subscribe]] = field(default_factory=dict)
+    waiting: list[A.Subscribe] = field(default_factory=list)
+    store_of: dict[int, int] = field(default_factory=dict)
+    now: float = 0.0
+    most_scans: int = 0
+    questions: int = 0
+
+    def __post_init__(self) -> None:
+        self.receiver = Receiver([None, None], Path("/"), self.events.extend)  # type: ignore[list-item]
+        self.receiver._next_seal = float("inf")
+        self.regions = [self.region(i) for i in range(self.count)]
+
+    def region(self, i: int) -> Region:
+        """Region i of the table."""
+        start, end = (b"" if k in (0, self.count) else b"t%012d" % k for k in (i, i + 1))
+        return Region(i + 1, start, end, 1, 1, Peer(10 * i, 1 + i % self.stores))
+
+    def act(self) -> None:
+        receiver = self.receiver
+        for action in self.machine.actions():
+            match action:
+                case A.Place(piece, checkpoint, partition):
+                    receiver.call(partial(receiver.place, piece, checkpoint, partition))
+                case A.Drop(pieces):
+                    receiver.call(partial(receiver.drop, pieces))
+                case A.LoadRegions():
+                    self.loads.append(action)
+                case A.OpenStream(slot, store_id, multiplexed):
+                    self.store_of[slot] = store_id
+                    receiver.call(partial(receiver.open_stream, slot, multiplexed))
+                    self.machine.stream_opened(slot, self.now)
+                case A.Subscribe():
+                    self.waiting.append(action)
+                    call = partial(receiver.subscribe, action.piece, action.slot, action.region.id, action.request_id, action.checkpoint)
+                    receiver.call(partial(call, action.start, action.end, action.partition))
+
+    def run(self) -> None:
+        """Until nothing is under way."""
+        while True:
+            self.machine.wake(self.now)
+            self.act()
+            while self.loads or self.waiting or self.events or self.machine._actions:
+                self._answer()
+                self._scan()
+                self.act()
+            due = self.machine.next_time()
+            if due is None:
+                return
+            self.now = max(self.now, due)
+
+    def _answer(self) -> None:
+        while self.loads:
+            load = self.loads.popleft()
+            self.questions += 1
+            first = int(load.start[1:]) if len(load.start) > 1 else 0
+            last = int(load.end[1:]) if len(load.end) > 1 else self.count
+            found = self.regions[first : min(last, first + 1024)]
+            self.machine.loaded(load.load, found, last - first <= 1024, self.now)
+
+    def _scan(self) -> None:
+        self.most_scans = max(self.most_scans, len(self.waiting))
+        begun, self.waiting = self.waiting, []
+        for action in begun:
+            self.by_slot.setdefault(action.slot, []).append(action)
+            row = cdcpb.Event.Row(type=cdcpb.Event.INITIALIZED)
+            event = cdcpb.Event(region_id=action.region.id, request_id=action.request_id)
+            event.entries.entries.append(row)
+            self.receiver.step([action.slot], [cdcpb.ChangeDataEvent(events=[event]).SerializeToString()])
+        while self.events:
+            match self.events.popleft():
+                case ScanDone(piece):
+                    self.machine.scan_done(piece, self.now)
+                case StreamLost(stream, pieces, _, _):
+                    self.machine.stream_lost(stream, pieces, self.now)
+                case PieceFailed():
+                    raise AssertionError("no region fails here")
+
+    def resolve(self, ts: int) -> None:
+        """A round of resolved ts: groups of 8, 32, 128, … regions."""
+        for slot, subscriptions in self.by_slot.items():
+            at, size = 0, 8
+            while at < len(subscriptions):
+                group = subscriptions[at : at + size]
+                resolved = cdcpb.ResolvedTs(regions=[s.region.id for s in group], ts=ts, request_id=group[0].request_id)
+                self.receiver.step([slot], [cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()])
+                at, size = at + size, size * 4
+
+
+def regions(count: int, stores: int) -> None:
+    """See the module."""
+    fleet = Fleet(count, stores)
+    print(f"{count} regions of one table on {stores} stores; {memory_mib():.0f} MiB with PD's answers at hand")
+    with Step("divide, subscribe, INITIALIZED"):
+        fleet.machine.add_span(A.Span(1, b"t", b"u", 0, 10), 0.0)
+        fleet.run()
+    assert fleet.machine.counts()["live"] == count
+    print(f"  {fleet.questions} questions to PD, at most {fleet.most_scans} scans at a time")
+    fleet.resolve(100)
+    with Step("a round of resolved ts"):
+        fleet.resolve(101)
+    with Step("the frontier"):
+        assert int(fleet.receiver.matcher.frontiers()[0]) == 101
+    watch = Watch(2)
+    watch.look(fleet.receiver.survey(), 0.0)
+    with Step("a round of the watchdog"):
+        watch.look(fleet.receiver.survey(), 1.0)
+        assert watch.stuck(1.0) == []
+        assert watch.holders(1.0)[0].resolved == 101
+    slot, lost = next((s, subs) for s, subs in fleet.by_slot.items())
+    fleet.questions = 0
+    with Step(f"a store goes down: {len(lost)} begin again"):
+        del fleet.by_slot[slot]
+        fleet.machine.stream_ended(slot, fleet.now)
+        fleet.receiver.end_stream(slot, "down")
+        fleet.run()
+    assert fleet.machine.counts()["live"] == count
+    print(f"  {fleet.questions} questions to PD")
+
+
+# ---- a huge transaction ------------------------------------------------------------------------------------------------
+
+
+def messages(rows: int, size: int) -> Iterator[bytes]:
+    """One transaction: all its prewrites, then all its commits, a thousand rows a message."""
+    value = b"v" * size
+    for commit in (False, True):
+        for at in range(0, rows, 1000):
+            event = cdcpb.Event(region_id=1, request_id=7)
+            for i in range(at, min(at + 1000, rows)):
+                data: dict[str, Any] = {"commit_ts": 200, "type": 2} if commit else {"value": value, "type": 1}
+                event.entries.entries.append(cdcpb.Event.Row(start_ts=100, op_type=1, key=record_key(1, i), **data))
+            yield cdcpb.ChangeDataEvent(events=[event]).SerializeToString()
+
+
+def transaction(quota: int, times: int, size: int = 1000) -> None:
+    """See the module."""
+    rows = quota * times // size
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder) / "scratch"
+        scratch.mkdir()
+        writer = LogWriter.create(Path(folder) / "log", LogIdentity(cluster_id="1", start_ts=10, partitions=1), snapshot={})
+        receiver = Receiver([PartitionLog(writer.partition(0), scratch)], scratch, lambda events: None, options=Options.of_quota(quota))
+        receiver._next_seal = float("inf")
+        receiver.place(1, 10, 0)
+        receiver.subscribe(1, 0, 1, 7, 10, b"", b"", 0)
+        initialized = cdcpb.Event(region_id=1, request_id=7)
+        initialized.entries.entries.append(cdcpb.Event.Row(type=5))
+        receiver.step([0], [cdcpb.ChangeDataEvent(events=[initialized]).SerializeToString()])
+        before = memory_mib()
+        most = decoded = 0.0
+        begin = time.process_time()
+        sending = 0.0
+        for data in messages(rows, size):
+            made = time.process_time()
+            receiver.step([0], [data])
+            sending += time.process_time() - made
+            most = max(most, _private_mib())
+            decoded = max(decoded, receiver.matcher.memory() / MIB)
+        resolved = cdcpb.ResolvedTs(regions=[1], ts=1000, request_id=7)
+        made = time.process_time()
+        receiver.step([0], [cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()])
+        receiver._seal(force=True)
+        receiver._finish_seals(wait=True)
+        sending += time.process_time() - made
+        most = max(most, _private_mib())
+        assert receiver.stats.sealed_rows == rows
+        writer.close()
+    print(f"one transaction of {rows} rows, {rows * size / MIB:.0f} MiB of values, quota {quota / MIB:.0f} MiB")
+    print(f"slabs and records: at most {decoded:.0f} MiB; private memory: {before:.0f} MiB resident before, at most {most:.0f} MiB")
+    print(f"{receiver.prewrites.written} prewrites and {receiver.stats.spilled_rows} rows went to disk")
+    print(f"{sending / rows * 1e6:.2f} CPU s per million rows (of {time.process_time() - begin:.1f} s with making the messages)")
+
+
+def _private_mib() -> float:
+    """Anonymous memory: without the pages of mapped files, which the kernel takes back when it wants to."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return memory_mib()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["regions", "transaction"])
+    parser.add_argument("--count", type=int, default=300_000)
+    parser.add_argument("--stores", type=int, default=10)
+    parser.add_argument("--quota-mib", type=int, default=64)
+    parser.add_argument("--times", type=int, default=10)
+    args = parser.parse_args()
+    if args.what == "regions":
+        regions(args.count, args.stores)
+    else:
+        transaction(args.quota_mib * MIB, args.times)
+
+
+if __name__ == "__main__":
+    main()

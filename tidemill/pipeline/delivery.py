@@ -14,7 +14,7 @@ from tidemill.changefeed.events import EventFilters
 from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.selectors import ColumnSelectors
 from tidemill.changefeed.skip import SkipRow
-from tidemill.changefeed.uri import SinkUri
+from tidemill.changefeed.uri import Scheme, SinkUri
 from tidemill.errors import ConfigError
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
@@ -45,6 +45,9 @@ class Settings:
         """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
         encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
+        if encoding.protocol is MessageFormat.SIMPLE and self.sink.scheme is not Scheme.MESSAGES:
+            # TiCDC names its server's zone, whatever zone the rows were read in; what is written for comparison keeps the default.
+            encoding = replace(encoding, simple=replace(encoding.simple, location=str(self.zone)))
         return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
 
 

@@ -99,6 +99,7 @@ class SimpleOptions:
     bootstrap_messages: int = 10_000  # 0 or less: never by count
     bootstrap_all_partitions: bool = True
     bootstrap_at_start: bool = False
+    location: str = "UTC"  # the zone that a TIMESTAMP's text names
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class SimpleRowEncoder(TextRowEncoder):
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.SIMPLE)
-        self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone) for p in programs]
+        self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone, options.simple.location) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         super().__init__(programs, options, compiled, Texts(), clock)
         self._first_targets = first_targets

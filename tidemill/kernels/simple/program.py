@@ -14,21 +14,21 @@ _STRINGS = frozenset({ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB})
 _KINDS = ((ON_DELETE, b"DELETE", (OLD,)), (ON_UPDATE, b"UPDATE", (NEW, OLD)), (ON_INSERT, b"INSERT", (NEW,)))
 
 
-def column_text(program: TableProgram, column: ColumnInfo) -> ColumnText:
+def column_text(program: TableProgram, column: ColumnInfo, location: str) -> ColumnText:
     """A column in `data` or `old`."""
     stored = program.ops[program.slots[column.id]]
     op: int = TextOp.JSON_DOCUMENT if stored is ValueOp.JSON else stored
     if stored in _STRINGS:
         op = TextOp.BASE64 if is_base64(column) else TextOp.JSON_TEXT
     head = b"," + json_text(column.name) + b":"
-    before, after = around(column)
+    before, after = around(column, location)
     return ColumnText(
         column,
         op,
         prefix=head + before,
         suffix=after,
         null=head + b"null",
-        absent=absent_text(program, column, lambda cell: head + value_text(column, cell)),
+        absent=absent_text(program, column, lambda cell: head + value_text(column, cell, location)),
         separator=1,
     )
 
@@ -36,7 +36,7 @@ def column_text(program: TableProgram, column: ColumnInfo) -> ColumnText:
 def compile_table(program: TableProgram, table: SimpleTable) -> TextProgram:
     """The program of a table version."""
     text = TextProgram(program)
-    columns = [column_text(program, column) for column in table.columns]
+    columns = [column_text(program, column, table.location) for column in table.columns]
     for kind, word, images in _KINDS:
         steps: list[StepWords] = [
             *(text.constant(table.head), TABLE_ID),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tidemill.errors import MalformedKey
 from tidemill.tidb.datums import Datum, DatumFlag, decode_datum
 from tidemill.tidb.keys import RecordKey
@@ -25,6 +27,12 @@ def handle_text(key: RecordKey) -> bytes:
     return b"{" + b", ".join(parts) + b"}"
 
 
+def _float_text(value: float) -> str:
+    if math.isfinite(value):
+        return go_float_plain(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
 def _datum_text(datum: Datum) -> bytes:
     match datum.value:
         case None:
@@ -34,7 +42,7 @@ def _datum_text(datum: Datum) -> bytes:
         case str():
             return datum.value.encode()
         case float():
-            return go_float_plain(datum.value).encode()
+            return _float_text(datum.value).encode()
     if datum.flag is DatumFlag.DURATION:
         return format_duration(datum.value, _FULL_FSP).encode()
     return b"%d" % datum.value

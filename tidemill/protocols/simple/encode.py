@@ -28,17 +28,14 @@ VERSION = 1
 BINARY_FLAG = 128
 """MySQL's flag of a column: its bytes are no text."""
 
-LOCATION = "UTC"
-"""`location` of a TIMESTAMP."""
-
 
 def is_base64(column: ColumnInfo) -> bool:
     """Whether a string column's values are bytes."""
     return bool(column.flag & BINARY_FLAG) or column.is_binary
 
 
-def value_text(column: ColumnInfo, cell: Cell) -> bytes:
-    """A value in `data` or `old`: a string, for TIMESTAMP an object, or null."""
+def value_text(column: ColumnInfo, cell: Cell, location: str) -> bytes:
+    """A value in `data` or `old`: a string, for TIMESTAMP an object that names its zone, or null."""
     if cell is None:
         return b"null"
     if isinstance(cell, float):
@@ -46,23 +43,23 @@ def value_text(column: ColumnInfo, cell: Cell) -> bytes:
     if isinstance(cell, int):
         return b'"%d"' % cell
     if isinstance(cell, str):
-        before, after = around(column)
+        before, after = around(column, location)
         return before + json_string(cell.encode())[1:-1] + after
     return b'"' + base64.b64encode(cell) + b'"' if is_base64(column) else json_string(cell)
 
 
-def around(column: ColumnInfo) -> tuple[bytes, bytes]:
+def around(column: ColumnInfo, location: str) -> tuple[bytes, bytes]:
     """What stands before and after the text of a value."""
     if column.tp == MySQLType.TIMESTAMP:
-        return b'{"location":%s,"value":"' % text(LOCATION), b'"}'
+        return b'{"location":%s,"value":"' % text(location), b'"}'
     return b'"', b'"'
 
 
 class SimpleTable:
     """One table version: turns raw changes into message values. Compiled once for many rows."""
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo) -> None:
-        self.schema, self.table, self.info = schema, table, info
+    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, location: str = "UTC") -> None:
+        self.schema, self.table, self.info, self.location = schema, table, info, location
         self.reader = RowReader(info, zone)
         columns = info.output_columns
         handle = frozenset(info.handle_key_columns)
@@ -74,7 +71,7 @@ class SimpleTable:
 
     def image(self, columns: Sequence[ColumnInfo], cells: Sequence[Cell]) -> bytes:
         """The columns of an image, by the bytes of their name."""
-        return b"{" + b",".join(text(c.name) + b":" + value_text(c, cells[self._places[c.id]]) for c in columns) + b"}"
+        return b"{" + b",".join(text(c.name) + b":" + value_text(c, cells[self._places[c.id]], self.location) for c in columns) + b"}"
 
     def row(
         self,

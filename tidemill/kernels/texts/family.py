@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidemill.kernels import encode, intrinsics
+from tidemill.kernels import layout as records
 from tidemill.kernels.cache import use_cache
 from tidemill.protocols.open import gotext
+
+_SHARED = ("base64", "binary_json", "compress", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
 
 
 def keep() -> Path:
@@ -14,8 +17,5 @@ def keep() -> Path:
     here, shared = Path(__file__).parent, Path(str(encode.__file__)).parent
     runes = Path(str(gotext.__file__)).with_name("printable_runes.txt")
     own = [here / name for name in ("layout.py", "values.py", "rows.py")]
-    used = [
-        shared / f"{name}.py"
-        for name in ("binary_json", "compress", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
-    ]
-    return use_cache(*own, *used, intrinsics.__file__, str(gotext.__file__), runes)
+    used = [shared / f"{name}.py" for name in _SHARED]
+    return use_cache(*own, *used, str(intrinsics.__file__), str(records.__file__), str(gotext.__file__), runes)

@@ -20,9 +20,12 @@ import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
 from tidemill.kernels.avro import AvroRowEncoder
+from tidemill.kernels.canal_json import CanalJsonRowEncoder
+from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.encode.rows import RawRecord
 from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.model import TableInfo
@@ -46,6 +49,13 @@ BENCHES = {
     "avro-strings": Bench(
         EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, avro=STRINGS), {"narrow": 4505, "mixed": 12739, "wide": 40149}
     ),
+    "canal-json": Bench(EncodingOptions(MessageFormat.CANAL_JSON), {"narrow": 4242, "mixed": 10947, "wide": 36079}),
+    "canal-json-extension": Bench(
+        EncodingOptions(MessageFormat.CANAL_JSON, enable_tidb_extension=True), {"narrow": 4293, "mixed": 10696, "wide": 39110}
+    ),
+    "canal-json-updated": Bench(EncodingOptions(MessageFormat.CANAL_JSON, only_output_updated_columns=True), None),
+    "csv": Bench(EncodingOptions(MessageFormat.CSV), None),
+    "simple": Bench(EncodingOptions(MessageFormat.SIMPLE), {"narrow": 4916, "mixed": 13831, "wide": 44820}),
     "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
 }
 
@@ -55,6 +65,10 @@ def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., 
     if bench.options.protocol is MessageFormat.AVRO:
         made = AvroRowEncoder([program], bench.options, [(1, 2)])
         return made, made.programs[0].avro.row
+    texts = {MessageFormat.CANAL_JSON: CanalJsonRowEncoder, MessageFormat.CSV: CsvRowEncoder, MessageFormat.SIMPLE: SimpleRowEncoder}
+    if bench.options.protocol in texts:
+        encoder = texts[bench.options.protocol]([program], bench.options)
+        return encoder, lambda key, value, old, ts: encoder.value_of(RawRecord(key, value, old, 0, ts, 0), 0)
     return OpenRowEncoder([program], bench.options), program.open.row
 
 

@@ -12,9 +12,10 @@ from tidemill.changefeed.config import ChangefeedConfig
 from tidemill.changefeed.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.changefeed.events import EventFilters
 from tidemill.changefeed.filter import TableFilter
+from tidemill.changefeed.parameters import Scheme
 from tidemill.changefeed.selectors import ColumnSelectors
 from tidemill.changefeed.skip import SkipRow
-from tidemill.changefeed.uri import Scheme, SinkUri
+from tidemill.changefeed.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target

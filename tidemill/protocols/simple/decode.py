@@ -94,7 +94,7 @@ def _event(message: JsonMessage, schema: TableSchema | None) -> Event:
 def _row(message: JsonMessage, kind: RowKind, commit_ts: int, schema: TableSchema | None) -> RowEvent:
     columns = {column.name: column for column in schema.columns} if schema is not None else {}
     zones: set[str] = set()
-    images = [_image(message, name, columns, zones) for name in ("data", "old")]
+    after, before = (_image(message, name, columns, zones) for name in ("data", "old"))
     return RowEvent(
         commit_ts,
         message.text("database"),
@@ -102,7 +102,8 @@ def _row(message: JsonMessage, kind: RowKind, commit_ts: int, schema: TableSchem
         message.integer("tableID"),
         message.integer("schemaVersion", default=0),
         kind,
-        *images,
+        after,
+        before,
         schema is not None,
         next(iter(zones), None),
         message.flag("handleKeyOnly"),

@@ -1,0 +1,45 @@
+"""Confluent's own deserializer reads every message, as ours does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.support import avro
+from tests.support.registries import Front, MemoryRegistry
+from tidemill.protocols.avro.decode import AvroReader
+from tidemill.protocols.avro.wire import head
+
+
+@pytest.fixture
+def memory() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def front(memory: MemoryRegistry) -> Iterator[Front]:
+    with Front(memory) as front:
+        yield front
+
+
+@pytest.mark.parametrize("config", [avro.PRECISE, avro.STRINGS])
+def test_confluents_deserializer_reads_every_message(config: str, front: Front, memory: MemoryRegistry) -> None:
+    ids = {number: memory.ids.setdefault(text, 1 + len(memory.ids)) for (of, number), (text, _) in avro.schemas().items() if of == config}
+    deserializer = AvroDeserializer(SchemaRegistryClient({"url": front.url}))
+    reader = AvroReader({new: avro.schemas()[config, old][0] for old, new in ids.items()}.__getitem__)
+    seen = 0
+    for want in avro.expected()[config]:
+        for side, number, data in ((MessageField.KEY, want.key_id, want.key), (MessageField.VALUE, want.value_id, want.value)):
+            if want.error is not None or data is None or number is None:
+                continue
+            sent = head(ids[number]) + data[5:]
+            theirs, ours = deserializer(sent, SerializationContext(want.topic, side)), reader.decode(sent)
+            plain = {f.name for f in ours.schema.fields if f.tidb_type in ("INT", "BIGINT", "TEXT", "BLOB", "DOUBLE", "DATE", "JSON", "")}
+            assert {name: theirs[name] for name in plain} == {name: ours.values[name] for name in plain}
+            assert list(theirs) == list(ours.values)
+            seen += 1
+    assert seen > 1500

@@ -1,0 +1,81 @@
+"""`from_confluent_avro`: a column of Kafka keys or values in Confluent's Avro format → a struct of columns, as an Arrow column function.
+
+Each message names the id of the schema that it was written with. A worker asks the registry once for each id and keeps the text for as
+long as it lives. The driver asks for a subject's latest schema, where that says what the columns are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import StructType
+
+from tidemill.kernels.avro.arrow import ArrowReader, Wanted, wanted_columns, wanted_of
+from tidemill.protocols.avro.parse import parse_schema
+from tidemill.registry.address import parse_address
+from tidemill.registry.client import RegistryClient
+
+
+def from_confluent_avro(
+    key_or_value: Column | str,
+    *,
+    registry: str,
+    schema: StructType | str | None = None,
+    subject: str | None = None,
+    tz: str = "UTC",
+) -> Column:
+    """A struct of the columns of a message, null for a message that is null (a delete's value). `key_or_value` is Kafka's, binary.
+
+    What the columns are says one of:
+    - `subject` ("TOPIC-value" or "TOPIC-key"): the latest schema of it in the registry, asked for once, now.
+    - `schema` as an Avro schema's JSON: the reader's schema. Messages are evolved to it: what they lack is its default.
+    - `schema` as a StructType or DDL text ("id bigint, price decimal(12,2), at timestamp"): columns by name, cast to these types; null where
+      messages lack them.
+
+    `registry`: http[s]://[user:password@]host:port[/path], with ca=, cert= and key= as parameters; it is asked by the workers too.
+    `tz`: the zone of the changefeed, in which TIMESTAMP text is. A message that cannot be read ends the query with its place and field.
+
+    Raises ValueError, ConfigError for an address, AvroSchemaError, and what the registry answers (RegistryError, RegistryUnavailable).
+    """
+    wanted = _wanted(registry, schema, subject)
+    _check_zone(tz)
+    arrow = pa.struct([pa.field(one.name, one.type) for one in wanted])
+
+    def decoded(messages: pa.Array) -> pa.Array:
+        return ArrowReader(wanted, texts(registry), tz).decode(messages)
+
+    function: Any = F.arrow_udf(decoded, cast(StructType, from_arrow_type(arrow, prefer_timestamp_ntz=True)))
+    return cast(Column, function(key_or_value))
+
+
+def _wanted(registry: str, schema: StructType | str | None, subject: str | None) -> list[Wanted]:
+    if (schema is None) == (subject is None):
+        raise ValueError("from_confluent_avro needs either schema (an Avro schema, a StructType or DDL text) or subject")
+    if subject is not None:
+        with RegistryClient(parse_address(registry)) as client:
+            return wanted_of(parse_schema(client.latest(subject)))
+    if isinstance(schema, str) and schema.lstrip().startswith("{"):
+        return wanted_of(parse_schema(schema))
+    spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    return wanted_columns(cast(pa.StructType, to_arrow_type(spark, timezone="UTC")))
+
+
+def _check_zone(tz: str) -> None:
+    try:
+        ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(f"tz: {tz!r} is no time zone") from None
+
+
+@functools.lru_cache(maxsize=16)
+def texts(registry: str) -> Callable[[int], str]:
+    """The texts of a registry's schemas by id: each is asked for once in the life of the process. Raises ConfigError."""
+    client = RegistryClient(parse_address(registry))
+    return functools.lru_cache(maxsize=4096)(client.schema)

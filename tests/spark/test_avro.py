@@ -1,4 +1,4 @@
-"""`from_confluent_avro` in Spark: by the registry's latest schema, by a reader's, by asked types; ids per message; each schema fetched once."""
+"""`from_confluent_avro` in Spark: by the registry's latest schema, by a reader's, by asked types; each schema is fetched once."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_message_that_is_none_ends_the_query_with_its_place(session: Any, fron
         decoded(session, [b"{}"], registry=address(front), subject="t-value")
     with pytest.raises(PythonException, match="field id"):
         decoded(session, [(messages[0] or b"")[:5]], registry=address(front), subject="t-value")
-    with pytest.raises(PythonException, match="TM:|no such schema|schema 99") as caught:
+    with pytest.raises(PythonException, match=r"no such schema") as caught:
         decoded(session, [b"\0\0\0\0\x63x"], registry=address(front), subject="t-value")
     assert "p%2Fw" not in str(caught.value)
     assert "p/w#" not in str(caught.value)

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructType
 
@@ -36,8 +36,8 @@ def from_confluent_avro(
     What the columns are says one of:
     - `subject` ("TOPIC-value" or "TOPIC-key"): the latest schema of it in the registry, asked for once, now.
     - `schema` as an Avro schema's JSON: the reader's schema. Messages are evolved to it: what they lack is its default.
-    - `schema` as a StructType or DDL text ("id bigint, price decimal(12,2), at timestamp"): columns by name, cast to these types; null where
-      messages lack them.
+    - `schema` as a StructType or DDL text ("id bigint, price decimal(12,2), at timestamp"): columns by name, cast to these types; null
+      where messages lack them.
 
     `registry`: http[s]://[user:password@]host:port[/path], with ca=, cert= and key= as parameters; it is asked by the workers too.
     `tz`: the zone of the changefeed, in which TIMESTAMP text is. A message that cannot be read ends the query with its place and field.
@@ -51,8 +51,8 @@ def from_confluent_avro(
     def decoded(messages: pa.Array) -> pa.Array:
         return ArrowReader(wanted, texts(registry), tz).decode(messages)
 
-    function: Any = F.arrow_udf(decoded, cast(StructType, from_arrow_type(arrow, prefer_timestamp_ntz=True)))
-    return cast(Column, function(key_or_value))
+    make: Any = arrow_udf  # its overloads know no nested types
+    return cast(Column, make(decoded, from_arrow_type(arrow, prefer_timestamp_ntz=True))(key_or_value))
 
 
 def _wanted(registry: str, schema: StructType | str | None, subject: str | None) -> list[Wanted]:
@@ -64,6 +64,7 @@ def _wanted(registry: str, schema: StructType | str | None, subject: str | None)
     if isinstance(schema, str) and schema.lstrip().startswith("{"):
         return wanted_of(parse_schema(schema))
     spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert spark is not None, "one of the two is given"
     return wanted_columns(cast(pa.StructType, to_arrow_type(spark, timezone="UTC")))
 
 

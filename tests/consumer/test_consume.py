@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sqlite3
-import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.cimpl import NewPartitions
 
+from tests.support.consumers import Process, Write, flushed_ts, make_topic, select, write
 from tests.support.kafka import new_topic_name
 from tests.support.runs import PATIENCE_S, tidemill
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
-from tidemill.consumer.progress import Progress
 from tidemill.demo.compare import compare
-from tidemill.demo.session import TIDEMILL
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.protocols.open import decode, resolved_message
 from tidemill.protocols.open.codes import DdlType
@@ -35,25 +31,6 @@ from tidemill.sinks.tables.sqlite import SqliteTables
 pytestmark = pytest.mark.kafka
 
 LOST = {("pub", "onlinep")}  # see tests/sinks/tables/test_ticdc.py
-
-Write = tuple[int, bytes, bytes]
-"""(partition, key, value)."""
-
-
-def make_topic(broker: KafkaBroker, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.address})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
-        future.result()
-
-
-def write(broker: KafkaBroker, topic: str, messages: Iterable[Write]) -> None:
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20, "message.max.bytes": 67108864})
-    for number, (partition, key, value) in enumerate(messages):
-        if number % 1000 == 0:
-            assert producer.flush(60) == 0
-        producer.produce(topic, value, key, partition)
-        producer.poll(0)
-    assert producer.flush(60) == 0
 
 
 def home(message: Sent, partitions: int) -> int:
@@ -127,46 +104,6 @@ def test_a_topic_of_ticdc_with_repeats_becomes_the_upstreams_tables(
     assert golden_differences(file, messages) == []
 
 
-class Process:
-    """A `tidemill consume` of its own, that a test may kill."""
-
-    def __init__(self, folder: Path, *arguments: object) -> None:
-        self._log = folder / "consume.log"
-        self._argv = [*TIDEMILL, "consume", *map(str, arguments)]
-
-    def __enter__(self) -> Process:
-        with self._log.open("ab") as noise:
-            self.process = subprocess.Popen(self._argv, stdout=noise, stderr=noise)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text()
-
-    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, f"{what}: {self.said}"
-            time.sleep(0.02)
-
-
-def flushed_ts(file: Path) -> int:
-    """What another process sees committed."""
-    if not file.exists():
-        return 0
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-        try:
-            found = connection.execute("SELECT value FROM _tidemill_state WHERE name = 'progress'").fetchone()
-        except sqlite3.OperationalError:
-            return 0
-    return Progress.from_json(found[0]).flushed_ts if found else 0
-
-
 def test_killed_in_the_middle_again_and_again(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """While the topic is still written; each time it goes on from what is in the file."""
     topic, file = new_topic_name("killed"), tmp_path / "tables.db"
@@ -193,11 +130,6 @@ def changes(ts: int, key: int, table: str = "t", value: int | None = None) -> tu
     head = json.dumps({"ts": ts, "scm": "d", "tbl": table, "t": 1}).encode()
     row = {"id": {"t": 3, "h": True, "f": 11, "v": key}, "v": {"t": 3, "f": 65, "v": ts if value is None else value}}
     return framed(head, json.dumps({"u": row}).encode())
-
-
-def select(file: Path, query: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-        return connection.execute(query).fetchall()
 
 
 def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""The main job and its other half: upstream, `tidemill run` into Kafka, `tidemill consume` into tables, each killed in between."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.consumers import Process, flushed_ts, select, write
+from tests.support.runs import PATIENCE_S, Truth, await_that, settled
+from tidemill.demo.compare import compare
+from tidemill.demo.delivered import from_kafka
+from tidemill.demo.session import Delivery, Upstream
+from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.sinks.tables.sqlite import SqliteTables
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOPIC = "changes"
+
+
+def differences(file: Path, truth: Truth) -> list[str]:
+    tables = SqliteTables(file)
+    try:
+        return [str(d) for d in compare(tables, truth)][:10]
+    finally:
+        tables.close()
+
+
+def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_path: Path) -> None:
+    options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "40")
+    file = tmp_path / "tables.db"
+    with KafkaBroker() as broker, Upstream(tmp_path, seed=23, rate=30, options=options) as upstream:
+        sink = f"kafka://{broker.address}/{TOPIC}?protocol=open-protocol&partition-num=3"
+        flags = ("--kafka", broker.address, "--topic", TOPIC, "--sink-uri", f"sqlite://{file}", "--tz", "UTC")
+        with (
+            Delivery(tmp_path, upstream, sink, options=("--trigger-ms", "50"), start_ts=upstream.began_ts) as delivery,
+            Process(tmp_path, *flags, "--flush-interval", "50ms") as first,
+        ):
+            first.wait_for(lambda: flushed_ts(file) > 0, "the consumer writes")
+            await_that(lambda: delivery.feed_status().get("rows", 0) > 200, "rows are delivered", delivery)
+            delivery.kill()
+            first.process.send_signal(signal.SIGKILL)
+        # A new writer sends from its checkpoint on; what was sent behind it before the kill comes twice.
+        with (
+            Delivery(tmp_path, upstream, sink, options=("--trigger-ms", "50")) as delivery,
+            Process(tmp_path, *flags, "--memory-quota", "64K") as second,
+        ):
+            end_ts, truth = settled(upstream, delivery)
+            second.wait_for(lambda: flushed_ts(file) >= end_ts, "the consumer has all of it")
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(PATIENCE_S) == 0, second.said
+            assert delivery.stop() == 0
+        # The whole topic once more, behind itself: a replay from the very start.
+        everything = [m for m in from_kafka(broker.address, TOPIC) if m.value is not None]
+        assert differences(file, truth) == []
+        assert len(select(file, "SELECT ts FROM _tidemill_ddls")) > 5
+        write(broker, TOPIC, [(m.partition, m.key or b"", m.value or b"") for m in everything])
+        with Process(tmp_path, *flags, "--stop-at-end") as third:
+            assert third.process.wait(PATIENCE_S) == 0, third.said
+        assert differences(file, truth) == []

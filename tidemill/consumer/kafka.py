@@ -52,8 +52,9 @@ class Found(NamedTuple):
 class KafkaTopics:
     """A reader with offsets of its own. Raises TopicError (give up) or TopicUnavailable (try again)."""
 
-    def __init__(self, upstream: Upstream, group: str = "") -> None:
-        self._upstream, self._group = upstream, group
+    def __init__(self, upstream: Upstream, group: str = "", *, reads: bool = True) -> None:
+        """`reads`: False where somebody else fetches the messages, and this only looks at topics and offsets."""
+        self._upstream, self._group, self._reads = upstream, group, reads
         self._where = f"Kafka {','.join(upstream.kafka.hosts)}"
         self._trouble = ""
         self._denied = False
@@ -97,7 +98,7 @@ class KafkaTopics:
 
     def follow(self, offsets: Mapping[progress.TopicPartition, int]) -> None:
         """Read more partitions, from these offsets on."""
-        if offsets:
+        if offsets and self._reads:
             self._consumer.incremental_assign([TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()])
 
     def forget(self, sources: Iterable[progress.TopicPartition]) -> None:

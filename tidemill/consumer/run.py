@@ -72,6 +72,16 @@ class Consumer:
     def _begun(self) -> Ordering:
         return Ordering(Pending(self._options.quota, TemporaryFiles()), self._target.progress())
 
+    # Driven from outside
+
+    def begin(self) -> None:
+        """Follow all partitions that are there, and those that are new since the last call."""
+        self._join_new()
+
+    def flush(self) -> None:
+        """Write what is complete. Raises what the target raises."""
+        self._flush()
+
     # The loop
 
     def run(self, stop: threading.Event) -> None:

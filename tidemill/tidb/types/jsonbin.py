@@ -272,9 +272,14 @@ def _encode_container(members: list[tuple[JsonType, bytes]], keys: list[bytes] |
     return struct.pack("<II", len(members), head + len(tail)) + entries + tail
 
 
+def _integer(text: str) -> int | float:
+    """Minus zero is a double: integers have none."""
+    return -0.0 if text == "-0" else int(text)
+
+
 def encode_json_text(text: str) -> bytes:
     """JSON text as stored; of equal keys the last one counts. Raises ValueError."""
     try:
-        return encode_json(json.loads(text))
+        return encode_json(json.loads(text, parse_int=_integer))
     except RecursionError:
         raise ValueError("the JSON text is nested too deeply") from None

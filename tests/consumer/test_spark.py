@@ -1,0 +1,58 @@
+"""The consumer as a Structured Streaming query over Spark's Kafka source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.consumer.test_consume import delivery, golden_differences, until_last_drop
+from tests.support.consumers import make_topic, write
+from tests.support.kafka import new_topic_name
+from tests.support.runs import PATIENCE_S
+from tests.support.spark_kafka import spark_kafka_jars
+from tidemill.consumer.spark import consume_stream
+from tidemill.pipeline.session import start_session
+from tidemill.playground.kafka_broker import KafkaBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[1]", extra={"spark.jars": spark_kafka_jars()})
+    yield spark
+    spark.stop()
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session: Any, tmp_path: Path) -> None:
+    topic, file = new_topic_name("stream"), tmp_path / "tables.db"
+    messages = until_last_drop()
+    make_topic(kafka_broker, topic, 2)
+    written = delivery(messages, 2, Random(9))
+    uri, sink = f"kafka://{kafka_broker.address}/{topic}?protocol=open-protocol", f"sqlite://{file}"
+    half = len(written) // 2
+    for piece, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
+        write(kafka_broker, topic, piece)
+        query, consumer = consume_stream(session, uri, sink, trigger="0 seconds", maxOffsetsPerTrigger="700")
+        try:
+            query.processAllAvailable()
+            assert consumer.consumer.ordering.flushed_ts >= until
+        finally:
+            query.stop()
+            query.awaitTermination(int(PATIENCE_S))
+            consumer.close()
+        assert query.exception() is None
+    assert golden_differences(file, messages) == []

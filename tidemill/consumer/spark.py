@@ -1,0 +1,152 @@
+"""The consumer as a Structured Streaming query: Spark reads the topics and decodes them in tasks, the driver orders and writes.
+
+Progress is kept with the data, as by `tidemill consume`, and either may go on where the other stopped. Spark's own checkpoint is of no
+importance: a query always begins at the offsets that the target has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.consumer.kafka import KafkaTopics
+from tidemill.consumer.reading import Protocol, read_at, reader
+from tidemill.consumer.run import Consumer, Options
+from tidemill.consumer.targets import ConsumerTarget
+from tidemill.consumer.upstream import Upstream
+from tidemill.errors import ConfigError
+from tidemill.protocols.claim_check import ClaimCheckStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = ("topic", "partition", "offset", "key", "value")
+
+
+class SparkConsumer:
+    """Feeds a target from a streaming query.
+
+    consumer = SparkConsumer(upstream("kafka://…/orders"), open_target("sqlite:///…"))
+    query = consumer.start(spark)
+
+    Needs Spark's Kafka source on the session's class path (spark-sql-kafka). Raises what `Consumer` raises, inside the query.
+    """
+
+    def __init__(self, source: Upstream, target: ConsumerTarget, options: Options | None = None) -> None:
+        self._source, self._target = source, target
+        self._listing = KafkaTopics(source, reads=False)
+        self._protocol, self._claim_check_uri = source.protocol, source.claim_check_uri
+        self.consumer = Consumer(self._listing, target, reader(source.protocol), options or Options())
+
+    def start(self, spark: SparkSession, *, trigger: str = "1 second", options: Mapping[str, str] | None = None) -> StreamingQuery:
+        """Begin to read. `options`: more of Spark's Kafka source, such as maxOffsetsPerTrigger. Raises TopicError, ConfigError."""
+        self.consumer.begin()
+        stream = spark.readStream.format("kafka").options(**self._spark_options(), **(options or {})).load()
+        checkpoint = tempfile.mkdtemp(prefix="tidemill-consume-")
+        writer = stream.writeStream.foreachBatch(self.batch).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=trigger).start()
+
+    def _spark_options(self) -> dict[str, str]:
+        names = [*map(_escaped, self._source.topics), *(p.pattern for p in self._source.patterns)]
+        offsets: dict[str, dict[str, int]] = {}
+        for (topic, partition), state in self.consumer.ordering.partitions.items():
+            offsets.setdefault(topic, {})[str(partition)] = state.next_offset
+        which = {"subscribePattern": "|".join(names)}
+        if self._source.partition_num is not None:
+            which = {"assign": json.dumps({topic: sorted(map(int, own)) for topic, own in offsets.items()})}
+        return (
+            _kafka_options(self._source)
+            | which
+            | {
+                "startingOffsets": json.dumps(offsets) if offsets else "earliest",
+                "failOnDataLoss": "true",
+            }
+        )
+
+    def batch(self, frame: DataFrame, number: int) -> None:
+        """One micro-batch, for `foreachBatch`: a frame with the columns of Spark's Kafka source."""
+        from pyspark.sql import functions as F
+
+        events = _events_column(self._protocol, self._claim_check_uri)(*map(F.col, _COLUMNS))
+        size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+        messages = frame.select("topic", "partition", "offset", size.alias("size"), events.alias("events")).toArrow()
+        self.take(messages.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]))
+        self.consumer.flush()
+
+    def take(self, messages: pa.Table) -> None:
+        """Decoded messages in order. Those that were read before, by a batch that Spark runs again, are passed over."""
+        ordering = self.consumer.ordering
+        for topic, partition, offset, size, events in zip(*(column.to_pylist() for column in messages.columns), strict=True):
+            if (topic, partition) not in ordering.partitions:
+                self.consumer.begin()
+            state = ordering.partitions.get((topic, partition))
+            if state is not None and offset >= state.next_offset:
+                ordering.take((topic, partition), offset, pickle.loads(events), size)
+                self.consumer.counters.messages += 1
+
+    def close(self) -> None:
+        """Give back the target and the connection that lists topics."""
+        self._listing.close()
+        self._target.close()
+
+
+def _events_column(protocol: Protocol, claim_check_uri: str) -> Any:
+    """A column function: whole Arrow batches of messages into events, in the tasks."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def decoded(topics: pa.Array, partitions: pa.Array, offsets: pa.Array, keys: pa.Array, values: pa.Array) -> pa.Array:
+        read = reader(protocol, ClaimCheckStorage(claim_check_uri).fetch if claim_check_uri else None)
+        rows = zip(*(column.to_pylist() for column in (topics, partitions, offsets, keys, values)), strict=True)
+        return pa.array([pickle.dumps(read_at(read, *row), pickle.HIGHEST_PROTOCOL) for row in rows], pa.binary())
+
+    make: Any = arrow_udf
+    return make(decoded, "binary")
+
+
+def _escaped(topic: str) -> str:
+    return topic.replace(".", r"\.")
+
+
+def _kafka_options(source: Upstream) -> dict[str, str]:
+    """How Spark's source reaches the brokers."""
+    kafka = source.kafka
+    found = {"kafka.bootstrap.servers": ",".join(kafka.hosts)}
+    security = ("SASL_" if kafka.sasl else "") + ("SSL" if kafka.tls else "PLAINTEXT")
+    found["kafka.security.protocol"] = security
+    if kafka.tls:
+        if kafka.tls.cert or kafka.tls.insecure_skip_verify:
+            raise ConfigError(
+                "Spark's Kafka source takes no cert, key or insecure-skip-verify here", hint="Give its own options to start()."
+            )
+        if kafka.tls.ca:
+            found |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": kafka.tls.ca}
+    if kafka.sasl:
+        module = "plain.Plain" if kafka.sasl.mechanism == "PLAIN" else "scram.Scram"
+        login = f'username="{_quoted(kafka.sasl.user)}" password="{_quoted(kafka.sasl.password)}"'
+        found["kafka.sasl.mechanism"] = kafka.sasl.mechanism
+        found["kafka.sasl.jaas.config"] = f"org.apache.kafka.common.security.{module}LoginModule required {login};"
+    return found
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def consume_stream(
+    spark: SparkSession, uri: str, sink_uri: str, *, topics: tuple[str, ...] = (), trigger: str = "1 second", **options: Any
+) -> tuple[StreamingQuery, SparkConsumer]:
+    """`tidemill consume` as a query: topics of `uri` (kafka://…) into the sink. Stop the query, then close the consumer."""
+    from tidemill.consumer.targets import open_target
+    from tidemill.consumer.upstream import upstream
+
+    consumer = SparkConsumer(upstream(uri, topics), open_target(sink_uri))
+    return consumer.start(spark, trigger=trigger, options=options), consumer

@@ -1,4 +1,4 @@
-"""What a consumer reads, sent again as messages: the same events in Open Protocol, whole messages in the others, and again after a crash."""
+"""What a consumer reads, sent again as messages: the same events, in the same or in another protocol, and again after a crash."""
 
 from __future__ import annotations
 

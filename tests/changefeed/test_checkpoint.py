@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.changefeed.checkpoint import FeedBroken, FeedFolder, FeedIdentity, FeedLocked, Status
+from tidemill.changefeed.config import parse_config
 from tidemill.errors import FeedMismatch
 from tidemill.tso import compose
 
@@ -39,6 +40,17 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, name: str, value: 
     folder.settle(IDENTITY, start_given=True)
     with pytest.raises(FeedMismatch, match=shown):
         folder.settle(replace(IDENTITY, **{name: value}), start_given=True)
+
+
+def test_a_configuration_that_another_version_stored_is_the_same(tmp_path: Path) -> None:
+    """With keys at their defaults, which this version may not store; of keys that it does not know it says so."""
+    folder = FeedFolder(tmp_path, "f")
+    whole = {"filter": {"rules": ["a.*"], "event-filters": []}, "force-replicate": False, "sink": {"csv": {"quote": None}}}
+    folder.settle(replace(IDENTITY, config=whole), start_given=True)
+    small = replace(IDENTITY, config=parse_config("[filter]\nrules = ['a.*']").given())
+    assert folder.settle(small, start_given=True).config == whole
+    with pytest.raises(FeedMismatch, match=r"--config \(sink\)"):
+        folder.settle(replace(IDENTITY, config=parse_config("filter.rules = ['a.*']\nsink.csv.quote = ''").given()), start_given=True)
 
 
 def test_the_checkpoint_is_kept(tmp_path: Path) -> None:

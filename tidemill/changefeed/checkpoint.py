@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
+from tidemill.changefeed.config import given_in
 from tidemill.changefeed.states import State
 from tidemill.errors import FeedMismatch, TidemillError
 from tidemill.pipeline import durable
@@ -182,8 +183,9 @@ class FeedFolder:
             old, new = getattr(known, name), getattr(wanted, name)
             if old != new:
                 raise self._mismatch(_SHOWN[name], old, new)
-        if known.config != wanted.config:
-            raise self._config_mismatch(known.config, wanted.config)
+        old_config, new_config = given_in(known.config), given_in(wanted.config)
+        if old_config != new_config:
+            raise self._config_mismatch(old_config, new_config)
         return known
 
     def _mismatch(self, what: str, old: object, new: object) -> FeedMismatch:

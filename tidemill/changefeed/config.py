@@ -44,6 +44,10 @@ class ChangefeedConfig(ConfigSection):
     def warnings(self) -> tuple[str, ...]:
         return self._warnings
 
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults, without secrets: keys that a later version adds are not in it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
     def table_filter(self) -> TableFilter:
         """Which tables are delivered."""
         return self._matcher(self.filter.rules or ["*.*"], "filter.rules")
@@ -126,6 +130,14 @@ def load_config(path: Path | None) -> ChangefeedConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration {path}: {error}") from None
     return parse_config(text, str(path))
+
+
+def given_in(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What differs from the defaults in a configuration as another version may have stored it; all of it where it cannot be read."""
+    try:
+        return ChangefeedConfig.model_validate(stored).given()
+    except ValidationError:
+        return stored
 
 
 def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:

@@ -215,7 +215,7 @@ class Runner:
             cluster_id=reader.identity.cluster_id,
             log=redact(reader.location),
             sink=str(settings.sink),
-            config=settings.config.model_dump(mode="json", by_alias=True),
+            config=settings.config.given(),
             tz=zone_name(settings.zone),
             start_ts=start_ts,
         )

@@ -169,7 +169,7 @@ def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
         cluster_id=cluster_id,
         log=redact(open_storage(wishes.log).location),
         sink=str(wishes.sink),
-        config=wishes.config.model_dump(mode="json", by_alias=True),
+        config=wishes.config.given(),
         tz=wishes.zone,
         start_ts=start_ts,
     )

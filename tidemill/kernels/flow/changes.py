@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tidemill.kernels.encode.identity import UniqueChange, _Columns
+from tidemill.kernels.encode.identity import UniqueChange
 from tidemill.kernels.encode.layout import SCRATCH_BYTES
 from tidemill.kernels.encode.program import TableProgram
 
@@ -15,6 +15,6 @@ class ColumnChange(UniqueChange):
     """`UniqueChange` for columns of choice: `slots` lists them for each program. Reference: `UniqueChange.changed_plain`."""
 
     def __init__(self, programs: Sequence[TableProgram], slots: Sequence[Sequence[int]]) -> None:
-        _Columns.__init__(self, programs, slots)
+        super(UniqueChange, self).__init__(programs, slots)
         self._scratch2 = np.zeros(SCRATCH_BYTES, np.uint8)
         self._pairs = np.zeros((max([len(chosen) for chosen in slots], default=0) + 1, 3), np.int64)

@@ -11,11 +11,13 @@ import binascii
 import hashlib
 import json
 import uuid
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import pyarrow as pa
+import pyarrow.fs
 
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage import RemoteStorage, Storage, open_storage
 from tidemill.errors import ConfigError, LogError, MalformedMessage, SinkUnavailable, redact
 from tidemill.protocols.options import EncodingOptions, LargeMessageOption
 
@@ -43,18 +45,42 @@ def unpack(data: bytes) -> tuple[bytes, bytes]:
     return key, value
 
 
+_S3_PARAMETERS = {"access-key", "secret-access-key", "session-token", "region", "endpoint", "force-path-style"}
+
+
+def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
+    """The storage of an s3:// URI whose parameters are TiCDC's; None where pyarrow reads the URI itself."""
+    given = dict(parse_qsl(parts.query))
+    if parts.scheme != "s3" or not given.keys() & _S3_PARAMETERS:
+        return None
+    names = {"access-key": "access_key", "secret-access-key": "secret_key", "session-token": "session_token", "region": "region"}
+    scheme, mark, host = given.get("endpoint", "").partition("://")
+    filesystem = pyarrow.fs.S3FileSystem(
+        **{name: given[key] for key, name in names.items() if given.get(key)},
+        endpoint_override=(host if mark else scheme) or None,
+        scheme=scheme if mark else "https",
+        force_virtual_addressing=given.get("force-path-style", "true").lower() == "false",
+    )
+    return RemoteStorage(filesystem, f"{parts.netloc}{parts.path}".rstrip("/"), location)
+
+
 class ClaimCheckStorage:
-    """The storage of claim-check-storage-uri: file://, s3:// and what else pyarrow opens. Raises ConfigError where it cannot be opened."""
+    """The storage of claim-check-storage-uri: a folder (file://, local://), s3:// with TiCDC's parameters, and what else pyarrow opens.
+
+    Raises ConfigError where it cannot be opened.
+    """
 
     def __init__(self, uri: str, *, raw: bool = False) -> None:
         self.raw = raw
+        uri = uri if "://" in uri else f"file://{Path(uri).absolute()}"
         parts = urlsplit(uri)
-        host = parts.netloc.rpartition("@")[2]
-        self.location = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+        scheme = "file" if parts.scheme == "local" else parts.scheme
+        self.location = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         try:
-            self._storage = open_storage(uri)
-        except LogError as error:
-            raise ConfigError(f"claim-check-storage-uri: {error.message}") from None
+            self._storage = _s3_storage(parts, self.location) or open_storage(f"{scheme}://{uri.partition('://')[2]}")
+        except (LogError, pa.ArrowException, ValueError) as error:
+            text = error.message if isinstance(error, LogError) else str(error)
+            raise ConfigError(f"claim-check-storage-uri {redact(self.location)}: {text}") from None
 
     def keep(self, key: bytes, value: bytes) -> str:
         """Write a message's file; returns where it is, as messages say it. It is durable then. Raises SinkUnavailable."""

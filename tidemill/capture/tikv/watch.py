@@ -16,7 +16,7 @@ import numpy as np
 from tidemill.kernels.receive.layout import ACTIVE, FREE
 
 Array = np.ndarray[Any, Any]
-ASLEEP = 5.0  # seconds between two looks that cannot be anybody's fault but ours
+ASLEEP = 15.0  # seconds between two looks that cannot be anybody's fault but ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tidemill.tidb.keys import parse_record_key
 from tidemill.tso import describe
 
 EVERY = 1.0
+SHARE = 20  # times what a round takes (with very many regions) between two of them
 FENCE_MS = 4000
 """A region is searched for locks when it is so far behind PD's present, for as long."""
 LOCKS_EVERY = 10.0  # seconds between two searches of one region
@@ -71,20 +72,22 @@ class Watchdog:
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
         self._patients: dict[int, _Patient] = {}
+        self._spent = 0.0  # CPU seconds that the last survey took
         self._reported: set[tuple[int, Ail]] = set()
 
     async def run(self) -> None:
         """For ever."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(max(EVERY, SHARE * self._spent))
             await self.look()
 
     async def look(self) -> None:
         """One round."""
         before = time.monotonic()
         survey = await self._survey()
-        now = time.monotonic()
+        now, begin = time.monotonic(), time.thread_time()
         self.watch.look(survey, now)
+        self._spent = time.thread_time() - begin
         if now - before > 2 * EVERY or self.receiver.inbox.bytes > self.receiver.inbox.low:
             self.watch.blind(now)  # the ingest thread is behind: what it has not read yet counts as unheard
         try:

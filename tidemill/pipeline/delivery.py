@@ -64,6 +64,7 @@ class Chooser:
         self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._topic = settings.sink.topic
+        self._told: set[tuple[int, int]] = set()
 
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
@@ -100,7 +101,17 @@ class Chooser:
 
     def ddl(self, event: DdlEvent) -> bool:
         """Is a DDL delivered? Where its table, before or after it, passes the filter and can be replicated, and no event filter says no."""
-        return self._concerns(event) and not self._events.ignores_ddl(event)
+        if not self._concerns(event):
+            return False
+        self._tell(event)
+        return not self._events.ignores_ddl(event)
+
+    def _tell(self, event: DdlEvent) -> None:
+        """Log once what a DDL means whose table enters or leaves the delivered ones, also where the DDL itself is filtered."""
+        place = event.job_id, event.seq
+        if place not in self._told and (crossing := self.crossing(event)):
+            self._told.add(place)
+            log.warning("%s", crossing)
 
     def _concerns(self, event: DdlEvent) -> bool:
         if not event.table:
@@ -171,8 +182,6 @@ class SinkEvents:
         self._words, self._chooser, self._packs = words_of(settings.sink), chooser, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
-        if crossing := self._chooser.crossing(event):
-            log.warning("%s", crossing)
         if self._words is None:
             return None
         message = self._words.ddl_message(event)

@@ -166,7 +166,7 @@ class Capture:
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
-            self.loading = loading_of(storage, config.pd, config.log, config.folder, config.compression, config.master)
+            self.loading = loading_of(storage, config)
             self.loading.look()
             if config.snapshot and not initial.plans(storage, identity.start_ts):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)

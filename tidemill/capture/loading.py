@@ -13,8 +13,8 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.channels import Backoff
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.tableread import plan_tables
@@ -88,11 +88,13 @@ class Loading:
                 await asyncio.wait_for(process.wait(), STOP_S)
 
 
-def loading_of(storage: Storage, pd: tuple[str, ...], location: str, scratch: Path, compression: str, master: str | None) -> Loading:
-    """The loading of a log."""
-    command = [sys.executable, "-m", "tidemill.pipeline.load", "--pd", ",".join(pd), "--scratch", str(scratch)]
-    command += ["--log-compression", compression, *(["--master", master] if master else [])]
-    return Loading(storage, command, {"TIDEMILL_LOG": location})
+def loading_of(storage: Storage, config: CaptureConfig) -> Loading:
+    """The loading of a capture's log."""
+    command = [sys.executable, "-m", "tidemill.pipeline.load", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
+    command += ["--log-compression", config.compression]
+    for flag, value in (("--master", config.master), ("--ca", config.ca), ("--cert", config.cert), ("--key", config.key)):
+        command += [flag, str(value)] if value is not None else []
+    return Loading(storage, command, {"TIDEMILL_LOG": config.log})
 
 
 def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:

@@ -1,6 +1,6 @@
 """The initial load: tables as of one ts into the log, a Spark task a part. A process of its own, beside the capture that planned it.
 
-    python -m tidemill.pipeline.load --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR]
+    python -m tidemill.pipeline.load --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR] [--ca F] [--cert F --key F]
 
 It reads the parts that are missing and ends: a part that is there was written whole. Executors write into the log themselves, so LOG has to
 be a place that all of them reach.
@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 
 from tidemill import logs, tso
 from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.security import security_of
 from tidemill.capture.tikv.tableread import batches, drained
 from tidemill.changelog.initial import Part, missing, read_plan, write_part
 from tidemill.changelog.storage import open_storage
@@ -48,20 +49,32 @@ class Outcome:
     retryable: bool = False
 
 
-def load_parts(pd: Sequence[str], location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the cluster is: PD's addresses, and the files of --ca, --cert and --key, which executors need too."""
+
+    pd: tuple[str, ...]
+    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)
+
+    async def connect(self) -> PdClient:
+        """Raises UpstreamUnavailable, ConfigError."""
+        return await PdClient.connect(self.pd, patience=PD_PATIENCE_S, security=security_of(self.pd, *self.tls))
+
+
+def load_parts(upstream: Upstream, location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:
     """For RDD.mapPartitions: read parts and write them into the log. Reads its input to the end: Spark would not use the worker again."""
     loop = asyncio.new_event_loop()
     try:
         for part in parts:
-            yield _load(loop, pd, location, compression, part)
+            yield _load(loop, upstream, location, compression, part)
     finally:
         loop.close()
 
 
-def _load(loop: asyncio.AbstractEventLoop, pd: Sequence[str], location: str, compression: str, part: Part) -> Outcome:
+def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, compression: str, part: Part) -> Outcome:
     rows = 0
     try:
-        client = loop.run_until_complete(PdClient.connect(pd, patience=PD_PATIENCE_S))
+        client = loop.run_until_complete(upstream.connect())
         try:
 
             def counted() -> Iterator[Any]:
@@ -78,7 +91,7 @@ def _load(loop: asyncio.AbstractEventLoop, pd: Sequence[str], location: str, com
     return Outcome(part, rows)
 
 
-def load(pd: Sequence[str], location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
+def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
     """Read what is missing at `ts`; returns the rows. Raises what a part failed with, JobLost."""
     from tidemill.pipeline.session import start_session
 
@@ -93,7 +106,7 @@ def load(pd: Sequence[str], location: str, ts: int, *, master: str | None, scrat
     with ExitStack() as stack:
         session: Any = start_session(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
         stack.callback(session.stop)
-        work = partial(load_parts, tuple(pd), location, compression)
+        work = partial(load_parts, upstream, location, compression)
         try:
             outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
         except (Py4JError, PySparkException) as error:
@@ -116,6 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log", default=os.environ.get("TIDEMILL_LOG"))
     parser.add_argument("--ts", required=True, type=int)
     parser.add_argument("--master")
+    for flag in ("--ca", "--cert", "--key"):
+        parser.add_argument(flag, type=Path)
     parser.add_argument("--scratch", type=Path, default=Path())
     parser.add_argument("--log-compression", default="none")
     parser.add_argument("--log-level", default="info")
@@ -125,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logs.setup(options.log_level, None, part="load")
     try:
         rows = load(
-            options.pd.split(","),
+            Upstream(tuple(options.pd.split(",")), (options.ca, options.cert, options.key)),
             options.log,
             options.ts,
             master=options.master,

@@ -230,3 +230,24 @@ def test_two_consumers_of_one_file(kafka_broker: KafkaBroker, tmp_path: Path) ->
             assert first.process.wait(PATIENCE_S) == 1
             assert "another consumer has taken" in first.said
             second.wait_for(lambda: flushed_ts(file) == 15, "the second writes")
+
+
+def test_a_ddl_that_cannot_be_applied_is_named_and_can_be_left_out(
+    kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, file = new_topic_name("stuck"), tmp_path / "tables.db"
+    make_topic(kafka_broker, topic, 1)
+    head = json.dumps({"ts": 7, "scm": "d", "tbl": "t", "t": 2}).encode()
+    ddl = framed(head, json.dumps({"q": "ALTER TABLE `d`.`t` TRUNCATE PARTITION `p0`", "t": 23}).encode())
+    write(kafka_broker, topic, [(0, *changes(5, 1)), (0, *ddl), (0, *changes(8, 2)), (0, *resolved_message(9))])
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--stop-at-end")
+    code, _, err = tidemill(capsys, "consume", *flags)
+    assert (code, "Error TM:ErrSchema: the DDL at 7 (ALTER TABLE" in err, "--skip-ddl 7" in err or "CREATE TABLE" in err) == (
+        1,
+        True,
+        True,
+    ), err
+    assert flushed_ts(file) == 0
+    code, out, err = tidemill(capsys, "consume", *flags, "--skip-ddl", 7)
+    assert (code, out.startswith("2 rows in 2 transactions and 0 DDLs")) == (0, True), err
+    assert select(file, 'SELECT id FROM "d.t" ORDER BY id') == [(1,), (2,)]

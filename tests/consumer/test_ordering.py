@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.streams import Feed, MemorySpill, Target, consume, ddl, row
+from tidemill.consumer import pending
 from tidemill.consumer.ordering import Ordering, Step, Transaction
 from tidemill.consumer.pending import Pending
 from tidemill.consumer.progress import PartitionProgress, Progress
@@ -205,6 +206,18 @@ def test_runs_on_disk(seed: int) -> None:
     done = consume(sent, target, random, kills=2, quota=3000, on_disk=True)
     check(sent, target)
     assert done.pending.spilled_rows > 0
+
+
+def test_many_runs_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a file open."""
+    monkeypatch.setattr(pending, "MOST_RUNS", 3)
+    random = Random(3)
+    sent = Feed(random, 3)
+    sent.make(80)
+    sent.send()
+    target = Target()
+    consume(sent, target, random, kills=1, quota=1, on_disk=True)
+    check(sent, target)
 
 
 def check(sent: Feed, target: Target) -> None:

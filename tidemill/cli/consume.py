@@ -49,6 +49,9 @@ def command(
     stop_at_end: Annotated[
         bool, typer.Option("--stop-at-end", help="End when everything complete that the topics hold now is written.")
     ] = False,
+    skip_ddl: Annotated[
+        list[int] | None, typer.Option("--skip-ddl", help="The ts of a DDL that is not to be applied, after it was applied by hand.")
+    ] = None,
     group: Annotated[
         str, typer.Option("--consumer-group-id", "--group", help="Tell this group's offsets to Kafka, for those who watch lag.")
     ] = "",
@@ -87,6 +90,7 @@ def command(
         quota=_bytes(memory_quota),
         target_ts=tso.parse(target_ts) if target_ts is not None else None,
         stop_at_end=stop_at_end,
+        skipped_ddls=frozenset(skip_ddl or ()),
         retry_s=_seconds(parse_duration, retry, "--retry"),
     )
     stop = threading.Event()

@@ -26,6 +26,9 @@ class Item(NamedTuple):
     row: RowEvent
 
 
+MOST_RUNS = 64
+_END_OF_TIME = 1 << 64
+
 Group = tuple[int, list[Item]]
 """The events of one commit ts, in order of arrival."""
 
@@ -83,9 +86,23 @@ class Pending:
             self._spill_all()
 
     def _spill_all(self) -> None:
+        if len(self._runs) >= MOST_RUNS:
+            self._join_runs()
         offsets = self._offsets_in_memory()
         self.spilled_rows += sum(len(bucket.items) for bucket in self._buckets.values())
         self._runs.append(self._spill.write(self._in_memory(max(self._order)), offsets))
+
+    def _join_runs(self) -> None:
+        """Make one run of all: each holds a file open."""
+        runs = self._runs
+        offsets: dict[TopicPartition, int] = {}
+        for run in runs:
+            for source, offset in run.offsets.items():
+                offsets[source] = min(offset, offsets.get(source, offset))
+        groups = heapq.merge(*(run.until(_END_OF_TIME) for run in runs), key=lambda group: group[0])
+        self._runs = [self._spill.write(groups, offsets)]
+        for run in runs:
+            run.close()
 
     def _in_memory(self, upto: int) -> Iterator[Group]:
         while self._order and self._order[0] <= upto:

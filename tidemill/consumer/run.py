@@ -18,6 +18,7 @@ from tidemill.consumer.reading import Read, read_at
 from tidemill.consumer.spill import TemporaryFiles
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.errors import FeedMismatch, SinkUnavailable, TopicError, TopicUnavailable
+from tidemill.protocols.open.events import DdlMessage
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Options:
     quota: int = 256 << 20
     target_ts: int | None = None
     stop_at_end: bool = False
+    skipped_ddls: frozenset[int] = frozenset()  # ts of DDLs that are not applied
     retry_s: float = 600.0  # how long an unreachable sink or broker is waited for
 
 
@@ -95,7 +97,10 @@ class Consumer:
                 self._flushed_at = now
                 self._patiently(self._flush, stop)
         if stop.is_set():
-            self._patiently(self._flush, threading.Event())
+            try:
+                self._flush()
+            except (SinkUnavailable, TopicUnavailable) as error:
+                log.warning("%s; what was complete is written after the next start", error.message)
 
     def _is_done(self) -> bool:
         if self._options.target_ts is not None and self.ordering.flushed_ts >= self._options.target_ts:
@@ -227,12 +232,19 @@ class Consumer:
                 self.counters.rows += len(step.rows)
                 self.counters.transactions += 1
             else:
-                self._target.ddl(step)
-                self.counters.ddls += 1
-                log.info("DDL at %d in %s.%s: %s", step.ts, step.schema, step.table or "*", step.query)
+                self._apply_ddl(step)
         done = self.ordering.flushed(upto)
         if has_steps or time.monotonic() - self._committed_at > IDLE_COMMIT_S or self._reached(upto):
             self._commit(done)
+
+    def _apply_ddl(self, ddl: DdlMessage) -> None:
+        where = f"at {ddl.ts} in {ddl.schema}.{ddl.table or '*'}"
+        if ddl.ts in self._options.skipped_ddls:
+            log.warning("left out, as asked for: the DDL %s: %s", where, ddl.query)
+            return
+        self._target.ddl(ddl)
+        self.counters.ddls += 1
+        log.info("DDL %s: %s", where, ddl.query)
 
     def _reached(self, upto: int) -> bool:
         return self._options.stop_at_end or upto == self._options.target_ts

@@ -239,7 +239,8 @@ class SqliteTables:
             try:
                 self._apply(ddl)
             except TidemillError as error:
-                raise SchemaError(f"the DDL at {ddl.ts} ({ddl.query}) cannot be applied: {error.message}", hint=error.hint) from error
+                hint = error.hint or f"Change the tables by hand, then start again with --skip-ddl {ddl.ts}."
+                raise SchemaError(f"the DDL at {ddl.ts} ({ddl.query}) cannot be applied: {error.message}", hint=hint) from error
             self.connection.execute("INSERT INTO _tidemill_ddls VALUES (?, ?, ?, ?, ?)", identity)
             self.ddls_applied += 1
 

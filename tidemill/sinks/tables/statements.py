@@ -203,7 +203,8 @@ class _Statement(Definitions):
         name = self._table()
         if self.accept("LIKE"):
             return (CreateLike(name, self._table()),)
-        self.expect("(")
+        if not self.accept("("):
+            return ()  # AS SELECT, which TiDB does not run: rows would tell the columns
         if self.accept("LIKE"):
             return (CreateLike(name, self._table()),)
         start = self.index
@@ -308,6 +309,7 @@ class _Statement(Definitions):
             self.expect("WITH", "TABLE")
             return [ExchangePartition(partition, self._table())]
         if self.accept("REORGANIZE", "PARTITION"):
+            self.accept_any(("NO_WRITE_TO_BINLOG", "LOCAL"))
             if self.at_end():
                 return []
             names = self._names()

@@ -1,0 +1,78 @@
+"""Avro messages through the pipeline: keys are the handle columns, and rows go to the partitions that other protocols choose."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.registries import Front, MemoryRegistry
+from tests.support.sqllogs import SqlLog
+from tidemill.changefeed.config import parse_config
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.protocols.avro.decode import AvroReader
+from tidemill.protocols.open import RowEvent, decode
+from tidemill.registry.address import with_registry
+
+PARTITIONS = 5
+
+
+@pytest.fixture
+def memory() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def front(memory: MemoryRegistry) -> Iterator[Front]:
+    with Front(memory) as front:
+        yield front
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    sql = SqlLog("CREATE TABLE t (note VARCHAR(20), n INT, k VARCHAR(10), PRIMARY KEY (k, n))")
+    for i in range(40):
+        sql.run(f"INSERT INTO t (note, n, k) VALUES ('x{i}', {i - 20}, 'k{i % 7}')")
+    sql.run("UPDATE t SET note = 'y' WHERE n > 10", "DELETE FROM t WHERE n < -10")
+    return sql.write(tmp_path / "log")
+
+
+def messages(log: str, out: Path, protocol: str, rule: str, registry: str | None) -> list[dict[str, Any]]:
+    config = parse_config(f"[sink]\ndispatchers = [{{matcher = ['*.*'], partition = '{rule}'}}]\n")
+    uri = with_registry(f"messages://{out}?protocol={protocol}&topic=only&partition-num={PARTITIONS}&max-batch-size=1", registry)
+    replay(log, Settings("r", config.sink_uri(uri), config, UTC))
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def raw(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+@pytest.mark.parametrize("rule", ["index-value", "table", "ts"])
+def test_rows_go_where_those_of_open_protocol_go(rule: str, log: str, tmp_path: Path, front: Front, memory: MemoryRegistry) -> None:
+    reader = AvroReader(lambda number: next(text for text, i in memory.ids.items() if i == number))
+    avro = []
+    for sent in messages(log, tmp_path / "avro", "avro", rule, front.url):
+        key = reader.decode(raw(sent["key"]) or b"")
+        assert list(key.values) == ["n", "k"], "in table order"
+        value = raw(sent["value"])
+        note = reader.decode(value).values["note"] if value is not None else None
+        avro.append((sent["partition"], *key.values.values(), note))
+    open_protocol = []
+    for sent in messages(log, tmp_path / "open", "open-protocol", rule, None):
+        for event in decode(raw(sent["key"]) or b"", raw(sent["value"])):
+            if isinstance(event, RowEvent):
+                cells = {c.name: c.value for c in event.after or event.before}
+                assert isinstance(cells["k"], bytes)
+                assert isinstance(cells["note"], bytes)
+                note = cells["note"].decode() if event.after else None
+                open_protocol.append((sent["partition"], cells["n"], cells["k"].decode(), note))
+    assert sorted(avro, key=str) == sorted(open_protocol, key=str)
+    assert len(avro) > 50
+    assert (len({partition for partition, *_ in avro}) == 1) is (rule == "table")

@@ -80,8 +80,12 @@ class RegistryProcess:
         self.set_compatibility("BACKWARD")
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """Of a subject, or of all that have none of their own."""
-        self._request("PUT", f"/config/{subject}" if subject else "/config", {"compatibility": level})
+        """Of a subject, or of all that have none of their own. NONE of a subject means here that it has none."""
+        try:
+            self._request("PUT", f"/config/{subject}" if subject else "/config", {"compatibility": level})
+        except urllib.error.HTTPError as error:
+            if level != "NONE" or error.code != 404:  # Apicurio removes a rule for NONE, and says so if there is none
+                raise
 
     def delete_subject(self, subject: str) -> None:
         """For good."""

@@ -1,0 +1,153 @@
+"""avro end to end: a real registry behind a password, a real Kafka, and a real Confluent consumer that reads everything.
+
+The three commands of the Avro document as `tidemill run`, on one log. Under the first a NOT NULL column is added, which the registry
+refuses at BACKWARD: the changefeed fails, says so, and goes on without loss once the compatibility is changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.support.kafka import kafka_broker, read_topic
+from tests.support.registries import Front, forward, registry
+from tests.support.runs import PATIENCE_S
+from tidemill.demo.session import Delivery
+from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.server import PlaygroundThread
+
+__all__ = ["kafka_broker", "registry"]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOML = """[sink]
+dispatchers = [
+ {matcher = ['*.*'], topic = "tidb_{schema}_{table}"},
+]
+"""
+TOPIC = "tidb_shop_item"
+USER, PASSWORD, ENCODED = "us@er", "s3cr/et:x", "us%40er:s3cr%2Fet%3Ax"
+COMMANDS = {
+    "kafka-avro": "protocol=avro",
+    "kafka-avro-enable-extension": "protocol=avro&enable-tidb-extension=true",
+    "kafka-avro-string-option": "protocol=avro&avro-decimal-handling-mode=string&avro-bigint-unsigned-handling-mode=string",
+}
+"""--changefeed-id and the parameters of --sink-uri, of the document's examples; each has --schema-registry and --config too."""
+CREATE = "CREATE DATABASE shop; USE shop; CREATE TABLE item (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(10, 2), name VARCHAR(20))"
+ITEMS = (
+    "INSERT INTO item VALUES (1, 1.50, 'one'), (2, 2.25, NULL); ALTER TABLE item ADD COLUMN e ENUM('a', 'b'); DELETE FROM item WHERE id = 1"
+)
+REFUSED = "ALTER TABLE item ADD COLUMN stock INT NOT NULL; INSERT INTO item VALUES (3, 3.75, 'three', 'b', 33)"
+
+
+class World:
+    """The services, and the changefeeds on one log that deliver from `start_ts`."""
+
+    def __init__(self, folder: Path, broker: KafkaBroker, front: Front, upstream: PlaygroundThread) -> None:
+        self.folder, self.broker, self.front, self._upstream = folder, broker, front, upstream
+        self.pd = upstream.pd_address
+        (folder / "changefeed_config.toml").write_text(TOML)
+        upstream.execute(CREATE)
+        self.start_ts = self.now()
+
+    def now(self) -> int:
+        return int(self._upstream.call(self._upstream.playground.cluster.oracle.next))
+
+    def execute(self, sql: str) -> None:
+        self._upstream.execute(sql)
+
+    def run(self, changefeed: str, *more: str) -> int:
+        """The document's command, as a process, until its end: its exit code."""
+        sink = f"kafka://{self.broker.address}/topic-name?{COMMANDS[changefeed]}"
+        options = ["--changefeed-id", changefeed, f"--schema-registry=http://{ENCODED}@{self.front.address}"]
+        options += ["--config", str(self.folder / "changefeed_config.toml"), "--trigger-ms", "50", *more]
+        with Delivery(self.folder, self, sink, options=options, start_ts=self.start_ts) as delivery:  # type: ignore[arg-type]
+            assert delivery.process is not None
+            return delivery.process.wait(PATIENCE_S)
+
+    def state(self, changefeed: str) -> dict[str, Any]:
+        """Its feed.json."""
+        return dict(json.loads((self.folder / "data" / "changefeeds" / changefeed / "feed.json").read_text()))
+
+    def consumed(self) -> list[tuple[Any, Any]]:
+        """Keys and values of the topic, read by Confluent's deserializer, partition after partition."""
+        read = AvroDeserializer(SchemaRegistryClient({"url": self.front.url, "basic.auth.user.info": f"{USER}:{PASSWORD}"}))
+        key, value = SerializationContext(TOPIC, MessageField.KEY), SerializationContext(TOPIC, MessageField.VALUE)
+        return [(read(record.key, key), read(record.value, value)) for record in read_topic(self.broker.address, TOPIC)]
+
+    def said(self) -> str:
+        """What the runs said, and their logs."""
+        return "".join((self.folder / name).read_text() for name in ("run.log", "tidemill.log"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, registry: RegistryProcess) -> Iterator[World]:
+    registry.set_compatibility("BACKWARD")
+    with Front(forward(registry.url), user=USER, password=PASSWORD) as front, PlaygroundThread(seed=5, resolved_interval=0.2) as upstream:
+        yield World(tmp_path_factory.mktemp("avro"), kafka_broker, front, upstream)
+
+
+def test_a_refused_schema_fails_the_changefeed_which_goes_on_once_it_is_allowed(world: World, registry: RegistryProcess) -> None:
+    world.execute(ITEMS)
+    world.execute(REFUSED)
+    assert world.run("kafka-avro") == 1
+    said = world.said()
+    for part in (
+        "Error TM:ErrSchemaIncompatible: changefeed: batch ",
+        f"subject {TOPIC}-value (compatibility BACKWARD)",
+        "column `stock` (INT as int) was added NOT NULL and without default",
+        "answers 409",
+        "the registry will refuse",
+    ):
+        assert part in said, said
+    state = world.state("kafka-avro")
+    assert (state["state"], state["error"]["code"]) == ("failed", "TM:ErrSchemaIncompatible")
+    status = json.loads((world.folder / "data" / "changefeeds" / "kafka-avro" / "status.json").read_text())
+    assert (status["state"], status["error"]["code"]) == ("failed", "TM:ErrSchemaIncompatible")
+    before = [
+        ({"id": 1}, {"id": 1, "price": Decimal("1.50"), "name": "one"}),
+        ({"id": 2}, {"id": 2, "price": Decimal("2.25"), "name": None}),
+        ({"id": 1}, None),
+    ]
+    assert sorted(map(str, world.consumed())) == sorted(map(str, before))
+    assert world.front.registered == [f"{TOPIC}-key", f"{TOPIC}-value", f"{TOPIC}-value", f"{TOPIC}-value"]
+
+    registry.set_compatibility("NONE")
+    assert world.run("kafka-avro", "--target-ts", str(world.now())) == 0
+    assert world.state("kafka-avro")["state"] == "finished"
+    assert world.state("kafka-avro")["error"] is None
+    after = ({"id": 3}, {"id": 3, "price": Decimal("3.75"), "name": "three", "e": "b", "stock": 33})
+    assert sorted(map(str, world.consumed())) == sorted(map(str, [*before, after]))
+
+
+def test_the_documents_other_commands(world: World, registry: RegistryProcess) -> None:
+    registry.set_compatibility("NONE")
+    for changefeed in ("kafka-avro-enable-extension", "kafka-avro-string-option"):
+        had = len(world.consumed())
+        calls = len(world.front.registered)
+        assert world.run(changefeed, "--target-ts", str(world.now())) == 0
+        assert len(world.consumed()) == had + 4
+        assert len(world.front.registered) - calls <= 4  # a key, and a value for each of three versions
+    values = [value for _, value in world.consumed() if value is not None and value["id"] in (2, "2")]
+    assert {"id": 2, "price": Decimal("2.25"), "name": None} in values
+    assert {"id": "2", "price": "2.25", "name": None} in values
+    (extended,) = (value for value in values if "_tidb_op" in value)
+    assert extended["_tidb_op"] == "c"
+    assert extended["_tidb_commit_ts"] >> 18 == extended["_tidb_commit_physical_time"]
+
+
+def test_the_password_is_in_no_file_of_a_run(world: World) -> None:
+    """The log, what was said, status and feed.json, packs, the remembered ids, Spark's files."""
+    files = [path for path in world.folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for path in files:
+        content = path.read_bytes()
+        assert all(secret.encode() not in content for secret in ("s3cr", ENCODED)), path

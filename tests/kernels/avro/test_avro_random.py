@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import struct
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone
@@ -211,6 +213,18 @@ def test_the_buffer_grows() -> None:
     assert encode(encoder, records) == [plain(encoder, record) for record in records]
     with pytest.raises(MalformedRow, match="3 bytes"):
         encode(encoder, [RawRecord(record_key(1, 1), wrong_size, None, 1, 2, 0)])
+
+
+def test_programs_are_made_once_and_go_with_their_table() -> None:
+    program = TableProgram("s", "t", table([column(T.LONG)], pk_is_handle=True))
+    first, second = (AvroRowEncoder([program], MODES[0], [(1, 2)]) for _ in range(2))
+    other = AvroRowEncoder([program], MODES[0], [(1, 3)])
+    assert first.programs[0] is second.programs[0]
+    assert first.programs[0] is not other.programs[0]
+    made, gone = weakref.ref(first.programs[0]), weakref.ref(program)
+    del program, first, second, other
+    gc.collect()
+    assert (made(), gone()) == (None, None)
 
 
 def test_wrong_arguments() -> None:

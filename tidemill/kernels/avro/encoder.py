@@ -32,7 +32,8 @@ class AvroRowEncoder:
     """
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
-        self.programs = [AvroProgram(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
+        self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
+        self._kept = list(programs)  # what the words of both point to is theirs
         self.options = options
         self.slow_rows = 0
         self._tables, self._avro = table_words(programs), avro_words(self.programs)
@@ -113,7 +114,7 @@ class AvroRowEncoder:
         key, value = program.avro.row(record.key, record.value, record.old_value, record.commit_ts)
         size = len(key or b"") + len(value or b"") + k.RECORD_OVERHEAD
         return MessageTooLarge(
-            f"a row of {program.table.name} takes {size} bytes as an Avro message, max-message-bytes is {self.options.max_message_bytes}: "
+            f"a row of {program.name} takes {size} bytes as an Avro message, max-message-bytes is {self.options.max_message_bytes}: "
             f"key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",
             hint="raise max-message-bytes of the sink (and max.message.bytes of the topic)",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -65,20 +66,31 @@ def avro_op(field: Field, stored: ValueOp) -> AvroOp:
 
 
 class AvroProgram:
-    """One table version for the Avro kernel. `avro` is the reference for its rows; `words` go beside the table program's."""
+    """One table version for the Avro kernel. `avro` is the reference for its rows; `words` go beside the table program's.
+
+    What the words point to lives as long as the table program.
+    """
 
     def __init__(self, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> None:
-        self.table = table
+        self.name = table.name
         self.avro = AvroTable(table.schema, table.table, table.info, table.zone, options, schema_ids)
         self.words = np.zeros(AVRO_WORDS, np.int64)
         self._pool = Pool()
         self._fixed = _EXTENSION_ROOM
-        self._lay_out(options)
+        self._lay_out(table, options)
 
-    def _lay_out(self, options: EncodingOptions) -> None:
+    @classmethod
+    def of(cls, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> AvroProgram:
+        """The same one for the same arguments: encoders are made anew whenever a table joins them."""
+        made = _MADE.setdefault(table, {})
+        if (options, schema_ids) not in made:
+            made[options, schema_ids] = cls(table, options, schema_ids)
+        return made[options, schema_ids]
+
+    def _lay_out(self, table: TableProgram, options: EncodingOptions) -> None:
         key, value = self.avro.key_fields, self.avro.value_fields
-        rows = [self._field(field) for field in (*key, *value)]
-        keep, words = self.table.keep, self.words
+        rows = [self._field(table, field) for field in (*key, *value)]
+        keep, words = table.keep, self.words
         words[A_FIELDS] = keep(np.array(rows, np.int32).reshape(-1, FIELD_WORDS))
         words[A_KEY_COUNT], words[A_COUNT] = len(key), len(rows)
         words[A_POOL], words[A_FIXED] = keep(self._pool.array()), self._fixed
@@ -88,13 +100,13 @@ class AvroProgram:
         if options.enable_tidb_extension:
             words[A_FLAGS] = FLAG_EXTENSION | (FLAG_CHECKSUM if options.row_checksum else 0)
 
-    def _field(self, field: Field) -> list[int]:
+    def _field(self, table: TableProgram, field: Field) -> list[int]:
         """The words of a field, its constants put into the pool."""
-        column, slot = field.column, self.table.slots[field.column.id]
-        stored = self.table.ops[slot]
+        column, slot = field.column, table.slots[field.column.id]
+        stored = table.ops[slot]
         op = avro_op(field, stored)
         try:
-            absent = self._pool.add(encode_cell(field, self.table.absent_cell(column)))
+            absent = self._pool.add(encode_cell(field, table.absent_cell(column)))
             plain = missing_plain(column)
             absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC)))
         except TidemillError:
@@ -121,6 +133,9 @@ class AvroProgram:
             pairs += [at, len(text)]
             at += len(text)
         return self._pool.add(np.array(pairs, np.int32).tobytes() + b"".join(texts))[0], longest
+
+
+_MADE: WeakKeyDictionary[TableProgram, dict[tuple[EncodingOptions, tuple[int, int]], AvroProgram]] = WeakKeyDictionary()
 
 
 def avro_words(programs: Sequence[AvroProgram]) -> npt.NDArray[np.int64]:

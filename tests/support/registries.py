@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -92,7 +93,7 @@ class Front:
     is set.
     """
 
-    def __init__(self, ask: Ask, *, user: str = "", password: str = "", path: str = "") -> None:
+    def __init__(self, ask: Ask, *, user: str = "", password: str = "", path: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.faults: list[Fault | None] = []
@@ -147,8 +148,14 @@ class Front:
 
             def log_message(self, format: str, *args: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that hangs up is what tests want."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._path = path
 
     @property

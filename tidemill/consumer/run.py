@@ -68,6 +68,7 @@ class Consumer:
         self.ordering = self._begun()
         self._cluster = ""
         self._ends: dict[TopicPartition, int] = {}
+        self._followed: set[TopicPartition] = set()
         self._flushed_at = self._committed_at = self._moved_at = time.monotonic()
         self._frontier = 0
 
@@ -115,27 +116,29 @@ class Consumer:
         """Try again while a side is away. What was taken and not committed is read again then."""
         waits = iter(RETRY_S)
         deadline = time.monotonic() + self._options.retry_s
-        wait = 0.0
+        over = False
         while True:
             try:
+                if over:
+                    self._start_over()
+                    over = False
                 return do()
             except (SinkUnavailable, TopicUnavailable) as error:
                 wait = next(waits, RETRY_S[-1])
                 if stop.is_set() or time.monotonic() + wait > deadline:
                     raise
                 log.warning("%s; trying again in %.1f s", error.message, wait)
+                over = over or do == self._flush
             stop.wait(wait)
-            if do == self._flush:
-                self._start_over()
 
     def _start_over(self) -> None:
         """Back to what is committed, as after a crash."""
         self.counters.restarts += 1
         self.ordering.pending.clear()
         self._target.abandon()
-        known = list(self.ordering.partitions)
         self.ordering = self._begun()
-        self._topics.forget(known)
+        self._topics.forget(self._followed)
+        self._followed.clear()
         self._join_new()
 
     # Messages
@@ -159,6 +162,7 @@ class Consumer:
         if offsets:
             log.info("following %s", ", ".join(f"{t}[{p}] from offset {at}" for (t, p), at in offsets.items()))
         self._topics.follow(offsets)
+        self._followed |= offsets.keys()
 
     def _check_cluster(self, cluster: str) -> None:
         saved = self._target.progress().cluster if not self._cluster else self._cluster
@@ -177,6 +181,8 @@ class Consumer:
                 del records[:at]
                 raise
             size = len(record.key or b"") + len(record.value or b"")
+            if record.offset < self.ordering.partitions[record.topic, record.partition].next_offset:
+                continue  # read before, by a fetch that was under way when everything began again
             self.ordering.take((record.topic, record.partition), record.offset, events, size)
             self.counters.messages += 1
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ import uvloop
 from tests.support.captures import caught_up, compare, config, running
 from tests.support.certificates import Authority
 from tidemill.capture.config import CaptureConfig
+from tidemill.capture.loading import loading_of
 from tidemill.capture.tikv.feed import Transport
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.security import Security, security_of
+from tidemill.changelog.initial import Part
+from tidemill.changelog.storage import open_storage
 from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.pipeline.load import Upstream, load_parts
 from tidemill.playground.server import Playground, ServerTls
+from tidemill.tidb.keys import record_range
 
 
 def run(work: Coroutine[Any, Any, None], fast: bool = False) -> None:
@@ -114,6 +120,27 @@ def test_a_rotated_certificate_takes_effect_with_the_next_connection(tmp_path: P
                 await caught_up(capture, playground.cluster.oracle.next())
                 assert await capture.pd.tso() > 0
             compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_parts_of_an_initial_load_are_read_over_tls(tmp_path: Path) -> None:
+    """As a Spark task reads them; and the process that starts them is given the files."""
+
+    async def main() -> None:
+        office = Office(tmp_path)
+        async with Playground(15, stores=2, tls=office.tls(mutual=True)) as playground:
+            playground.execute("create table t (id int primary key); insert into t values (1), (2), (3)")
+            (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+            (tmp_path / "log").mkdir()
+            part = Part(playground.cluster.oracle.next(), table.model.id, 1, 1, *record_range(table.model.id))
+            upstream = Upstream((playground.pd_address,), (office.ca, office.cert, office.key))
+            work = partial(load_parts, upstream, str(tmp_path / "log"), "none", [part])
+            (outcome,) = await asyncio.to_thread(lambda: list(work()))
+            assert (outcome.rows, outcome.code) == (3, "")
+        settings = CaptureConfig(pd=("a:1",), log=str(tmp_path / "log"), ca=office.ca, cert=office.cert, key=office.key)
+        command = loading_of(open_storage(settings.log), settings).command
+        assert command[-6:] == ["--ca", str(office.ca), "--cert", str(office.cert), "--key", str(office.key)]
 
     run(main())
 

@@ -16,6 +16,7 @@ from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import Row, committed, message, resolved
 from tidemill.capture.config import CaptureConfig, size_bytes
 from tidemill.capture.tikv.chunks import SLAB
+from tidemill.capture.tikv.feed import window_of
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog
 from tidemill.capture.tikv.receiver import Event, Options, Receiver, ScanDone
@@ -208,6 +209,12 @@ def test_a_slow_disk_stops_neither_the_reader_nor_the_streams(tmp_path: Path) ->
             assert compare(playground.cluster, tmp_path / "log")[0] >= 60
 
     run(main())
+
+
+def test_many_streams_share_a_quarter_of_the_quota() -> None:
+    assert window_of(1 << 30, 1) == window_of(1 << 30, 16) == 16 << 20
+    assert window_of(1 << 30, 64) == 4 << 20
+    assert window_of(64 << 20, 100) == 1 << 20
 
 
 def test_a_quota_is_shared_out() -> None:

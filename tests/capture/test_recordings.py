@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, log_changes, running
+from tests.support.certificates import Authority
 from tests.support.eventfeeds import Emitted
 from tests.support.recorded import RecordedCluster, Select, truth
 from tidemill.capture.config import CaptureConfig
@@ -15,6 +16,7 @@ from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.events import Op
+from tidemill.playground.server import ServerTls
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -56,13 +58,18 @@ CASES: dict[str, tuple[Select, int]] = {
 """Recording: which recorded registers are played, and how many rows they commit."""
 
 
-def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Transport.H2) -> list[Emitted]:
+def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Transport.H2, ca: Path | None = None) -> list[Emitted]:
     """A capture of the recorded cluster until it is caught up; the rows of its log, checked against what was played."""
 
     async def main() -> None:
         async with asyncio.timeout(90), cluster:
             settings = CaptureConfig(
-                pd=(cluster.pd_address,), log=str(folder / "log"), start_ts=str(cluster.start_ts), partitions=2, transport=transport
+                pd=(cluster.pd_address,),
+                log=str(folder / "log"),
+                start_ts=str(cluster.start_ts),
+                partitions=2,
+                transport=transport,
+                ca=ca,
             )
             async with running(settings) as capture_:
                 await caught_up(capture_, cluster.now)
@@ -90,6 +97,17 @@ def test_recording(name: str, tmp_path: Path) -> None:
 def test_recording_through_grpc(name: str, tmp_path: Path) -> None:
     cluster = RecordedCluster(name, CASES[name][0])
     assert capture(cluster, tmp_path, Transport.GRPC) == truth(cluster.scripts, cluster.start_ts)
+
+
+@pytest.mark.parametrize("transport", Transport)
+@pytest.mark.parametrize("name", ["region_merge", "not_leader", "store_restart", "congested"])
+def test_recording_over_tls(name: str, transport: Transport, tmp_path: Path) -> None:
+    authority = Authority()
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(authority.pem)
+    pair = authority.sign("server")
+    cluster = RecordedCluster(name, CASES[name][0], tls=ServerTls(pair.certificate, pair.key))
+    assert capture(cluster, tmp_path, transport, ca) == truth(cluster.scripts, cluster.start_ts)
 
 
 @pytest.mark.parametrize(("name", "chosen"), [("feed_v2", only(("30", 2))), ("partitions", CASES["partitions"][0])])

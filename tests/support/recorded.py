@@ -17,6 +17,7 @@ import grpc
 
 from tests.support.eventfeeds import Emitted, Reference, Row, recording
 from tidemill.kernels.receive.layout import PREWRITE
+from tidemill.playground.server import ServerTls
 from tidemill.tidb.keys import db_key, from_encoded, physical_table_id, table_key, table_prefix, to_encoded
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import errorpb_pb2 as errorpb
@@ -104,8 +105,10 @@ def truth(played: Iterable[Script], start_ts: int) -> list[Emitted]:
 class RecordedCluster:
     """See the module."""
 
-    def __init__(self, name: str, select: Select = lambda stream, request: True, *, plain: bool = False) -> None:
-        self.name, self.plain = name, plain
+    def __init__(
+        self, name: str, select: Select = lambda stream, request: True, *, plain: bool = False, tls: ServerTls | None = None
+    ) -> None:
+        self.name, self.plain, self._tls = name, plain, tls
         self.scripts = scripts(name, select)
         self.waiting = list(self.scripts)
         self.played: list[Script] = []
@@ -202,7 +205,10 @@ class RecordedCluster:
         if not self.plain:
             methods["EventFeedV2"] = methods["EventFeed"]
         self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("cdcpb.ChangeData", methods)])
-        self.pd_address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        any_port = "127.0.0.1:0"
+        tls = self._tls
+        port = self._server.add_insecure_port(any_port) if tls is None else self._server.add_secure_port(any_port, tls.credentials())
+        self.pd_address = f"127.0.0.1:{port}"
         await self._server.start()
         return self
 

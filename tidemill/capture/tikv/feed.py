@@ -120,10 +120,20 @@ class GrpcFeed:
         self._end(FeedEnd(status.value[0], f"{status.name} {details or ''}".rstrip()))
 
 
-async def open_feed(transport: Transport, address: str, slot: int, inbox: Inbox, method: Method, channels: Channels) -> Feed:
+LEAST_WINDOW, LARGEST_WINDOW = 1 << 20, 16 << 20
+
+
+def window_of(memory: int, streams: int) -> int:
+    """Bytes that a stream may have under way when there are so many streams: together a quarter of the memory quota, within bounds."""
+    return max(LEAST_WINDOW, min(LARGEST_WINDOW, memory // 4 // max(streams, 1)))
+
+
+async def open_feed(
+    transport: Transport, address: str, slot: int, inbox: Inbox, method: Method, channels: Channels, window: int = LARGEST_WINDOW
+) -> Feed:
     """A stream to the store at `host:port`. Raises OSError where it cannot be connected (h2; grpc ends the stream instead)."""
     if transport is Transport.GRPC:
         return GrpcFeed(channels.get(address), slot, inbox, method)
     from tidemill.capture.tikv import h2feed  # imports kernels
 
-    return await h2feed.connect(address, slot, inbox, method, channels.security)
+    return await h2feed.connect(address, slot, inbox, method, channels.security, window)

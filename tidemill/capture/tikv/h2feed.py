@@ -28,7 +28,7 @@ from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import address
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-WINDOW = 16 << 20  # bytes in flight that the inbox must be able to take after it is full
+WINDOW = 16 << 20  # bytes in flight that have to be taken after the inbox is full, if nothing else is asked for
 FRAME = 1 << 20  # largest DATA frame
 READ = 256 << 10
 OUT = 1 << 20
@@ -72,8 +72,9 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 class H2Feed(asyncio.BufferedProtocol):
     """A stream through our own HTTP/2. Made by `connect`."""
 
-    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False) -> None:
+    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False, window: int = WINDOW) -> None:
         self.slot, self.inbox = slot, inbox
+        self._our_window = window
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
         self._headers = [
@@ -109,12 +110,13 @@ class H2Feed(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        settings = struct.pack(">HIHIHI", Setting.ENABLE_PUSH, 0, Setting.INITIAL_WINDOW_SIZE, WINDOW, Setting.MAX_FRAME_SIZE, FRAME)
+        wishes = Setting.ENABLE_PUSH, 0, Setting.INITIAL_WINDOW_SIZE, self._our_window, Setting.MAX_FRAME_SIZE, FRAME
+        settings = struct.pack(">HIHIHI", *wishes)
         block = hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(k, v) for k, v in self._headers])
         self._transport.write(
             PREFACE
             + frame(Frame.SETTINGS, 0, 0, settings)
-            + frame(Frame.WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW - FIRST_WINDOW))
+            + frame(Frame.WINDOW_UPDATE, 0, 0, struct.pack(">I", self._our_window - FIRST_WINDOW))
             + frame(Frame.HEADERS, END_HEADERS, 1, block)
         )
         self._keepalive = self._loop.call_later(KEEPALIVE, self._ping)
@@ -210,7 +212,7 @@ class H2Feed(asyncio.BufferedProtocol):
         self._give_credit()
 
     def _give_credit(self) -> None:
-        if self._credit >= WINDOW // 4 and not self._held and not self.ended.done():
+        if self._credit >= self._our_window // 4 and not self._held and not self.ended.done():
             credit = struct.pack(">I", self._credit)
             self._transport.write(frame(Frame.WINDOW_UPDATE, 0, 0, credit) + frame(Frame.WINDOW_UPDATE, 0, 1, credit))
             self._credit = 0
@@ -316,7 +318,9 @@ class H2Feed(asyncio.BufferedProtocol):
             self._end(FeedEnd(CANCELLED, "cancelled"))
 
 
-async def connect(address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None) -> H2Feed:
+async def connect(
+    address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None, window: int = WINDOW
+) -> H2Feed:
     """A stream to the store at `host:port`. Raises OSError, TimeoutError, ConfigError; ssl.SSLError (an OSError) where TLS fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -324,7 +328,7 @@ async def connect(address: str, slot: int, inbox: Inbox, method: Method = Method
     context = security.context() if security is not None else None
 
     def make() -> H2Feed:
-        return H2Feed(slot, inbox, address, method, secure=context is not None)
+        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window)
 
     async with asyncio.timeout(CONNECT_TIMEOUT):
         made: tuple[Any, H2Feed]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed
+from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed, window_of
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
@@ -252,7 +252,8 @@ class Puller:
                 raise UpstreamError(f"store {store_id} is gone")
             self.addresses[store_id] = store.address
             self.receiver.call(partial(self.receiver.open_stream, slot, method.multiplexed))
-            feed = await open_feed(self.transport, store.address, slot, self.receiver.inbox, method, self.pd.channels)
+            window = window_of(self.receiver.options.memory, len(self._feeds) + 1)
+            feed = await open_feed(self.transport, store.address, slot, self.receiver.inbox, method, self.pd.channels, window)
         except ClusterMismatch:
             raise
         except (UpstreamError, OSError) as e:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.feeds import World
 from tests.support.kafka import kafka_broker, new_topic_name, read_topic
+from tests.support.logs import golden_log
 from tidemill.changefeed.config import parse_config
 from tidemill.cli.verify import app
 from tidemill.pipeline.delivery import Settings
@@ -50,3 +51,16 @@ def _put_behind(broker: KafkaBroker, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(topic, first.value, first.key, partition=1)
     producer.flush()
+
+
+@pytest.mark.parametrize(("protocol", "everywhere"), [("open-protocol", 3), ("canal-json&enable-tidb-extension=true", 1)])
+def test_what_a_tidb_session_with_many_ddls_gives(kafka_broker: KafkaBroker, tmp_path: Path, protocol: str, everywhere: int) -> None:
+    """Each DDL in all partitions, or in the first alone; commit order around them."""
+    topic = new_topic_name("verify")
+    config = parse_config('force-replicate = true\n[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "index-value"\n')
+    uri = f"kafka://{kafka_broker.address}/{topic}?partition-num=3&protocol={protocol}"
+    done = replay(str(golden_log(tmp_path / "log", partitions=2)), Settings("k", config.sink_uri(uri), config, UTC))
+    found = CliRunner().invoke(app, ["topic", "--kafka", kafka_broker.address, "--topic", topic])
+    assert found.exit_code == 0, found.output
+    assert done.ddls > 100
+    assert f"{done.ddls * everywhere} DDLs" in found.output

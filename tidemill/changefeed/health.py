@@ -85,6 +85,7 @@ _COUNTED = {
     "bytes": "Bytes delivered",
     "ddls": "DDLs delivered",
     "slow_rows": "Rows that the plain encoder wrote instead of a kernel",
+    "skipped_rows": "Rows that were left out by name (--skip-row)",
 }
 
 

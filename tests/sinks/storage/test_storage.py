@@ -177,14 +177,14 @@ class Fragile:
         if name not in ("write", "move", "delete", "clear", "upload"):
             return method
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             if name == "move":  # one at a time, so that a stop may fall between two
                 for pair in arguments[0]:
                     self._spend()
                     self._inner.move([pair])
                 return None
             self._spend()
-            return method(*arguments)
+            return method(*arguments, **named)
 
         return call
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,8 @@ class StorageDriverSink:
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._ddls.clear()
+        if len(self._numbers) > _KEPT_NUMBERS:
+            self._numbers.clear()  # index files know them
         if self._published is None:
             self._published = self._open(ctx)
             self._first_ts = self._first_ts or ctx.from_ts
@@ -191,8 +193,6 @@ class StorageDriverSink:
 
     def _next_number(self, folder: str) -> int:
         if folder not in self._numbers:
-            if len(self._numbers) >= _KEPT_NUMBERS:
-                self._numbers.clear()
             name = paths.index_file(folder)
             text = self._store.read(name)
             self._numbers[folder] = paths.number_in(text.decode("utf-8", "replace"), f"{self._store}/{name}") if text is not None else 0
@@ -201,15 +201,14 @@ class StorageDriverSink:
 
     def _publish(self, plan: _Plan) -> None:
         """May be done again from the start, also by another driver, until it has been done to the end."""
-        for texts in (plan.before, None, plan.indexes, plan.after):
-            if texts is None:
-                self._store.move(plan.moves)
-            else:
-                self._write(texts.items())
+        self._write(plan.before)
+        self._store.move(plan.moves)
+        self._write(plan.indexes)
+        self._write(plan.after)
         self._store.write(paths.METADATA, json.dumps({"checkpoint-ts": plan.metadata}, separators=(",", ":")).encode())
 
-    def _write(self, files: Iterable[tuple[str, bytes]]) -> None:
-        for name, data in files:
+    def _write(self, files: Mapping[str, bytes]) -> None:
+        for name, data in files.items():
             self._store.write(name, data)
 
     # The folder

@@ -45,7 +45,7 @@ def folder_of(ctx: BatchContext) -> str:
 def begin(store: Store, ctx: BatchContext, after: int) -> None:
     """The driver's word that a try is on."""
     store.make_folder(folder_of(ctx))
-    store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode())
+    store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode(), durable=False)
 
 
 def begun(store: Store, ctx: BatchContext) -> int:
@@ -120,7 +120,7 @@ class PartFiles:
             else:
                 _sync(path)
         text = json.dumps([asdict(part) for part in parts])
-        self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode())
+        self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode(), durable=False)
         self._forget(parts)
         self._round += 1
 

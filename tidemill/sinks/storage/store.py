@@ -41,8 +41,8 @@ class Store(ABC):
         """A small file; None where there is none."""
 
     @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """A small file, in place of the one before; durable when this returns."""
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """A small file, in place of the one before. `durable`: also safe from a crash of the machine when this returns."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
@@ -63,7 +63,7 @@ class Store(ABC):
 
     @abstractmethod
     def make_folder(self, folder: str) -> None:
-        """So that files can be written in place into it; nothing where folders need no making."""
+        """So that files can be written into it that need not outlive the machine; nothing where folders need no making."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
@@ -95,17 +95,20 @@ class LocalStore(Store):
             except FileNotFoundError:
                 return None
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         target = self._root / name
         with file_errors("writing a file", target):
-            self._make(target.parent)
+            if durable:
+                self._make(target.parent)
             ready = target.with_name(f".{target.name}.tmp")
             with ready.open("wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             ready.replace(target)
-            sync_folder(target.parent)
+            if durable:
+                sync_folder(target.parent)
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
         folders = set()
@@ -150,7 +153,7 @@ class LocalStore(Store):
 
     def make_folder(self, folder: str) -> None:
         with file_errors("making a folder", self._root):
-            self._make(self._root / folder)
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
 
     def clear(self, folder: str) -> None:
         shutil.rmtree(self._root / folder, ignore_errors=True)
@@ -199,7 +202,7 @@ class S3Store(Store):
         with self._errors("writing", name), pa.memory_map(str(path)) as source:
             self._put(name, source.read_buffer())
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         with self._errors("writing", name):
             self._put(name, data)
 

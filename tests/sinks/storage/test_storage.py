@@ -312,6 +312,17 @@ def test_a_folder_has_one_owner_and_replay_empties_its_own(place: Place) -> None
     assert place.published()["metadata"] == b'{"checkpoint-ts":120}'
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a\0b"])
+def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> None:
+    place = Place(f"file://{tmp_path}/o", dict)
+    version = table_version(name, "t")
+    with pytest.raises(SinkError, match="cannot be a folder"):
+        Feed(place.uri()).driver.place(version)
+    with pytest.raises(SinkError, match="cannot be a folder"):
+        StorageWords(place.uri()).ddl_message(ddl_event(version, 5))
+    assert Feed(place.uri("use-table-id-as-path=true")).driver.place(version)
+
+
 def test_an_index_that_names_no_file_is_told(place: Place) -> None:
     version = table_version("d", "t")
     uri = place.uri("date-separator=none")

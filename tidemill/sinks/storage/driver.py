@@ -83,6 +83,8 @@ class StorageDriverSink:
 
     def place(self, version: TableVersion) -> str:
         """The topic of a table's rows: a name that stands for its folder. Only the newest version of a table is kept."""
+        if not self._layout.table_ids:
+            paths.check_names(version.schema, version.table)
         topic = paths.topic_of(version)
         old = self._newest.get(version.table_id)
         if old != topic:

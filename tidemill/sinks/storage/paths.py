@@ -67,6 +67,16 @@ class Layout:
         return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC).astimezone(zone).strftime(pattern) if pattern else ""
 
 
+def check_names(*names: str) -> None:
+    """Names of schemas and tables stand in paths as they are. Raises SinkError for one that cannot."""
+    for name in names:
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise SinkError(
+                f"a schema or table called {name!r} cannot be a folder",
+                hint="Filter it out, or set use-table-id-as-path=true.",
+            )
+
+
 def topic_of(version: TableVersion) -> str:
     """The name by which rows of a table version are routed to this sink: no two versions share one."""
     return f"{version.schema}.{version.table}@{version.from_ts}#{version.table_id}"

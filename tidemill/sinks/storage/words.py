@@ -7,6 +7,7 @@ import json
 from tidemill.changefeed.uri import SinkUri
 from tidemill.events import DdlEvent
 from tidemill.sinks.storage import tables
+from tidemill.sinks.storage.paths import check_names
 
 
 class StorageWords:
@@ -23,7 +24,9 @@ class StorageWords:
         files = {}
         for definition in tables.of_ddl(event, column_ids=self._column_ids):
             path = definition.path
-            if self._table_ids:
+            if not self._table_ids:
+                check_names(definition.schema, definition.table)
+            else:
                 if not definition.table:
                     continue
                 path = f"{event.table_id}/meta/{tables.file_name(definition.version, definition.checksum)}"

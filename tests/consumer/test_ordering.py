@@ -167,6 +167,31 @@ def test_rows_without_a_key_are_as_many_as_were_written() -> None:
     assert [len(step.rows) for step in flush(o) if isinstance(step, Transaction)] == [1, 3]
 
 
+def test_the_topic_of_a_table_that_is_gone_holds_nothing_back() -> None:
+    """TiCDC sends it no resolved ts any more; a table of that name that is made again counts again."""
+    o = ordering(None, A, C)
+    gone = ddl(6, "DROP TABLE `d`.`u`", "u")
+    feed(o, C, row(5, 1, None, 1, "u"), resolved(5), gone)
+    feed(o, A, resolved(5))
+    assert o.ended() == {C: 3}
+    assert [step.ts for step in flush(o)] == [5]
+    feed(o, A, row(7, 1, None, 1), resolved(9))
+    assert o.holding() == [A]
+    upto = o.ready()
+    assert upto == 9
+    assert [step.ts for step in o.drain(upto)] == [6, 7]
+    progress = o.flushed(upto)
+    assert progress.partitions[C] == PartitionProgress(3, 9, True)
+    again = ordering(Progress.from_json(progress.to_json()), A, C)
+    feed(again, A, resolved(12))
+    assert again.ready() == 12
+    feed(again, C, ddl(13, "CREATE TABLE `d`.`u` (`id` INT)", "u"), row(14, 1, None, 1, "u"))
+    feed(again, A, resolved(20))
+    assert (again.frontier, again.holding(), again.ended()) == (9, [C], {})
+    feed(again, C, resolved(20))
+    assert [step.ts for step in flush(again)] == [13, 14]
+
+
 def test_target_ts_is_the_end() -> None:
     o = ordering()
     for source in (A, B):

@@ -8,10 +8,14 @@ Pure. The rules:
 - Repeats above it are found when their transaction is complete: same table, key, kind and commit ts.
 - A DDL arrives in every partition, and stands behind the rows of its ts. Several of one ts keep their order.
 - A resolved ts that goes back is one that was sent again.
+- Writers send no more resolved ts to the topic of a table that is gone. Where the last thing a partition said is such a DDL, it does not
+  hold the frontier, as long as it has been read to its end *after* the frontier was measured: a writer sends a resolved ts to anybody only
+  when everything below it is sent to all.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +23,10 @@ from dataclasses import dataclass, field
 from tidemill.consumer.pending import Group, Item, Pending
 from tidemill.consumer.progress import PartitionProgress, Progress, TopicPartition
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
+
+_TAKES_AWAY = re.compile(
+    r"\s*(?:DROP\s+(?:TABLE|DATABASE|SCHEMA)|RENAME\s+TABLE|ALTER\s+TABLE\s.*\sRENAME\s+(?:AS|TO)\s)", re.IGNORECASE | re.DOTALL
+)
 
 _PHASE = {RowKind.DELETE: 0, RowKind.UPDATE: 1, RowKind.INSERT: 2}
 
@@ -42,6 +50,7 @@ class Partition:
     flushed_ts: int = 0
     resolved_ts: int = 0
     resolved_offset: int = 0  # of the message that said so
+    ended: bool = False  # the last thing but resolved ts was a DDL that took a table away
     turns: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # table → (turn, commit ts of its last row)
 
     def turn(self, row: RowEvent) -> int:
@@ -82,7 +91,7 @@ class Ordering:
             known = {**self._saved.partitions, source: PartitionProgress(first_offset, 0)}
             self._saved = Progress(self._saved.flushed_ts, known, self._saved.cluster)
         else:
-            self.partitions[source] = Partition(saved.offset, saved.flushed_ts, saved.flushed_ts)
+            self.partitions[source] = Partition(saved.offset, saved.flushed_ts, saved.flushed_ts, ended=saved.ended)
         return self.partitions[source].next_offset
 
     def of_cluster(self, cluster: str) -> None:
@@ -92,12 +101,23 @@ class Ordering:
     @property
     def frontier(self) -> int:
         """Everything at or below it has come, from all partitions; 0 while one of them has said nothing yet."""
-        return min((p.resolved_ts for p in self.partitions.values()), default=0)
+        return min((p.resolved_ts for p in self._speaking()), default=0)
+
+    def _speaking(self) -> list[Partition]:
+        """Those whose resolved ts count: all but the ended ones, unless there are no others."""
+        return [p for p in self.partitions.values() if not p.ended] or list(self.partitions.values())
+
+    def ended(self) -> dict[TopicPartition, int]:
+        """Partitions that hold nothing back if they end at these offsets."""
+        if all(p.ended for p in self.partitions.values()):
+            return {}
+        return {source: p.next_offset for source, p in self.partitions.items() if p.ended}
 
     def holding(self) -> list[TopicPartition]:
         """The partitions that hold the frontier back."""
         frontier = self.frontier
-        return sorted(source for source, p in self.partitions.items() if p.resolved_ts == frontier)
+        speaking = self._speaking()
+        return sorted(source for source, p in self.partitions.items() if p.resolved_ts == frontier and p in speaking)
 
     # Messages
 
@@ -110,12 +130,14 @@ class Ordering:
             match event:
                 case RowEvent():
                     self.rows_taken += 1
+                    partition.ended = False
                     turn = partition.turn(event)
                     if event.ts <= partition.flushed_ts:
                         self.rows_repeated += 1
                     else:
                         self.pending.add(Item(source, offset, turn, event), share)
                 case DdlMessage():
+                    partition.ended = _TAKES_AWAY.match(event.query) is not None
                     self._take_ddl(source, partition, offset, event)
                 case ResolvedMessage():
                     self.resolved_ignored += event.ts < partition.resolved_ts
@@ -219,7 +241,7 @@ class Ordering:
         partitions = dict(self._saved.partitions)
         for source, partition in self.partitions.items():
             if source in offsets:
-                partitions[source] = PartitionProgress(offsets[source], max(ts, partition.flushed_ts))
+                partitions[source] = PartitionProgress(offsets[source], max(ts, partition.flushed_ts), partition.ended)
         return Progress(max(ts, self._saved.flushed_ts), partitions, self._saved.cluster)
 
 

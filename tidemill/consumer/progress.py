@@ -13,10 +13,14 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """`offset`: the first message that may hold something not flushed. Rows of the partition at or below `flushed_ts` are flushed."""
+    """`offset`: the first message that may hold something not flushed. Rows of the partition at or below `flushed_ts` are flushed.
+
+    `ended`: its topic's table was dropped or renamed away, see `ordering`.
+    """
 
     offset: int
     flushed_ts: int
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Progress:
 
     def to_json(self) -> str:
         """One line."""
-        listed = [[topic, partition, p.offset, p.flushed_ts] for (topic, partition), p in sorted(self.partitions.items())]
+        listed = [[topic, partition, p.offset, p.flushed_ts, p.ended] for (topic, partition), p in sorted(self.partitions.items())]
         return json.dumps({"format": 1, "flushed_ts": self.flushed_ts, "cluster": self.cluster, "partitions": listed})
 
     @classmethod
@@ -39,7 +43,9 @@ class Progress:
             data = json.loads(text)
             if data["format"] != 1:
                 raise ValueError(f"format {data['format']}")
-            partitions = {(str(t), int(p)): PartitionProgress(int(offset), int(ts)) for t, p, offset, ts in data["partitions"]}
+            partitions = {
+                (str(t), int(p)): PartitionProgress(int(offset), int(ts), bool(ended)) for t, p, offset, ts, ended in data["partitions"]
+            }
             return cls(int(data["flushed_ts"]), partitions, str(data["cluster"]))
         except (ValueError, KeyError, TypeError) as error:
             raise MalformedBytes(f"the consumer's progress cannot be read: {error}") from None

@@ -200,7 +200,7 @@ class Consumer:
             return
         self._join_new()
         upto = self.ordering.ready(self._options.target_ts, frontier)
-        if upto is None:
+        if upto is None or any(self._topics.bounds(source)[1] > read for source, read in self.ordering.ended().items()):
             return
         self._apply(upto)
         self._moved_at = time.monotonic()

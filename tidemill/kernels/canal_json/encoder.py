@@ -11,19 +11,25 @@ from tidemill.kernels.encode.program import TableProgram
 from tidemill.kernels.encode.rows import RawRecord
 from tidemill.kernels.encode.tables import O_SHORT, TABLES
 from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.kernels.texts.layout import O_LATIN
 from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
+from tidemill.protocols.canal_json.text import string
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
-def _without_short_escapes() -> Texts:
-    """Constant tables in which backspace and form feed have no short escape, as Canal-JSON has it."""
-    tables = np.zeros(len(TABLES) + 64, np.uint8)
+def _tables() -> Texts:
+    """Constant tables in which backspace and form feed have no short escape, and the texts of bytes as ISO-8859-1."""
+    tables = np.zeros(len(TABLES) + 2048 + 64, np.uint8)
     tables[: len(TABLES)] = TABLES
     tables[[O_SHORT + 8, O_SHORT + 12]] = 0
+    for byte in range(256):
+        text = string(chr(byte).encode())[1:-1]
+        word = text.ljust(7, b"\0") + bytes([len(text)])
+        tables[O_LATIN + 8 * byte : O_LATIN + 8 * byte + 8] = np.frombuffer(word, np.uint8)
     return Texts(tables=tables)
 
 
-_TEXTS = _without_short_escapes()
+_TEXTS = _tables()
 
 
 class CanalJsonRowEncoder(TextRowEncoder):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import enum
 
+from tidemill.kernels.encode.tables import SIZE
+
 
 class Step(enum.IntEnum):
     """What a step writes. Its words (int64): step, then a, b and c."""
@@ -103,5 +105,8 @@ COLUMN_BYTES = 64
 ) = range(16)
 STATE_WORDS = 16
 UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
+
+O_LATIN = SIZE
+"""Where Canal-JSON's tables have, behind the common ones, a word for each byte: its text as ISO-8859-1, and in the top byte its length."""
 
 RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record

@@ -23,8 +23,7 @@ from tidemill.kernels.encode.numbers import (
     w_digits,
     w_u64,
 )
-from tidemill.kernels.encode.tables import O_SHORT
-from tidemill.kernels.encode.text import BACKSLASH_U00, MODE_HTML, mask_html, w_base64, w_escaped, w_hex2
+from tidemill.kernels.encode.text import MODE_HTML, mask_html, w_base64, w_escaped, w_hex2
 from tidemill.kernels.encode.values import w_plain, w_stored_float, w_vector
 from tidemill.kernels.intrinsics import (
     as_i,
@@ -44,19 +43,23 @@ from tidemill.kernels.intrinsics import (
     spliced,
     st8,
     st16,
-    st32,
     st64,
 )  # fmt: skip
 from tidemill.kernels.texts import layout as X
 
 ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 U0 = np.uint64(0)
+LATIN_LENGTH = np.uint64(56)
 BACKSLASH = 92
 
 
 @jit
 def w_latin(T, p, s, n, S):
-    """Each byte as the character of its number, as the inside of a JSON string."""
+    """Each byte as the character of its number, as the inside of a JSON string. T: tables with `layout.O_LATIN`.
+
+    Blocks of 32 bytes are copied if nothing in them needs care; else each byte's text comes from a table, without a branch: a wrong guess a
+    byte is what random bytes would cost.
+    """
     i = 0
     while i < n:
         a = s + i
@@ -65,34 +68,19 @@ def w_latin(T, p, s, n, S):
             memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
             a = S
         found = mask_html(a)
-        copy32(p, a)
         if rest < 32:
             found &= (1 << rest) - 1
         else:
             rest = 32
         if found == 0:
+            copy32(p, a)
             p += rest
-            i += rest
-            continue
-        clean = ctz(found)
-        p += clean
-        i += clean
-        while i < n:
-            c = ld8(s + i)
-            short = ld8(T + O_SHORT + c) if c < 128 else 0
-            if c >= 128:
-                st8(p, 0xC0 | c >> 6)
-                st8(p + 1, 0x80 | (c & 63))
-                p += 2
-            elif short:
-                st16(p, BACKSLASH | short << 8)
-                p += 2
-            elif c < 32 or c == 60 or c == 62 or c == 38:
-                st32(p, BACKSLASH_U00)
-                p = w_hex2(T, p + 4, c)
-            else:
-                break
-            i += 1
+        else:
+            for at in range(rest):
+                word = ldu64(T + X.O_LATIN + 8 * ld8(a + at))
+                st64(p, word)
+                p += as_i(word >> LATIN_LENGTH)
+        i += rest
     return p
 
 

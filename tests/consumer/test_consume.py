@@ -160,8 +160,12 @@ def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_pa
         write(kafka_broker, one, [(1, *changes(17, 3)), (1, *resolved_message(20)), (0, *resolved_message(20))])
         write(kafka_broker, two, [(0, *resolved_message(20))])
         consumer.wait_for(lambda: flushed_ts(file) == 20, "the new partition is written")
+        head = json.dumps({"ts": 22, "scm": "d", "tbl": "u", "t": 2}).encode()
+        write(kafka_broker, two, [(0, *framed(head, json.dumps({"q": "DROP TABLE `d`.`u`", "t": 4}).encode()))])
+        write(kafka_broker, one, [(p, *resolved_message(30)) for p in (0, 1)])
+        consumer.wait_for(lambda: flushed_ts(file) == 30, "the topic of a table that is gone is not waited for")
     assert select(file, 'SELECT id, v FROM "d.t" ORDER BY id') == [(1, 13), (3, 17)]
-    assert select(file, 'SELECT id, v FROM "d.u"') == [(7, 12)]
+    assert select(file, "SELECT name FROM sqlite_master WHERE name = 'd.u'") == []
 
 
 def test_a_partition_that_the_writer_does_not_use(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tidemill.changefeed.checkpoint import FeedBroken, FeedFolder, FeedIdentity, FeedLocked, Status
 from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.states import State
 from tidemill.errors import FeedMismatch
 from tidemill.tso import compose
 
@@ -99,3 +101,18 @@ def test_the_status_tells_the_lag(tmp_path: Path) -> None:
     assert found["rows"] == 12
     assert found["checkpoint_lag_s"] > 10**9
     assert found["state"] == "normal"
+
+
+def test_feed_json_says_what_the_changefeed_is_at(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.save_state(State.FAILED, {"code": "TM:ErrX", "message": "no"})
+    assert not folder.path.exists()  # it was never created
+    wanted = FeedIdentity("f", "1", "/log", "kafka://h", {}, "UTC", 5)
+    folder.settle(wanted, start_given=True)
+    folder.save_state(State.FAILED, {"code": "TM:ErrX", "message": "no"})
+    content = json.loads((folder.path / "feed.json").read_text())
+    assert (content["state"], content["error"]["code"], content["start_ts"]) == ("failed", "TM:ErrX", 5)
+    assert FeedFolder(tmp_path, "f").identity() == wanted
+    folder.save_state(State.NORMAL)
+    content = json.loads((folder.path / "feed.json").read_text())
+    assert (content["state"], content["error"]) == ("normal", None)

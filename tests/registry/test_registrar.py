@@ -75,11 +75,11 @@ def test_a_version_costs_two_calls_and_only_what_changed(front: Front, tmp_path:
 
 def test_a_restart_asks_for_nothing_again(front: Front, tmp_path: Path) -> None:
     story = Story(tmp_path, CREATE, "ALTER TABLE t ADD COLUMN c INT")
-    first = registrar(front, tmp_path / "schemas.json")
+    first = registrar(front, tmp_path / "schemas.jsonl")
     first.meet()
     ids = [first.ids(version, "restart") for version in story.versions]
     front.requests.clear()
-    second = registrar(front, tmp_path / "schemas.json")
+    second = registrar(front, tmp_path / "schemas.jsonl")
     second.meet()
     assert [second.ids(version, "restart") for version in story.versions] == ids
     assert front.requests == [("GET", "/subjects")]
@@ -87,10 +87,10 @@ def test_a_restart_asks_for_nothing_again(front: Front, tmp_path: Path) -> None:
 
 def test_a_registry_that_lost_its_subjects_gets_them_again(front: Front, tmp_path: Path, registry: RegistryProcess) -> None:
     story = Story(tmp_path, CREATE)
-    first = registrar(front, tmp_path / "schemas.json")
+    first = registrar(front, tmp_path / "schemas.jsonl")
     first.ids(story.versions[0], "lost")
     registry.delete_subject("lost-value")
-    second = registrar(front, tmp_path / "schemas.json")
+    second = registrar(front, tmp_path / "schemas.jsonl")
     second.meet()
     second.ids(story.versions[0], "lost")
     assert front.registered == ["lost-key", "lost-value", "lost-value"]
@@ -197,7 +197,7 @@ def test_a_registry_that_is_away_when_a_ddl_is_seen_does_not_hold_it_up(tmp_path
 def test_a_registry_that_keeps_its_subjects_to_itself(tmp_path: Path) -> None:
     story = Story(tmp_path, CREATE)
     with Front(MemoryRegistry()) as front:
-        one = registrar(front, tmp_path / "schemas.json")
+        one = registrar(front, tmp_path / "schemas.jsonl")
         one.ids(story.versions[0], "topic")
         front.fault = Fault(Reply(403, b'{"error_code": 40301, "message": "denied"}'))
         one.meet()

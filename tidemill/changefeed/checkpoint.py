@@ -3,7 +3,7 @@
 feed.json        what it was created with; a later start with other settings is refused. And its state, with the error where it failed
 checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced
 delivery.json    how the delivery is, after each batch; may be lost. `tidemill run` makes status.json of it
-schemas.json     ids that a schema registry gave; may be lost
+schemas.jsonl    ids that a schema registry gave; may be lost
 lock             held by the process that delivers; run.lock by the supervisor
 epoch, packs/, spark/, spark.log; capture/: the capture's own
 """
@@ -112,7 +112,7 @@ class FeedFolder:
 
     @property
     def schemas(self) -> Path:
-        return self.path / "schemas.json"
+        return self.path / "schemas.jsonl"
 
     @property
     def delivery(self) -> Path:

@@ -1,16 +1,20 @@
 """Which schema texts a registry has given ids to, remembered beside a changefeed's checkpoint: a restart registers nothing again. IO.
 
-    {"registry": URL, "subjects": {subject: {SHA-256 of the text: id}}}
+    {"registry": URL}
+    {"subject": subject, "sha256": of the text, "id": id}      a line for each, the newest last
 
-The file may be lost: registering a schema again gives the same id. It counts for one registry only, and only for subjects that are there.
+A line is appended for each id, so that thousands of tables cost thousands of lines. The file may be lost, or end in the middle of a line:
+registering a schema again gives the same id. It counts for one registry only, and only for subjects that are there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 from tidemill.pipeline import durable
 
@@ -25,7 +29,12 @@ class IdCache:
 
     def __init__(self, path: Path | None, registry: str) -> None:
         self._path, self._registry = path, registry
-        self._ids: dict[str, dict[str, int]] = _read(path, registry) if path is not None else {}
+        self._ids: dict[str, dict[str, int]] = {}
+        if path is not None:
+            lines = _lines(path)
+            if lines[:1] == [{"registry": registry}]:
+                self._take(lines[1:])
+            self._rewrite()
 
     def get(self, subject: str, text: str) -> int | None:
         """The id, if it is known."""
@@ -33,12 +42,11 @@ class IdCache:
 
     def put(self, subject: str, text: str, schema_id: int) -> None:
         """Remember an id."""
-        known = self._ids.setdefault(subject, {})
-        known.pop(_digest(text), None)
-        known[_digest(text)] = schema_id
-        while len(known) > KEPT_SCHEMAS:
-            del known[next(iter(known))]
-        self._write()
+        digest = _digest(text)
+        self._note(subject, digest, schema_id)
+        if self._path is not None:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(_line(subject, digest, schema_id))
 
     def knows(self, subject: str) -> bool:
         """Was a schema registered under the subject?"""
@@ -50,23 +58,43 @@ class IdCache:
         for subject in gone:
             del self._ids[subject]
         if gone:
-            self._write()
+            self._rewrite()
 
-    def _write(self) -> None:
+    def _note(self, subject: str, digest: str, schema_id: int) -> None:
+        known = self._ids.setdefault(subject, {})
+        known.pop(digest, None)
+        known[digest] = schema_id
+        while len(known) > KEPT_SCHEMAS:
+            del known[next(iter(known))]
+
+    def _take(self, lines: list[Any]) -> None:
+        """What a file says, as far as it is understood."""
+        for line in lines:
+            match line:
+                case {"subject": str(subject), "sha256": str(digest), "id": int(schema_id)}:
+                    self._note(subject, digest, schema_id)
+
+    def _rewrite(self) -> None:
         if self._path is not None:
-            durable.write_json(self._path, {"registry": self._registry, "subjects": self._ids}, sync=False)
+            lines = [_line(s, digest, n) for s, ids in self._ids.items() for digest, n in ids.items()]
+            durable.write(self._path, "".join([json.dumps({"registry": self._registry}) + "\n", *lines]).encode(), sync=False)
 
 
-def _read(path: Path, registry: str) -> dict[str, dict[str, int]]:
-    """What the file says; nothing where it is lost, broken or of another registry."""
+def _line(subject: str, digest: str, schema_id: int) -> str:
+    return json.dumps({"subject": subject, "sha256": digest, "id": schema_id}) + "\n"
+
+
+def _lines(path: Path) -> list[Any]:
+    """The lines of a file up to the first that is broken; none where there is no file."""
+    found: list[Any] = []
     try:
-        content = durable.read_json(path) or {}
-        if content.get("registry") != registry:
-            return {}
-        return {str(s): {str(d): int(n) for d, n in ids.items()} for s, ids in content["subjects"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("%s cannot be read (%s): schemas are registered again", path, error)
-        return {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            found.append(json.loads(line))
+    except FileNotFoundError:
+        pass
+    except (ValueError, RecursionError) as error:
+        log.warning("%s is broken from line %d on (%s): some schemas are registered again", path, len(found) + 1, error)
+    return found
 
 
 def _digest(text: str) -> str:

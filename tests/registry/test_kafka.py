@@ -1,0 +1,61 @@
+"""All that a real TiDB did, into a real Kafka with a real registry: Confluent's consumer reads every message of every topic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.support.kafka import kafka_broker
+from tests.support.logs import golden_log
+from tests.support.registries import Front, forward
+from tidemill.changefeed.config import parse_config
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.registry.address import with_registry
+
+__all__ = ["kafka_broker"]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+CONFIG = "[sink]\ndispatchers = [{matcher = ['*.*'], topic = 'golden_{schema}_{table}', partition = 'index-value'}]\n"
+
+
+def test_every_message_of_the_golden_log_is_read(kafka_broker: KafkaBroker, registry: RegistryProcess, tmp_path: Path) -> None:
+    registry.set_compatibility("NONE")
+    config = parse_config(CONFIG)
+    with Front(forward(registry.url)) as front:
+        uri = with_registry(f"kafka://{kafka_broker.address}/golden?protocol=avro&partition-num=1", front.url)
+        done = replay(str(golden_log(tmp_path / "log")), Settings("golden", config.sink_uri(uri), config, UTC))
+        calls = Counter(front.registered)
+    registry.set_compatibility("BACKWARD")
+    assert done.rows > 1500
+    read, seen, deletes = AvroDeserializer(SchemaRegistryClient({"url": registry.url})), 0, 0
+    consumer = Consumer({"bootstrap.servers": kafka_broker.address, "group.id": "golden", "enable.auto.commit": False})
+    try:
+        topics = [name for name in consumer.list_topics(timeout=30).topics if name.startswith("golden_")]
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        while seen < done.messages:
+            message = consumer.poll(30)
+            assert message is not None, f"{seen} of {done.messages} messages came"
+            assert message.error() is None
+            topic = message.topic()
+            key = read(message.key(), SerializationContext(topic, MessageField.KEY))
+            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            assert key is not None
+            assert value is None or key.keys() <= value.keys()
+            assert value is None or all(value[name] == key[name] for name in key)
+            seen += 1
+            deletes += value is None
+        assert consumer.poll(0.5) is None
+    finally:
+        consumer.close()
+    assert deletes > 100
+    assert {subject.rpartition("-")[0] for subject in calls} <= {topic.replace(".", "_") for topic in topics}

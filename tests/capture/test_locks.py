@@ -158,13 +158,14 @@ def test_l1_an_orphan_lock_does_not_hold_a_capture(tmp_path: Path) -> None:
             key = next(k for k, _ in playground.cluster.mvcc.items(b"t", b"u") if k[1:9] == playground_table(playground))
             for region in list(playground.cluster.regions)[1:]:
                 playground.cluster.merge(region.id, next(iter(playground.cluster.regions)).id)
-            async with running(config(playground, tmp_path / "log")) as capture:
+            async with running(config(playground, tmp_path / "log", stuck_after=5.0)) as capture:
                 orphan = playground.cluster.prewrite([(key, b"\x80\0\0\0\0\0")], ttl_ms=1)
                 other = playground.cluster.prewrite([(record_key(5_000_000, 1), b"x")], ttl_ms=1)
                 ts = playground.cluster.oracle.next()
                 await caught_up(capture, ts)
                 assert {orphan.start_ts, other.start_ts}.isdisjoint(lock.start_ts for lock in playground.cluster.mvcc.locks.values())
                 await until(lambda: capture.status.locks_resolved >= 2)
+                assert capture.status.regions_renewed == 0, "they move again by themselves"
             compare(playground.cluster, tmp_path / "log")
 
     run(main())

@@ -33,6 +33,7 @@ FENCE_MS = 4000
 """A region is searched for locks when it is so far behind PD's present, for as long."""
 LOCKS_EVERY = 10.0  # seconds between two searches of one region
 LOCKS_AT_ONCE = 4
+GRACE = 5.0  # seconds after a lock was ended
 SEARCHES = 32  # regions that are searched in one round at most
 RENEW = 4  # subscriptions that are renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
@@ -72,6 +73,7 @@ class Watchdog:
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
         self._patients: dict[int, _Patient] = {}
+        self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
         self._spent = 0.0  # CPU seconds that the last survey took
         self._reported: set[tuple[int, Ail]] = set()
 
@@ -148,6 +150,7 @@ class Watchdog:
         ended = found.committed + found.rolled_back
         self.verdicts.locks_resolved += ended
         if ended:
+            self._moving_again = time.monotonic() + GRACE
             _log.warning(
                 "region %d (%s): %d orphan locks ended, %d committed and %d rolled back",
                 region_id, piece.span.label, ended, found.committed, found.rolled_back,
@@ -175,7 +178,8 @@ class Watchdog:
             self.watch.blind(now)
         room = RENEW
         for one in stuck:
-            excuse = one.ail is Ail.FROZEN and (one.resolved in excused or not self._searched_in_vain(one, now))
+            explained = one.resolved in excused or now < self._moving_again or not self._searched_in_vain(one, now)
+            excuse = one.ail is Ail.FROZEN and explained
             if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
                 continue
             room -= 1

@@ -13,8 +13,9 @@ demo: setup
 demo-kafka: setup
 	@.venv/bin/tidemill demo --kafka
 
+# Two at a time, a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadfile
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
 golden: setup

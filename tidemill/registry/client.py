@@ -82,9 +82,9 @@ class RegistryClient:
         return answers.text_member(self._ask("GET", path, f"for the latest schema of {subject}"), "schema")
 
     def compatibility(self, subject: str | None = None) -> str:
-        """The level of a subject, or of all that have none: NONE, BACKWARD, FULL, …. Raises RegistryError, RegistryUnavailable."""
+        """The level of a subject, or of all that have none: NONE, BACKWARD, FULL, …. Asks once. Raises as `subjects`."""
         path = f"/config/{_segment(subject)}?defaultToGlobal=true" if subject is not None else "/config"
-        answer = self._ask("GET", path, f"for the compatibility of {subject or 'all subjects'}")
+        answer = self._ask("GET", path, f"for the compatibility of {subject or 'all subjects'}", once=True)
         return answers.text_member(answer, "compatibilityLevel", "compatibility")
 
     def subjects(self) -> frozenset[str]:

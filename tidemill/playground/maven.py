@@ -42,7 +42,8 @@ def _fetch(name: str, root: Path, folder: Path, arguments: Sequence[str], expect
         raise error(f"{name} needs Maven (mvn) once, to be fetched", hint="On Debian: apt-get install maven")
     arriving = root / "arriving"
     shutil.rmtree(arriving, ignore_errors=True)
-    command = [maven, "-B", "-q", *arguments, f"-DoutputDirectory={arriving}"]
+    # Markers of what was unpacked belong with it: beside the pom they would make Maven believe that it is there already.
+    command = [maven, "-B", "-q", *arguments, f"-DoutputDirectory={arriving}", f"-DmarkersDirectory={arriving / '.markers'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not any(arriving.glob(expected)):
         raise error(f"Maven could not fetch {name}:\n{(done.stdout + done.stderr)[-2000:]}")

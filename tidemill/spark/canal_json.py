@@ -10,8 +10,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
-from tidemill.protocols.canal_json.arrow import Images, decode_array, event_type
+from tidemill.protocols.canal_json.arrow import decode_array, event_type
 from tidemill.protocols.claim_check import ClaimCheckStorage
+from tidemill.protocols.images import casts_of
 
 
 def from_canal_json(
@@ -48,5 +49,5 @@ def _arrow_schema(schema: StructType | str | None) -> pa.StructType | None:
         return None
     spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     arrow = cast(pa.StructType, to_arrow_type(spark))
-    Images(arrow)  # raises here, not in a worker
+    casts_of(arrow)  # raises here, not in a worker
     return arrow

@@ -11,7 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
 from tidemill.protocols.claim_check import ClaimCheckStorage
-from tidemill.protocols.open.arrow import Images, decode_array, event_type
+from tidemill.protocols.images import casts_of
+from tidemill.protocols.open.arrow import decode_array, event_type
 
 
 def from_open_protocol(
@@ -48,7 +49,7 @@ def _arrow_schema(schema: StructType | str | None) -> pa.StructType | None:
         return None
     spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     arrow = cast(pa.StructType, to_arrow_type(spark))
-    Images(arrow)  # raises here, not in a worker
+    casts_of(arrow)  # raises here, not in a worker
     return arrow
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +9,11 @@ import pyarrow as pa
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal_json.decode import Fetch, decode
 from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent
+from tidemill.protocols.images import casts_of, image, placed, text_and_bytes
 from tidemill.protocols.jsonmessage import JsonMessageError
 from tidemill.protocols.mysqlvalues import BINARIES, base_type
 from tidemill.protocols.open.decode import Fault
-from tidemill.protocols.typed import Cast, caster
+from tidemill.protocols.typed import Cast
 
 COLUMN = pa.struct(
     [
@@ -50,45 +50,16 @@ def event_type(schema: pa.StructType | None = None) -> pa.StructType:
     )
 
 
-class Images:
-    """Turns decoded columns into the image of a schema, or into what describes itself."""
-
-    def __init__(self, schema: pa.StructType | None) -> None:
-        self._casts: dict[str, Cast] | None = None
-        if schema is not None:
-            self._casts = {field.name: caster(field.type) for field in schema}
-
-    def image(self, columns: Sequence[Column], name: str) -> Any:
-        """The image of these columns; None for none. Raises JsonMessageError for a value that is not of the wanted type."""
-        if not columns:
-            return None
-        if self._casts is None:
-            return [(c.name, _described(c)) for c in columns]
-        values = {}
-        for column in columns:
-            cast = self._casts.get(column.name)
-            if cast is not None and column.value is not None:
-                try:
-                    values[column.name] = cast(column.value)
-                except ValueError as error:
-                    raise JsonMessageError(0, f"{name}.{column.name}", str(error), Fault.READER) from None
-        return values
-
-
 def _described(column: Column) -> dict[str, Any]:
-    value = column.value
-    text, data = None, None
-    if isinstance(value, bytes):
-        if base_type(column.mysql_type) in BINARIES:
-            data = value
-        else:
-            text = value.decode("utf-8", "replace")
-    elif value is not None:
-        text = value if isinstance(value, str) else repr(value)
-    return {"mysql_type": column.mysql_type, "sql_type": column.sql_type, "key": column.key, "value": text, "bytes": data}
+    said = {"mysql_type": column.mysql_type, "sql_type": column.sql_type, "key": column.key}
+    return said | text_and_bytes(column.value, binary=base_type(column.mysql_type) in BINARIES)
 
 
-def _record(event: Event, images: Images) -> dict[str, Any]:
+def _misfit(field: str, problem: str) -> MalformedMessage:
+    return JsonMessageError(0, field, problem, Fault.READER)
+
+
+def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
     """An event as the struct's members; those that are left out are null."""
     if isinstance(event, RowEvent):
         return {
@@ -98,8 +69,8 @@ def _record(event: Event, images: Images) -> dict[str, Any]:
             "ts": event.commit_ts,
             "schema": event.schema,
             "table": event.table,
-            "before": images.image(event.whole_before, "old"),
-            "after": images.image(event.after, "data"),
+            "before": image(event.whole_before, "old", casts, _described, _misfit),
+            "after": image(event.after, "data", casts, _described, _misfit),
             "only_handle_key": event.only_handle_key,
             "claim_check": event.claim_check,
         }
@@ -116,7 +87,7 @@ def decode_array(
 
     Raises MalformedMessage naming the message's place in the array.
     """
-    images = Images(schema)
+    casts = casts_of(schema)
     out: list[list[dict[str, Any]] | None] = []
     for i, value in enumerate(values.cast(pa.binary())):
         if not value.is_valid:
@@ -124,7 +95,7 @@ def decode_array(
             continue
         try:
             events = decode(value.as_py(), fetch=fetch)
-            out.append([_record(e, images) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
+            out.append([_record(e, casts) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
         except MalformedMessage as error:
-            raise MalformedMessage(f"message {i} of the batch: {error.message}", hint=error.hint) from None
+            raise placed(error, i) from None
     return pa.array(out, pa.list_(event_type(schema)))

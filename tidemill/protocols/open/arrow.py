@@ -6,17 +6,17 @@ with one it is a struct of the wanted columns, typed, where a column that the me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.images import casts_of, image, placed, text_and_bytes
 from tidemill.protocols.open import columnar
 from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS, ColumnFlag
 from tidemill.protocols.open.decode import Fault, Fetch, OpenMessageError, decode
 from tidemill.protocols.open.events import Column, DdlMessage, Event, RowEvent
-from tidemill.protocols.typed import Cast, caster
+from tidemill.protocols.typed import Cast
 
 COLUMN = pa.struct(
     [
@@ -55,45 +55,17 @@ def event_type(schema: pa.StructType | None = None) -> pa.StructType:
     )
 
 
-class Images:
-    """Turns decoded columns into the image of a schema, or into what describes itself."""
-
-    def __init__(self, schema: pa.StructType | None) -> None:
-        self._casts: dict[str, Cast] | None = None
-        if schema is not None:
-            self._casts = {field.name: caster(field.type) for field in schema}
-
-    def image(self, columns: Sequence[Column], name: str) -> Any:
-        """The image of these columns; None for none. Raises OpenMessageError for a value that is not of the wanted type."""
-        if not columns:
-            return None
-        if self._casts is None:
-            return [(c.name, _described(c)) for c in columns]
-        values = {}
-        for column in columns:
-            cast = self._casts.get(column.name)
-            if cast is not None and column.value is not None:
-                try:
-                    values[column.name] = cast(column.value)
-                except ValueError as error:
-                    raise OpenMessageError("value", 0, f"{name}.{column.name}.v", str(error), Fault.READER) from None
-        return values
-
-
 def _described(column: Column) -> dict[str, Any]:
-    value = column.value
-    text, data = None, None
-    if isinstance(value, bytes):
-        if column.flags & ColumnFlag.BINARY and column.type in _BYTES_TYPES:
-            data = value
-        else:
-            text = value.decode("utf-8", "replace")
-    elif value is not None:
-        text = value if isinstance(value, str) else repr(value)
-    return {"type": int(column.type), "flags": int(column.flags), "handle": column.handle, "value": text, "bytes": data}
+    binary = bool(column.flags & ColumnFlag.BINARY) and column.type in _BYTES_TYPES
+    said = {"type": int(column.type), "flags": int(column.flags), "handle": column.handle}
+    return said | text_and_bytes(column.value, binary=binary)
 
 
-def _record(event: Event, images: Images) -> dict[str, Any]:
+def _misfit(field: str, problem: str) -> MalformedMessage:
+    return OpenMessageError("value", 0, f"{field}.v", problem, Fault.READER)
+
+
+def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
     """An event as the struct's members; those that are left out are null."""
     if isinstance(event, RowEvent):
         return {
@@ -104,8 +76,8 @@ def _record(event: Event, images: Images) -> dict[str, Any]:
             "table": event.table,
             "row_id": event.row_id,
             "partition": event.partition,
-            "before": images.image(event.before, "before"),
-            "after": images.image(event.after, "after"),
+            "before": image(event.before, "before", casts, _described, _misfit),
+            "after": image(event.after, "after", casts, _described, _misfit),
             "only_handle_key": event.only_handle_key,
             "claim_check": event.claim_check,
         }
@@ -143,7 +115,7 @@ def decode_plainly(
     fetch: Fetch | None = None,
 ) -> pa.ListArray:
     """As `decode_array`, one message after the other."""
-    images = Images(schema)
+    casts = casts_of(schema)
     out: list[list[dict[str, Any]] | None] = []
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         if not key.is_valid:
@@ -151,12 +123,7 @@ def decode_plainly(
             continue
         try:
             events = decode(key.as_py(), value.as_py(), fetch=fetch)
-            out.append([_record(e, images) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
+            out.append([_record(e, casts) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
         except MalformedMessage as error:
-            raise _placed(error, i) from None
+            raise placed(error, i) from None
     return pa.array(out, pa.list_(event_type(schema)))
-
-
-def _placed(error: MalformedMessage, index: int) -> MalformedMessage:
-    """The error with the message's number in its batch."""
-    return MalformedMessage(f"message {index} of the batch: {error.message}", hint=error.hint)

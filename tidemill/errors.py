@@ -7,7 +7,7 @@ command line look at nothing else. Messages never hold secrets: addresses are pa
 
 from __future__ import annotations
 
-import re
+from tidemill.redaction import redact as redact
 
 
 class TidemillError(Exception):
@@ -252,45 +252,6 @@ class SqlError(TidemillError):
     """The playground refuses a statement: it is not understood, not supported, or breaks a constraint."""
 
     code = "TM:ErrSql"
-
-
-_SECRET_NAME = r"(?:passw|pwd|secret|access-key|token|sasl-user)"
-# A value ends with its parameter; in a message perhaps at `: `, as ours go on after an address. More is hidden rather than less.
-_SECRET = re.compile(rf"(?i)(?<![\w-])([\w-]*{_SECRET_NAME}[\w-]*=)(?!xxxxx(?:\W|$))[^&\n]*?(?=&|: |\n|$)")
-_INNER_SECRET = re.compile(rf"(?i)(?<![\w-])([\w-]*{_SECRET_NAME}[\w-]*%3D)(?:(?!%26)[^&\s])*")
-_INNER_PASSWORD = re.compile(r"(?i)(%3A%2F%2F(?:(?!%3A|%2F)[^&\s:])*(?:%3A|:))[^&\s]*(%40|@)")
-_USER = re.compile(r"://(?:\[[^\]\s]*\])?[^/@:\s]*:")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_PORT = re.compile(r"[0-9]{1,5}(?=[/?,:\s]|$)")
-_PLACE = re.compile(r"(?:[^?\s]|\?(?![\w-]+=))*@")
-
-
-def redact(text: str) -> str:
-    """The text with passwords of addresses and secret parameters replaced by `xxxxx`, also in addresses that are parameters."""
-    text = _INNER_PASSWORD.sub(r"\1xxxxx\2", _INNER_SECRET.sub(r"\1xxxxx", text))
-    text = _SECRET.sub(r"\1xxxxx", text)
-    pieces, at = [], 0
-    for user in _USER.finditer(text):
-        end = _password_end(text, user.end()) if user.start() >= at else None
-        if end is not None:
-            pieces += [text[at : user.end()], "xxxxx"]
-            at = end
-    return "".join([*pieces, text[at:]])
-
-
-def _password_end(text: str, start: int) -> int | None:
-    """Where the password of `user:password@` ends that begins at `start`, if there is one.
-
-    It may hold anything, written wrongly as it often is. What may be a port is one if no `@` follows before the query.
-    """
-    rest = text[start:].partition("\n")[0]
-    if _PORT.match(rest):
-        place = _PLACE.match(rest)
-        return start + place.end() - 1 if place is not None else None
-    other = _ADDRESS.search(rest)
-    end = rest.rfind("@", 0, other.start() if other is not None else None)
-    end = rest.rfind("@") if end < 0 else end
-    return start + end if end >= 0 else None
 
 
 EXIT_FAILED = 1

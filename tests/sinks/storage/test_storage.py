@@ -24,6 +24,7 @@ from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext
 from tidemill.sinks.storage.driver import StorageDriverSink
+from tidemill.sinks.storage.paths import RESERVED
 from tidemill.sinks.storage.store import Store
 from tidemill.sinks.storage.task import StorageTaskSink
 from tidemill.sinks.storage.words import StorageWords
@@ -321,6 +322,28 @@ def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(SinkError, match="cannot be a folder"):
         StorageWords(place.uri()).ddl_message(ddl_event(version, 5))
     assert Feed(place.uri("use-table-id-as-path=true")).driver.place(version)
+
+
+@pytest.mark.parametrize("schema", ["metadata", ".tidemill", ".metadata.tmp"])
+@pytest.mark.parametrize("root", ["file:///o", "s3://b/o"])
+def test_names_of_the_sinks_own_files_are_no_schemas(tmp_path: Path, root: str, schema: str) -> None:
+    """With rows or with DDLs: before anything is written beside the checkpoint."""
+    place = Place(root.replace("file:///", f"file://{tmp_path}/"), dict)
+    version = table_version(schema, "t")
+    query = "access-key=a&secret-access-key=b&region=x&endpoint=http://127.0.0.1:1&" if root.startswith("s3") else ""
+    with pytest.raises(SinkError, match=f"schema called '{re.escape(schema)}' cannot be a folder") as refused:
+        StorageDriverSink(place.uri(query), fresh=False).place(version)
+    assert not refused.value.retryable
+    with pytest.raises(SinkError, match="cannot be a folder"):
+        StorageWords(place.uri(query)).ddl_message(ddl_event(version, 5))
+    assert StorageDriverSink(place.uri(query), fresh=False).place(table_version("d", schema))
+    assert StorageDriverSink(place.uri(query + "use-table-id-as-path=true"), fresh=False).place(version)
+
+
+def test_the_root_holds_reserved_names_alone(place: Place) -> None:
+    """All that the sink puts beside the schemas' folders is refused as a schema."""
+    Feed(place.uri()).batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, table_version("d", "t")))
+    assert {name.partition("/")[0] for name in place.files()} - {"d"} <= RESERVED
 
 
 def test_an_index_that_names_no_file_is_told(place: Place) -> None:

@@ -30,8 +30,8 @@ from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
-_OWNER = f"{parts.FOLDER}/owner.json"
-_PUBLISHING = f"{parts.FOLDER}/publishing.json"
+_OWNER = f"{paths.FOLDER}/owner.json"
+_PUBLISHING = f"{paths.FOLDER}/publishing.json"
 _KEPT_NUMBERS = 100_000
 
 

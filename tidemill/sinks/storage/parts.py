@@ -19,9 +19,9 @@ from pathlib import Path
 from tidemill.errors import SinkUnavailable
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.parts import file_errors
+from tidemill.sinks.storage.paths import FOLDER
 from tidemill.sinks.storage.store import Store
 
-FOLDER = ".tidemill"
 TRIES = f"{FOLDER}/tries"
 _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 

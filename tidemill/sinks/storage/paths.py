@@ -67,9 +67,17 @@ class Layout:
         return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC).astimezone(zone).strftime(pattern) if pattern else ""
 
 
-def check_names(*names: str) -> None:
-    """Names of schemas and tables stand in paths as they are. Raises SinkError for one that cannot."""
-    for name in names:
+def check_names(schema: str, table: str) -> None:
+    """Names of schemas and tables stand in paths as they are. Raises SinkError for one that cannot, `table` may be empty.
+
+    A schema's folder lies at the root, beside the files of the sink: in a bucket, too, readers would take one for the other.
+    """
+    if schema in RESERVED:
+        raise SinkError(
+            f"a schema called {schema!r} cannot be a folder: the sink keeps a file or folder of its own under this name",
+            hint="Filter it out, or set use-table-id-as-path=true.",
+        )
+    for name in (schema, table):
         if "/" in name or "\0" in name or name in (".", ".."):
             raise SinkError(
                 f"a schema or table called {name!r} cannot be a folder",
@@ -114,3 +122,9 @@ def is_ours(name: str, extension: str) -> bool:
 
 METADATA = "metadata"
 """The checkpoint file at the root."""
+
+FOLDER = ".tidemill"
+"""What is not for readers, at the root."""
+
+RESERVED = frozenset({METADATA, f".{METADATA}.tmp", FOLDER})
+"""What the sink itself puts at the root. The middle one: the checkpoint file of a local folder before it is renamed (`store`)."""

@@ -1,0 +1,200 @@
+"""Hides secrets in what people read: in addresses, in parameters, in settings as TOML or JSON writes them, in HTTP headers. Pure.
+
+Addresses stand in parameters of others, encoded once or more often, so each separator is known in its encoded forms too: `=` is `%3D`,
+`%253D`, … What cannot be told apart is hidden. Every line of the log passes here: the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+
+HIDDEN = "xxxxx"
+
+_WORDS = re.compile(r"secret|token|passw|passphrase|pwd|credential|authorization|signature|sasl-user|cookie")
+_SHORT_WORDS = frozenset({"pass", "sig", "auth", "jwt", "sas", "apikey"})
+_OPEN_KEYS = frozenset(
+    {
+        *(
+            "handle",
+            "dispatch",
+            "partition",
+            "primary",
+            "unique",
+            "foreign",
+            "index",
+            "row",
+            "message",
+            "pk",
+            "uk",
+            "shard",
+            "cluster",
+            "sort",
+        ),
+        *("start", "end", "lock", "raw", "region", "min", "max", "first", "last", "next", "table", "topic", "column", "object"),
+    }
+)
+"""Words before `key` where it has to do with tables."""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SEPARATOR = re.compile(r"[-_.]+")
+_CODE = re.compile(r"(?:25)*[0-9A-Fa-f]{2}")
+
+_NAME = re.compile(
+    r"""(?<![\w.-])(?P<name>[\w.-]++)
+    (?P<close>\\{0,7}["'])?+
+    (?:\s*+(?P<sign>=(?!=)|:(?!//))[ \t]*+|%(?P<depth>(?:25)*)3D)
+    (?:[bBrRuU]?(?P<open>\\{0,7}["']))?""",
+    re.VERBOSE,
+)
+_PLAIN = re.compile(r"[^&\n]*?(?=&|: |\n|$)")  # to the end of its parameter; our messages go on at `: ` after an address
+_BARE = re.compile(r"[^,}\]\s]*")
+_LINE = re.compile(r"[^\n]*")
+_OPEN_VALUE = re.compile(r"""(?i)(?:true|false|null|none)(?=[&%,}\]\n\\"']|$)|xxxxx(?!\w)|$""")
+_SCHEME = re.compile(r"(?i)(?:basic|bearer|digest|negotiate)\s+")
+_PATH = re.compile(r"(?i)/|\./|~/|%(?:25)*2F")
+
+_COLON, _SLASH, _AT = r"(?::|%(?:25)*3A)", r"(?:/|%(?:25)*2F)", r"(?:@|%(?:25)*40)"
+_CODED = re.compile(r"[^&\s]*%[^&\s]*")
+_CODED_START = rf"(?:%(?:25)*3A{_SLASH}{_SLASH}|:%(?:25)*2F{_SLASH}|:/%(?:25)*2F|(?<==)(?=[^=%&\s]{{0,256}}%(?:25)*3A(?!{_SLASH})))"
+_CODED_USER = re.compile(rf"(?i)({_CODED_START})((?:(?!{_COLON}|{_SLASH}|{_AT})[^&\s])*)({_COLON}|(?={_AT}))")
+_CODED_AT = re.compile(_AT)
+
+_USER = re.compile(r"://(?:\[[0-9A-Fa-f:.%]*\])?[^/@:\s]*:")
+_TOKEN = re.compile(r"(?i)(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)(://)[^/?#@:\s]+(?=@)")  # of Azure the user is a container
+_ADDRESS = re.compile(r"(?<=[A-Za-z0-9+.-])://")
+_PORT = re.compile(r"[0-9]{1,5}(?=[/?,:\s]|$)")
+_PLACE_END = re.compile(r"\s|\?(?=[\w-]+=)")
+_NO_SCHEME = re.compile(r"""(?<![^\s"'=(<,;`])([\w.+-]{1,128}:)(?!//|[0-9]{1,5}(?:[/?,:\s]|$))[^\s@]{1,256}(?=@[\w\[])""")
+
+
+def redact(text: str) -> str:
+    """The text with passwords and tokens of addresses and with values of secret settings replaced by `xxxxx`, whatever they are in."""
+    text = _hide_values(text)
+    if "%" in text:
+        text = _CODED.sub(lambda word: _hide_coded(word[0]), text)
+    text = "\n".join(_hide_passwords(line) if "://" in line else line for line in text.split("\n"))
+    return _NO_SCHEME.sub(rf"\1{HIDDEN}", _TOKEN.sub(rf"\1{HIDDEN}", text)) if "@" in text else text
+
+
+# Settings
+
+
+def _hide_values(text: str) -> str:
+    pieces, at = [], 0
+    while found := _NAME.search(text, at):
+        end = _value_end(text, found) if _is_secret(text, found) else None
+        pieces.append(text[at : found.end()])
+        at = found.end()
+        if end is not None and end > at:
+            scheme = _SCHEME.match(text, at, end)
+            pieces += [scheme[0] if scheme else "", HIDDEN]
+            at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _is_secret(text: str, found: re.Match[str]) -> bool:
+    """By its name. A boolean is none, and a key alone is one in an address, where it is not a file."""
+    name, before = found["name"], text[found.start() - 1 : found.start()]
+    coded = _CODE.match(name) if before == "%" else None
+    if coded:
+        name = name[coded.end() :]
+    if _OPEN_VALUE.match(text, found.end()):
+        return False
+    if name.lower() == "key":
+        return (before in ("?", "&") or coded is not None) and not _PATH.match(text, found.end())
+    return _says_secret(name)
+
+
+def _says_secret(name: str) -> bool:
+    words = [word for word in _SEPARATOR.split(_HUMP.sub("-", name).lower()) if word]
+    if _WORDS.search("-".join(words)) or not _SHORT_WORDS.isdisjoint(words):
+        return True
+    for before, word in zip(["", *words], words, strict=False):
+        if word in ("key", "keys") and before and before not in _OPEN_KEYS:
+            return True
+        if len(word) > 3 and word.endswith("key") and word.removesuffix("key") not in _OPEN_KEYS:
+            return True
+    return False
+
+
+def _value_end(text: str, found: re.Match[str]) -> int | None:
+    """Where the value ends; None: what follows the name is prose."""
+    at = found.end()
+    if found["sign"] is None:
+        return _coded_end(text, at, len(found["depth"] or "") // 2)
+    if quote := found["open"]:
+        return _quoted_end(text, at, quote)
+    if found["sign"] == "=":
+        return _end(_PLAIN, text, at)
+    if found["close"]:
+        return _end(_BARE, text, at)
+    name = found["name"].lower()
+    return _end(_LINE, text, at) if name.endswith("authorization") or name.startswith("x-") else None
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _quoted_end(text: str, at: int, quote: str) -> int:
+    """At the quote of the same depth: JSON within JSON has `\\"`. One that nothing closes ends with its line."""
+    depth, mark = len(quote) - 1, quote[-1]
+    inside = rf"[^\\\n]|\\++(?!{mark})|(?!\\{{{depth}}}{mark})\\++{mark}" if depth else rf"[^\\{mark}\n]|\\."
+    return _end(re.compile(f"(?:{inside})*+"), text, at)
+
+
+def _coded_end(text: str, at: int, depth: int) -> int:
+    """At the next parameter of the same address or of one around it."""
+    return _end(re.compile(rf"(?:(?!%(?:25){{0,{min(depth, 8)}}}26)[^&\s])*+"), text, at)
+
+
+# Users of addresses
+
+
+def _hide_coded(word: str) -> str:
+    """A parameter that holds an address, encoded: from the user's colon to the last `@`. Without a colon the user is a token."""
+    ats = [found.start() for found in _CODED_AT.finditer(word)]
+    user = _CODED_USER.search(word)
+    if not ats or user is None or ats[-1] < user.end():
+        return word
+    start = user.end() if user[3] and ats[-1] > user.end() else user.end(1)
+    return word[:start] + HIDDEN + word[ats[-1] :]
+
+
+def _hide_passwords(line: str) -> str:
+    """Passwords of addresses, which may hold anything, written wrongly as they often are.
+
+    What may be a port is one if no `@` follows before the query.
+    """
+    ats = [found.start() for found in re.finditer("@", line)]
+    if not ats:
+        return line
+    others = [found.start() for found in _ADDRESS.finditer(line)]
+    stops = [found.start() for found in _PLACE_END.finditer(line)]
+    pieces, at = [], 0
+    for user in _USER.finditer(line):
+        start = user.end()
+        if user.start() < at:
+            continue
+        if _PORT.match(line, start):
+            end = _last(ats, start, _first(stops, start, len(line)))
+        else:
+            end = _last(ats, start, _first(others, start, len(line)))
+            end = _last(ats, start, len(line)) if end is None else end
+        if end is not None:
+            pieces += [line[at : user.start() + 3] if end == start else line[at:start], HIDDEN]
+            at = end
+    return "".join([*pieces, line[at:]])
+
+
+def _first(places: list[int], start: int, default: int) -> int:
+    """The first place from `start` on."""
+    found = bisect_left(places, start)
+    return places[found] if found < len(places) else default
+
+
+def _last(places: list[int], start: int, end: int) -> int | None:
+    """The last place from `start` to before `end`."""
+    found = bisect_left(places, end) - 1
+    return places[found] if found >= 0 and places[found] >= start else None

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, config, log_changes, running
+from tests.support.schemas import begun_with_a_table as begun
 from tidemill.capture import rules
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
+from tidemill.errors import NotCaptured
+from tidemill.pipeline.captured import Captured
 from tidemill.playground.server import Playground
 
 
@@ -96,3 +99,11 @@ def test_tables_that_no_rule_wants_are_left_out(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit, match="0"):
         cli(["replay", "--log", str(log), "--sink-uri", sink, "--config", str(tmp_path / "b.toml"), "--start-ts", str(second)])
     assert "3 rows" in capsys.readouterr().out
+
+
+def test_a_feed_that_begins_with_the_tables_is_refused_before_it_delivers_them() -> None:
+    """Rows as of the log's start stand just before it: the rules of the start hold for them."""
+    history = begun(0)
+    identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, ("d.other",)))
+    with pytest.raises(NotCaptured, match=r"wants d\.t from 100 "):
+        Captured(lambda: identity, lambda version: True).check(history, 99, 100)

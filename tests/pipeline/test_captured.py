@@ -5,20 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support import schemas as s
+from tests.support.schemas import begun_with_a_table as begun
 from tidemill.changelog.layout import LogIdentity
 from tidemill.errors import DataWithoutEvents
 from tidemill.pipeline.captured import Captured
-from tidemill.tidb import keys
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
 
 DB, TABLE = 2, 10
-
-
-def begun(mode: int) -> SchemaHistory:
-    pairs = [*s.job_table_pairs(), (keys.db_key(DB), s.text(s.database(DB, "d"))), (keys.SCHEMA_VERSION_KEY, b"5")]
-    pairs.append((keys.table_key(DB, TABLE), s.text(s.table(TABLE, "t", mode=mode))))
-    return SchemaHistory.bootstrap(100, pairs)
 
 
 def captured(wanted: str = "t") -> Captured:

@@ -18,7 +18,7 @@ from tidemill.tidb import keys
 from tidemill.tidb.codec import encode_compact_bytes, encode_varint
 from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import SchemaState
-from tidemill.tidb.schema.history import SchemaChange
+from tidemill.tidb.schema.history import SchemaChange, SchemaHistory
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PUT, DELETE = 1, 2
@@ -198,3 +198,9 @@ def golden_snapshot(number: int) -> tuple[int, list[tuple[bytes, bytes]]]:
     """A meta snapshot of golden/ticdc: 0 before all cases, 1 in their middle."""
     head, *lines = read_lines(f"ticdc/meta_snapshot_{number}.jsonl.gz")
     return head["ts"], [(base64.b64decode(line["k"]), base64.b64decode(line["v"])) for line in lines]
+
+
+def begun_with_a_table(mode: int = 0) -> SchemaHistory:
+    """A history that begins at 100 with the table d.t (id 10, in the database 2) in this mode."""
+    pairs = [*job_table_pairs(), (keys.db_key(2), text(database(2, "d"))), (keys.SCHEMA_VERSION_KEY, b"5")]
+    return SchemaHistory.bootstrap(100, [*pairs, (keys.table_key(2, 10), text(table(10, "t", mode=mode)))])

@@ -33,7 +33,7 @@ def command(
     compression: Annotated[str, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd.")] = "none",
     retention: Annotated[str, typer.Option("--log-retention", help="How long segments stay that no changefeed needs.")] = "24h",
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
+        Path | None, typer.Option("--config", help="TOML with filter.rules: tables that no rule wants are not captured.")
     ] = None,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Begin a new log with the rows that the tables have at its start, read by Spark.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 from typing import Annotated
@@ -11,8 +12,9 @@ import typer
 from tidemill import tso
 from tidemill.capture.loading import answered, ask
 from tidemill.changelog import initial
+from tidemill.changelog.ownership import check_free
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import LogError, UpstreamUnavailable, redact
+from tidemill.errors import LogError, LogLocked, UpstreamUnavailable, redact
 
 POLL_S = 0.5
 
@@ -33,16 +35,21 @@ def command(
     if table.count(".") < 1:
         raise typer.BadParameter("--table wants DB.TABLE")
     reader = LogReader(log)
+    _check_capture(reader)
     name = uuid.uuid4().hex[:12]
     ask(reader.storage, name, table)
     until = time.monotonic() + wait
-    while (answer := answered(reader.storage, name)) is None:
-        if time.monotonic() > until:
-            reader.storage.delete(f"{initial.REQUESTS}/{name}.json")
-            raise UpstreamUnavailable(
-                f"no capture of {redact(reader.location)} has answered within {wait} s", hint="Is `tidemill run` or `tidemill capture` up?"
-            )
-        time.sleep(POLL_S)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the request is taken back then, too
+    try:
+        while (answer := answered(reader.storage, name)) is None:
+            if time.monotonic() > until:
+                raise UpstreamUnavailable(
+                    f"no capture of {redact(reader.location)} has answered within {wait} s",
+                    hint="Is `tidemill run` or `tidemill capture` up?",
+                )
+            time.sleep(POLL_S)
+    finally:
+        reader.storage.delete(f"{initial.REQUESTS}/{name}.json")
     if "error" in answer:
         raise LogError(f"{table} cannot be read again: {answer['error']}")
     ts = int(str(answer["ts"]))
@@ -53,6 +60,21 @@ def command(
         return
     while left := len(initial.missing(reader.storage, plan)):
         time.sleep(POLL_S)
+        _check_capture(reader)
         if reader.storage.read(f"{initial.folder_of(ts)}/{initial.PLAN}") is None:
             raise LogError(f"the plan to read {table} again was removed with {left} parts to go")
     typer.echo("all of it is in the log")
+
+
+def _check_capture(reader: LogReader) -> None:
+    """Raises UpstreamUnavailable if nobody writes a local log: no capture would answer, or go on with the reading."""
+    if not reader.storage.local:
+        return
+    try:
+        check_free(reader.storage)
+    except LogLocked:
+        return
+    raise UpstreamUnavailable(
+        f"no capture writes {redact(reader.location)} now",
+        hint="Start `tidemill run` or `tidemill capture`; a table that is planned already is read then.",
+    )

@@ -311,7 +311,7 @@ def command(
         int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down (86400).")
     ] = None,
     capture_config: Annotated[
-        Path | None, typer.Option("--capture-config", help="TOML with [filter] rules: tables that no rule wants are not captured.")
+        Path | None, typer.Option("--capture-config", help="TOML with filter.rules: tables that no rule wants are not captured.")
     ] = None,
     ca: CaOption = None,
     cert: CertOption = None,

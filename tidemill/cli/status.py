@@ -21,12 +21,13 @@ TIMEOUT = 5.0
 
 def command(
     log: Annotated[str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log; its status.json is read.")] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="As it was given to the capture.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="As it was given to `tidemill capture` or `tidemill run`.")] = None,
+    changefeed_id: Annotated[str | None, typer.Option("--changefeed-id", "-c", help="Of a `tidemill run`, where DIR has several.")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="HOST:PORT of a capture to be asked.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Tell how far a capture is, and which region, store, lock or table holds the watermark since when."""
-    status = _ask(status_addr) if status_addr else _read(log, data_dir)
+    status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if as_json:
         typer.echo(json.dumps(status, indent=2))
         return
@@ -37,14 +38,26 @@ def command(
         console.print(_stuck_table(status["stuck"]))
 
 
-def _read(log: str | None, data_dir: Path | None) -> dict[str, Any]:
+def _folder(data_dir: Path, changefeed_id: str | None) -> Path:
+    """Where the capture of a data directory keeps its status: that of a run has one for each changefeed. Raises ConfigError."""
+    feeds = sorted(path.parent.name for path in data_dir.glob("changefeeds/*/capture"))
+    if not feeds:
+        return data_dir
+    if changefeed_id is None and len(feeds) > 1:
+        raise ConfigError(f"{data_dir} has several changefeeds: {', '.join(feeds)}", hint="Name one by --changefeed-id.")
+    if changefeed_id is not None and changefeed_id not in feeds:
+        raise ConfigError(f"{data_dir} has no changefeed {changefeed_id}; it has {', '.join(feeds)}")
+    return data_dir / "changefeeds" / (changefeed_id or feeds[0]) / "capture"
+
+
+def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> dict[str, Any]:
     if log is None and data_dir is None:
-        raise ConfigError("which capture?", hint="Give --log LOG, or --status-addr HOST:PORT.")
-    folder = data_dir or CaptureConfig(pd=("-",), log=log or "").folder
+        raise ConfigError("which capture?", hint="Give --data-dir of `tidemill run`, --log of `tidemill capture`, or --status-addr.")
+    folder = _folder(data_dir, changefeed_id) if data_dir is not None else CaptureConfig(pd=("-",), log=log or "").folder
     try:
         found: dict[str, Any] = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
-        raise ConfigError(f"{folder / FILE} does not exist", hint="Has a capture of this log ever run here?") from None
+        raise ConfigError(f"{folder / FILE} does not exist", hint="The capture of a `tidemill run` is found by its --data-dir.") from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
     return found

@@ -33,8 +33,10 @@ class Captured:
         identity = self._identity()
         if not identity.capture_rules:
             return
-        for entry in in_force(identity, from_ts):
-            if entry is not None and entry.from_ts < to_ts:
+        # Rows as of the log's start stand just before it (an initial load): the rules of the start hold for them.
+        now, *later = in_force(identity, max(from_ts, identity.start_ts))
+        for entry in (now, *(e for e in later if e is not None and e.from_ts < to_ts)):
+            if entry is not None:
                 self._check_tables(history, max(from_ts, history.start_ts), entry)
 
     def _check_modes(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:

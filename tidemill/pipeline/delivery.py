@@ -52,6 +52,10 @@ class Settings:
         return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
 
 
+LEFT_OUT = -1
+"""Stands for a DDL's ts in what was told of a table."""
+
+
 class Chooser:
     """Which tables and DDLs a changefeed delivers."""
 
@@ -69,11 +73,23 @@ class Chooser:
     def table(self, version: TableVersion) -> PackedTable | None:
         """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
         if not self.rows(version):
+            self._tell_left_out(version)
             return None
         try:
             return self._routed(version)
         except ConfigError as error:
             return PackedTable(version, self._topic, DispatchRule(), fault=str(error))
+
+    def _tell_left_out(self, version: TableVersion) -> None:
+        """Log once that a table is wanted and cannot be replicated: nothing is left out in silence."""
+        wanted = self._passes(version.schema, version.table) and version.info.has_rows
+        if wanted and (version.table_id, LEFT_OUT) not in self._told:
+            self._told.add((version.table_id, LEFT_OUT))
+            log.warning(
+                "%s.%s has no primary key and no unique key over NOT NULL columns: it is not replicated (force-replicate = true would)",
+                version.schema,
+                version.table,
+            )
 
     def _routed(self, version: TableVersion) -> PackedTable:
         """Raises ConfigError for settings that do not fit the table."""

@@ -82,13 +82,13 @@ Fetch = Callable[[str], bytes]
 """Reads the file of a claim check by the location that a message names: `protocols.claim_check.ClaimCheckStorage(uri).fetch`."""
 
 
-def decode(key: bytes, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
+def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
     """The events of a message. Raises OpenMessageError.
 
     A row that was too large is given as it is in the message, with `only_handle_key` or `claim_check` set; with `fetch` the whole row is
     read where the claim check says (and what `fetch` raises passes through). `limit`: bytes that a compressed value may expand to.
     """
-    value = value or b""
+    key, value = key or b"", value or b""
     version = _word("key", key, 0, "version")
     if version != VERSION:
         raise OpenMessageError("key", 0, "version", f"it is {version}, expected {VERSION}", Fault.READER)

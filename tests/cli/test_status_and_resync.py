@@ -1,0 +1,47 @@
+"""`tidemill status` finds the capture of a run; `tidemill resync` says so when nobody would answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import golden_log
+from tidemill.changelog import initial
+from tidemill.changelog.storage import open_storage
+from tidemill.cli.main import main
+
+
+def tidemill(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = 0
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        status = int(end.code or 0)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def capture_of(data_dir: Path, changefeed: str) -> None:
+    folder = data_dir / "changefeeds" / changefeed / "capture"
+    folder.mkdir(parents=True)
+    (folder / "status.json").write_text(json.dumps({"state": "running", "cluster_id": f"cluster of {changefeed}"}))
+
+
+def test_the_capture_of_a_run_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture_of(tmp_path, "one")
+    assert "cluster of one" in tidemill(capsys, "status", "--data-dir", str(tmp_path))[1]
+    capture_of(tmp_path, "two")
+    code, _, err = tidemill(capsys, "status", "--data-dir", str(tmp_path))
+    assert (code, "one, two" in err, "--changefeed-id" in err) == (1, True, True)
+    assert "cluster of two" in tidemill(capsys, "status", "--data-dir", str(tmp_path), "-c", "two")[1]
+    code, _, err = tidemill(capsys, "status", "--data-dir", str(tmp_path), "-c", "three")
+    assert (code, "no changefeed three" in err) == (1, True)
+
+
+def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path)
+    code, _, err = tidemill(capsys, "resync", "--log", str(tmp_path), "--table", "d.t")
+    assert (code, "no capture writes" in err) == (1, True)
+    assert open_storage(str(tmp_path)).names(initial.REQUESTS) == []

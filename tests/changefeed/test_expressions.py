@@ -292,7 +292,9 @@ _ATOMS = st.sampled_from(["a", "b", "c", "0", "1", "2", "-3", "null", "7"])
 def _longer(shorter: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     two, three = st.tuples(shorter, shorter), st.tuples(shorter, shorter, shorter)
     return st.one_of(
-        st.tuples(shorter, st.sampled_from("+-*"), shorter).map(" ".join),
+        st.tuples(shorter, st.sampled_from("+-*"), shorter).map(
+            lambda t: f"{t[0]} {t[1]} ({t[2]})" if t[2].startswith("not ") else " ".join(t)
+        ),
         st.tuples(shorter, st.sampled_from(["and", "or"]), shorter).map(" ".join),
         st.tuples(two, st.sampled_from(["=", "<>", "<", "<=", ">", ">="])).map(lambda t: f"(({t[0][0]}) {t[1]} ({t[0][1]}))"),
         shorter.map(lambda x: f"not {x}"),

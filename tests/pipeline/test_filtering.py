@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected, logical_id
 from tests.support.logs import START, Change
+from tests.support.tables import column, table
 from tidemill.changefeed.config import ChangefeedConfig, parse_config
 from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.changefeed.events import RowFilter
@@ -38,7 +39,10 @@ from tidemill.pipeline.runners import LocalRunner
 from tidemill.pipeline.upstream import LogUpstream
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.sinks.base import open_driver_sink
+from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.reader import RowReader
+from tidemill.tidb.rows.write import encode_row_v2
+from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.versions import TableVersion
 
@@ -320,3 +324,21 @@ def test_rows_of_other_tables_pass() -> None:
     assert filters.kept(left) is left
     assert isinstance(buffer, np.ndarray)
     assert set(PARTITION_IDS) & {c.table_id for c in change.rows}
+
+
+def test_conditions_on_numbers_near_their_limits() -> None:
+    """A DECIMAL of 38 digits is computed exactly; where TiDB has no result the error says which row it is."""
+    info = table([column(MySQLType.LONGLONG, name="id"), column(MySQLType.NEWDECIMAL, name="n", Flen=38, Decimal=4)], pk_is_handle=True)
+    program = TableProgram("app", "t", info)
+    record = RawRecord(record_key(100, 1), encode_row_v2([1, "1234567890123456789012345678901234.5678"], info), None, 5, 4, 0)
+    rows, buffer = row_array([record])
+
+    def left_out(text: str) -> bool:
+        return not len(RowFilters([RowFilter(insert=(text,))], [program], frozenset()).kept(rows))
+
+    for text in ("n * 1 = n", "n + 0.0000000001 > n", "-n + n = 0", "cast(n as signed) = 9223372036854775807", "floor(n) < n"):
+        assert left_out(text), text
+    assert left_out(f"n % 7 = {1234567890123456789012345678901234 % 7}.5678")
+    with pytest.raises(MalformedRow, match=r"event filter: table app\.t, key 74[0-9a-f]+, commit_ts \d+: .* out of range"):
+        left_out("n div 3 > 1")
+    assert isinstance(buffer, np.ndarray)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tidemill.changefeed.expressions.functions import FUNCTIONS, MASK64, OPERATORS, Function, date_of
+from tidemill.changefeed.expressions.arithmetic import rounded, signed, to_decimal, unsigned
+from tidemill.changefeed.expressions.functions import FUNCTIONS, OPERATORS, Function, date_of
 from tidemill.changefeed.expressions.parse import parse
 from tidemill.changefeed.expressions.tree import Call, Cast, Column, Literal, Node
 from tidemill.changefeed.expressions.values import (
@@ -22,7 +23,6 @@ from tidemill.changefeed.expressions.values import (
     number_of,
     parse_moment,
     parse_span,
-    rounded,
     text_of,
 )
 from tidemill.changefeed.names import did_you_mean
@@ -37,6 +37,8 @@ Evaluate = Callable[[Cells], Value]
 
 _TIMES = {MySQLType.DATE, MySQLType.NEWDATE, MySQLType.DATETIME, MySQLType.TIMESTAMP}
 _GENERATED_DEPTH = 8
+_MAX_PACKET = 64 << 20
+"""Bytes: TiDB's max_allowed_packet unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,10 @@ class _Binder:
 
     def _regexp(self, node: Call, depth: int) -> Evaluate:
         pattern = node.operands[1]
-        if not isinstance(pattern, Literal) or not isinstance(pattern.value, Text):
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, (Text, Choice)):
             raise ConfigError("REGEXP needs its pattern as a string")
-        text = pattern.value.data.decode("utf-8", "replace")
+        literal = pattern.value if isinstance(pattern.value, Text) else pattern.value.text
+        text = literal.data.decode("utf-8", "replace")
         plain, folding = go_regex(text), go_regex(text, re.IGNORECASE)
         operand = self.evaluate(node.operands[0], depth)
 
@@ -155,21 +158,20 @@ def _call(function: Function, operands: Sequence[Evaluate]) -> Evaluate:
 def _cast(node: Cast, operand: Evaluate) -> Evaluate:
     def call(cells: Cells) -> Value:
         value = operand(cells)
-        return None if value is None else cast(value, node.type, node.digits)
+        return None if value is None else cast(value, node)
 
     return call
 
 
-def cast(value: Value, kind: str, digits: int) -> Value:
-    """CAST. Raises nothing: what cannot be read is 0, or NULL for a time."""
-    match kind:
+def cast(value: Value, node: Cast) -> Value:
+    """CAST. Raises nothing: what cannot be read is 0, or NULL for a time; a number beyond the type is its nearest one."""
+    match node.type:
         case "SIGNED":
-            number = (integer_of(value) or 0) & MASK64
-            return number - (1 << 64) if number >> 63 else number
+            return signed(integer_of(value) or 0)
         case "UNSIGNED":
-            return (integer_of(value) or 0) & MASK64
+            return unsigned((integer_of(value) if isinstance(value, Text) else number_of(value)) or 0)
         case "DECIMAL":
-            return rounded(decimal_of(value) or Decimal(0), digits)
+            return to_decimal(decimal_of(value) or Decimal(0), node.size or 10, node.digits)
         case "DOUBLE":
             return float(number_of(value) or 0)
         case "DATE":
@@ -177,7 +179,20 @@ def cast(value: Value, kind: str, digits: int) -> Value:
         case "DATETIME":
             return moment_of(value)
     found = text_of(value)
-    return None if found is None else Text(found.data, BINARY if kind == "BINARY" else found.collate)
+    if found is None:
+        return None
+    if node.type == "BINARY":
+        return _sized_bytes(found.data, node.size)
+    if node.size is None:
+        return found
+    return Text(found.data.decode("utf-8", "surrogateescape")[: node.size].encode("utf-8", "surrogateescape"), found.collate)
+
+
+def _sized_bytes(data: bytes, size: int | None) -> Value:
+    """Cut, or filled with zero bytes; NULL where that would be longer than a packet."""
+    if size is None:
+        return Text(data, BINARY)
+    return None if size > _MAX_PACKET else Text(data[:size].ljust(size, b"\0"), BINARY)
 
 
 def _typed(column: ColumnInfo, evaluate: Evaluate) -> Evaluate:

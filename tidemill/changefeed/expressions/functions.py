@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from tidemill.changefeed.expressions import arithmetic
+from tidemill.changefeed.expressions.arithmetic import MASK64, Number
 from tidemill.changefeed.expressions.values import (
     Moment,
-    Number,
     Text,
     Value,
     collation,
     compare,
-    divide,
+    decimal_of,
     integer_of,
-    modulo,
     moment_of,
     number_of,
-    rounded,
     sort_key,
     span_of,
     text_of,
     truth,
 )
-from tidemill.errors import MalformedRow
 
-MASK64 = (1 << 64) - 1
 MANY = 255
 
 
@@ -52,6 +48,12 @@ def _integer(value: Value) -> int:
     return found
 
 
+def _decimal(value: Value) -> Decimal:
+    found = decimal_of(value)
+    assert found is not None, "strict functions see no NULL"
+    return found
+
+
 def _text(value: Value) -> Text:
     found = text_of(value)
     assert found is not None, "strict functions see no NULL"
@@ -69,22 +71,13 @@ def _like_text(text: str, model: Value) -> Text:
 # Arithmetic
 
 
-def _arithmetic(exact: Callable[[Number, Number], Number]) -> Callable[[Value, Value], Value]:
-    def call(left: Value, right: Value) -> Value:
-        a, b = _number(left), _number(right)
-        if isinstance(a, float) or isinstance(b, float):
-            return exact(float(a), float(b))
-        found = exact(Decimal(a), Decimal(b)) if isinstance(a, Decimal) or isinstance(b, Decimal) else exact(a, b)
-        if isinstance(found, int) and not -(1 << 63) <= found <= MASK64:
-            raise MalformedRow(f"an integer of a value expression is out of range: {found}")
-        return found
-
-    return call
+def _numeric(call: Callable[..., Number | None]) -> Callable[..., Value]:
+    return lambda *values: call(*map(_number, values))
 
 
 def _int_divide(left: Value, right: Value) -> Value:
     a, b = _number(left), _number(right)
-    return None if b == 0 else int(Decimal(str(a)) / Decimal(str(b)))
+    return arithmetic.divide_whole(_decimal(a), _decimal(b))
 
 
 def _bits(operation: Callable[[int, int], int]) -> Callable[[Value, Value], Value]:
@@ -99,34 +92,12 @@ def _shift_right(a: int, b: int) -> int:
     return a >> b if b < 64 else 0
 
 
-def _negate(value: Value) -> Value:
-    return -_number(value)
-
-
-def _absolute(value: Value) -> Value:
-    number = _number(value)
-    return number if number >= 0 else -number
-
-
-def _rounding(mode: str) -> Callable[[Value], Value]:
-    def call(value: Value) -> Value:
-        number = _number(value)
-        if isinstance(number, float):
-            return float(math.floor(number) if mode == ROUND_FLOOR else math.ceil(number))
-        return int(Decimal(number).quantize(Decimal(1), mode))
-
-    return call
-
-
 def _round(value: Value, digits: Value = 0) -> Value:
-    return rounded(_number(value), _integer(digits))
+    return arithmetic.rounded(_number(value), _integer(digits))
 
 
 def _truncate(value: Value, digits: Value) -> Value:
-    number, places = _number(value), _integer(digits)
-    scaled = Decimal(str(number)).scaleb(places)
-    found = Decimal(int(scaled)).scaleb(-places)
-    return float(found) if isinstance(number, float) else int(found) if isinstance(number, int) else found
+    return arithmetic.truncated(_number(value), _integer(digits))
 
 
 def _sign(value: Value) -> Value:
@@ -311,7 +282,9 @@ def date_of(value: Value) -> Value:
 
 
 def _hex(value: Value) -> Value:
-    return Text(f"{value & MASK64:X}".encode() if isinstance(value, int) else _text(value).data.hex().upper().encode())
+    """Of a number its 64 bits as an integer."""
+    numeric = isinstance(value, (int, Decimal, float))
+    return Text(f"{_integer(value) & MASK64:X}".encode() if numeric else _text(value).data.hex().upper().encode())
 
 
 def _length(value: Value) -> Value:
@@ -350,13 +323,13 @@ OPERATORS: dict[str, Function] = {
     "<<": Function(_bits(_shift_left), (2, 2)),
     ">>": Function(_bits(_shift_right), (2, 2)),
     "~": Function(lambda v: ~_integer(v) & MASK64, (1, 1)),
-    "NEGATE": Function(_negate, (1, 1)),
-    "+": Function(_arithmetic(lambda a, b: a + b), (2, 2)),  # type: ignore[operator]
-    "-": Function(_arithmetic(lambda a, b: a - b), (2, 2)),  # type: ignore[operator]
-    "*": Function(_arithmetic(lambda a, b: a * b), (2, 2)),  # type: ignore[operator]
-    "/": Function(lambda a, b: divide(_number(a), _number(b)), (2, 2)),
+    "NEGATE": Function(_numeric(arithmetic.negative), (1, 1)),
+    "+": Function(_numeric(arithmetic.add), (2, 2)),
+    "-": Function(_numeric(arithmetic.subtract), (2, 2)),
+    "*": Function(_numeric(arithmetic.multiply), (2, 2)),
+    "/": Function(_numeric(arithmetic.divide), (2, 2)),
     "DIV": Function(_int_divide, (2, 2)),
-    "%": Function(lambda a, b: modulo(_number(a), _number(b)), (2, 2)),
+    "%": Function(_numeric(arithmetic.modulo), (2, 2)),
 }
 """What the grammar makes of operators."""
 
@@ -368,11 +341,11 @@ FUNCTIONS: dict[str, Function] = {
     "ISNULL": Function(lambda v: int(v is None), (1, 1), strict=False),
     "GREATEST": Function(_extreme(1), (2, MANY)),
     "LEAST": Function(_extreme(-1), (2, MANY)),
-    "ABS": Function(_absolute, (1, 1)),
+    "ABS": Function(_numeric(arithmetic.absolute), (1, 1)),
     "SIGN": Function(_sign, (1, 1)),
-    "MOD": Function(lambda a, b: modulo(_number(a), _number(b)), (2, 2)),
-    "FLOOR": Function(_rounding(ROUND_FLOOR), (1, 1)),
-    **dict.fromkeys(("CEIL", "CEILING"), Function(_rounding(ROUND_CEILING), (1, 1))),
+    "MOD": Function(_numeric(arithmetic.modulo), (2, 2)),
+    "FLOOR": Function(lambda v: arithmetic.to_whole(_number(v), ROUND_FLOOR), (1, 1)),
+    **dict.fromkeys(("CEIL", "CEILING"), Function(lambda v: arithmetic.to_whole(_number(v), ROUND_CEILING), (1, 1))),
     "ROUND": Function(_round, (1, 2)),
     "TRUNCATE": Function(_truncate, (2, 2)),
     **dict.fromkeys(("LENGTH", "OCTET_LENGTH"), Function(_length, (1, 1))),
@@ -391,7 +364,7 @@ FUNCTIONS: dict[str, Function] = {
     "LOCATE": Function(_locate, (2, 2)),
     "INSTR": Function(lambda value, part: _locate(part, value), (2, 2)),
     "FIND_IN_SET": Function(_find_in_set, (2, 2)),
-    "HEX": Function(lambda v: Text(f"{v & MASK64:X}".encode() if isinstance(v, int) else _text(v).data.hex().upper().encode()), (1, 1)),
+    "HEX": Function(_hex, (1, 1)),
     "YEAR": Function(_part(0), (1, 1)),
     "MONTH": Function(_part(1), (1, 1)),
     **dict.fromkeys(("DAY", "DAYOFMONTH"), Function(_part(2), (1, 1))),

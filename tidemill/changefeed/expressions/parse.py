@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from math import isfinite
 
+from tidemill.changefeed.expressions.arithmetic import MASK64, MAX_SCALE, negative, whole
 from tidemill.changefeed.expressions.functions import FUNCTIONS, UNSTABLE
 from tidemill.changefeed.expressions.tree import Call, Cast, Column, Literal, Node
-from tidemill.changefeed.expressions.values import BINARY, Text, Value, parse_moment, parse_span
+from tidemill.changefeed.expressions.values import BINARY, Choice, Text, Value, parse_decimal, parse_moment, parse_span
 from tidemill.changefeed.names import did_you_mean
 from tidemill.errors import ConfigError
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
@@ -21,6 +23,7 @@ _CASTS = {
 }  # fmt: skip
 _NAMED_LIKE_KEYWORDS = {"IF", "LEFT", "RIGHT", "MOD", "REPLACE", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "DATE", "TRUNCATE"}
 _DEPTH = 32
+_MAX_PRECISION = 65
 
 
 def parse(text: str) -> Node:
@@ -171,7 +174,8 @@ class _Parser:
         if self._accept("-"):
             operand = self._unary()
             if isinstance(operand, Literal) and isinstance(operand.value, (int, float, Decimal)):
-                return Literal(-operand.value)
+                found = operand.value
+                return Literal(whole(Decimal(-found)) if isinstance(found, int) else negative(found))
             return Call("NEGATE", (operand,))
         if self._accept("+"):
             return self._unary()
@@ -208,17 +212,19 @@ class _Parser:
         value: Value
         match token.kind:
             case Kind.INT:
-                value = int(token.text)
+                value = whole(parse_decimal(token.text))
             case Kind.DECIMAL:
-                value = Decimal(token.text)
+                value = parse_decimal(token.text)
             case Kind.FLOAT:
                 value = float(token.text)
+                if not isfinite(value):
+                    raise self._refusal(f"{token.text} is beyond the range of DOUBLE")
             case Kind.STRING:
                 return Literal(self._strings(""))
             case Kind.HEX:
-                value = Text(bytes.fromhex(token.text), BINARY)
+                value = _bytes_literal(bytes.fromhex(token.text))
             case Kind.BIT:
-                value = int(token.text or "0", 2)
+                value = _bytes_literal(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8))
             case Kind.INTRODUCER:
                 self._at += 1
                 if self._token.kind is not Kind.STRING:
@@ -285,14 +291,17 @@ class _Parser:
         self._accept("INTEGER", "INT")
         sizes = self._sizes()
         self._expect(")")
-        return Cast(operand, _CASTS[kind], sizes[1] if len(sizes) > 1 else 0)
+        size, digits = (*sizes, None, None)[:2]
+        if kind == "DECIMAL" and ((size or 10) > _MAX_PRECISION or (digits or 0) > min(size or 10, MAX_SCALE)):
+            raise self._refusal(f"a DECIMAL has at most {_MAX_PRECISION} digits, {MAX_SCALE} of them after the point")
+        return Cast(operand, _CASTS[kind], size, digits or 0)
 
     def _sizes(self) -> list[int]:
         found: list[int] = []
         if not self._accept("("):
             return found
         while self._token.kind is Kind.INT:
-            found.append(int(self._token.text))
+            found.append(int(parse_decimal(self._token.text)))
             self._at += 1
             if not self._accept(","):
                 break
@@ -331,3 +340,8 @@ class _Parser:
         if not low <= len(operands) <= high:
             raise self._refusal(f"{name}() takes {low if low == high else f'{low} to {high}'} operands, not {len(operands)}")
         return Call(name, tuple(operands))
+
+
+def _bytes_literal(data: bytes) -> Choice:
+    """X'…' and B'…': bytes, and where a number is wanted the integer that they are; of more than 64 bits the largest."""
+    return Choice(min(int.from_bytes(data), MASK64), Text(data, BINARY))

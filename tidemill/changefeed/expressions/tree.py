@@ -27,10 +27,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`type`: SIGNED, UNSIGNED, CHAR, BINARY, DECIMAL, DOUBLE, DATE or DATETIME. `digits`: of a DECIMAL after the point."""
+    """`type`: SIGNED, UNSIGNED, CHAR, BINARY, DECIMAL, DOUBLE, DATE or DATETIME.
+    `size`: digits of a DECIMAL, characters of a CHAR, bytes of a BINARY; None: as many as there are.
+    `digits`: of a DECIMAL after the point."""
 
     operand: Node
     type: str
+    size: int | None = None
     digits: int = 0
 
 

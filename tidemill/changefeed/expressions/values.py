@@ -8,10 +8,21 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from decimal import Decimal
 from functools import lru_cache
-from math import fmod
 from typing import Any
+
+from tidemill.changefeed.expressions.arithmetic import (
+    EXACT,
+    LOWEST,
+    MASK64,
+    MAX_DOUBLE,
+    MAX_SCALE,
+    Number,
+    nearest_decimal,
+    nearest_integer,
+    rounded,
+)
 
 BINARY = "binary"
 DEFAULT_COLLATION = "utf8mb4_bin"
@@ -27,7 +38,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value of an ENUM or SET column: a number that is also a text."""
+    """A value of an ENUM or SET column, a hexadecimal or bit literal: a number that is also a text."""
 
     number: int
     text: Text
@@ -49,13 +60,13 @@ class Span:
     text: str
 
 
-Number = int | Decimal | float
 Value = None | int | Decimal | float | Text | Choice | Moment | Span
 
-_NUMBER = re.compile(rb"[ \t\n\r\f\v]*([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)")
+_NUMBER = re.compile(rb"[ \t\n\r\f\v]*(([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([-+]?[0-9]+))?)")
+_INTEGER = re.compile(rb"[ \t\n\r\f\v]*([-+]?)0*([0-9]*)")
 _MOMENT = re.compile(r"\s*(\d{1,4})[^\d\s](\d{1,2})[^\d\s](\d{1,2})(?:[T\s]+(\d{1,2})(?:\D(\d{1,2})(?:\D(\d{1,2})(?:\.(\d*))?)?)?)?\s*")
 _DIGITS = re.compile(r"\s*(\d{6}|\d{8}|\d{12}|\d{14})(?:\.(\d*))?\s*")
-_SPAN = re.compile(r"\s*(-?)(?:(\d+)\s+)?(\d+):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?\s*")
+_SPAN = re.compile(r"\s*(-?)(?:(\d{1,18})\s+)?(\d{1,18}):(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?\s*")
 
 
 def number_of(value: Value) -> Number | None:
@@ -65,13 +76,18 @@ def number_of(value: Value) -> Number | None:
             return value
         case Text():
             found = _NUMBER.match(value.data)
-            return float(found[1]) if found else 0.0
+            return _double(found[1]) if found else 0.0
         case Choice():
             return value.number
         case Moment():
             return _digits(value)
         case Span():
             return _span_digits(value)
+
+
+def _double(digits: bytes) -> float:
+    """The largest or smallest one where it is beyond."""
+    return min(max(float(digits), -MAX_DOUBLE), MAX_DOUBLE)
 
 
 def _digits(moment: Moment) -> Number:
@@ -107,34 +123,50 @@ def text_of(value: Value) -> Text | None:
             return Text(value.text.encode())
         case float():
             return Text(_float_text(value).encode())
-    return Text(f"{value:f}".encode() if isinstance(value, Decimal) else str(value).encode())
+        case Decimal():
+            exponent = value.as_tuple().exponent
+            return Text(f"{value if isinstance(exponent, int) and exponent >= -MAX_SCALE else rounded(value, MAX_SCALE):f}".encode())
+    return Text(str(value).encode())
 
 
 def _float_text(value: float) -> str:
-    text = repr(value)
-    return text.removesuffix(".0")
+    """Never with an exponent."""
+    text = repr(value).removesuffix(".0")
+    return f"{Decimal(text):f}" if "e" in text else text
 
 
 def integer_of(value: Value) -> int | None:
-    """A value as an integer: rounded, of a text its leading digits."""
-    match value:
-        case Text():
-            found = re.match(rb"[ \t\n\r\f\v]*([-+]?[0-9]+)", value.data)
-            return int(found[1]) if found else 0
+    """A value as an integer: rounded, of a text its leading digits; the nearest one of 64 bits where it is beyond."""
+    if isinstance(value, Text):
+        return _leading_integer(value.data)
     number = number_of(value)
-    if number is None or isinstance(number, int):
-        return number
-    return int(Decimal(number).quantize(Decimal(1), ROUND_HALF_UP))
+    return None if number is None else nearest_integer(number)
+
+
+def _leading_integer(data: bytes) -> int:
+    """Without a sign it has all 64 bits."""
+    found = _INTEGER.match(data)
+    if found is None or not found[2]:
+        return 0
+    size = int(found[2][:21])
+    return max(-size, LOWEST) if found[1] == b"-" else min(size, MASK64)
 
 
 def decimal_of(value: Value) -> Decimal | None:
-    """A value as a DECIMAL."""
-    match value:
-        case Text():
-            found = _NUMBER.match(value.data)
-            return Decimal(found[1].decode()) if found else Decimal(0)
+    """A value as a DECIMAL: the largest or smallest one where it is beyond."""
+    if isinstance(value, Text):
+        found = _NUMBER.match(value.data)
+        return parse_decimal(found[2].decode(), (found[3] or b"0").decode()) if found else Decimal(0)
     number = number_of(value)
-    return None if number is None else Decimal(str(number)) if isinstance(number, float) else Decimal(number)
+    return None if number is None else nearest_decimal(Decimal(str(number)) if isinstance(number, float) else Decimal(number))
+
+
+def parse_decimal(digits: str, exponent: str = "0") -> Decimal:
+    """Of a text without bounds: beyond the most digits and exponents that a DECIMAL has it makes no difference by how much."""
+    sign = "-" if exponent.startswith("-") else ""
+    size = exponent.lstrip("+-").lstrip("0")
+    shift = int(f"{sign}{size or 0}") if len(size) < 9 else int(f"{sign}999999999")
+    return nearest_decimal(EXACT.create_decimal(digits).scaleb(shift, EXACT))
 
 
 def moment_of(value: Value) -> Moment | None:
@@ -296,41 +328,3 @@ def _folded(char: str, splits: bool) -> str:
 def sort_key(collate: str) -> SortKey:
     """The sort key of a collation."""
     return SortKey(collate)
-
-
-# Arithmetic
-
-
-def divide(left: Number, right: Number) -> Number | None:
-    """`/`: exact numbers give a DECIMAL with four more digits than the left one; by 0 it is NULL."""
-    if right == 0:
-        return None
-    if isinstance(left, float) or isinstance(right, float):
-        return float(left) / float(right)
-    exponent = Decimal(left).as_tuple().exponent
-    digits = -exponent if isinstance(exponent, int) else 0
-    with localcontext(prec=70):
-        return (Decimal(left) / Decimal(right)).quantize(Decimal(1).scaleb(-min(digits + 4, 30)), ROUND_HALF_UP)
-
-
-def modulo(left: Number, right: Number) -> Number | None:
-    """`%`: with the sign of the left one; by 0 it is NULL."""
-    if right == 0:
-        return None
-    if isinstance(left, int) and isinstance(right, int):
-        found = abs(left) % abs(right)
-        return -found if left < 0 else found
-    if isinstance(left, float) or isinstance(right, float):
-        return fmod(left, right)
-    return Decimal(left) % Decimal(right)
-
-
-def rounded(value: Number, digits: int) -> Number:
-    """ROUND: half away from zero."""
-    if isinstance(value, float):
-        return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)) if abs(value) < 1e30 else value
-    try:
-        found = Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-    except InvalidOperation:
-        return value
-    return int(found) if isinstance(value, int) else found

@@ -215,3 +215,57 @@ def test_what_cannot_be_applied_is_said() -> None:
     tables.ddl(said(4, "RENAME TABLE `d`.`p` TO `d`.`q`", "q"))
     with pytest.raises(SchemaError, match="the table that has this name was not renamed"):
         tables.commit(Progress())
+
+
+def _number(name: str, value: Value, *, key: bool = False) -> Column:
+    flags = ColumnFlag.BINARY | (ColumnFlag.HANDLE_KEY | ColumnFlag.PRIMARY_KEY if key else ColumnFlag.NULLABLE)
+    return Column(name, ColumnType.BIGINT, flags, key, value)
+
+
+_HIDING = [("rowid",), ("ROWID", "oid"), ("rowid", "_rowid_"), ("oid", "rowid", "_rowid_"), ("rowid", "_RowId_", "oid", "_tidemill_rowid")]
+
+
+@pytest.mark.parametrize("names", _HIDING)
+@pytest.mark.parametrize("row_ids", [(1, 2, 3), (None, None, None)])
+def test_columns_named_like_the_row_id_of_sqlite_in_a_table_without_a_key(names: Sequence[str], row_ids: Sequence[int | None]) -> None:
+    def values(second: int) -> list[Column]:
+        return [_number("v", second), *(_number(name, 7) for name in names)]
+
+    tables = SqliteTables(MEMORY)
+    tables.rows([insert(n, "t", values(n), row_id=hidden) for n, hidden in enumerate(row_ids, 1)])
+    tables.commit(Progress())
+    tables.ddl(said(5, "ALTER TABLE `d`.`t` ADD COLUMN `w` INT"))
+    gone = [*values(2), _number("w", None)]
+    tables.rows([RowEvent(ts(6), "d", "t", row_ids[1], None, RowKind.DELETE, (), tuple(gone), False, None)])
+    tables.commit(Progress())
+    listed = ", ".join(f'"{name}"' for name in ("v", *names))
+    assert query(tables, f'SELECT {listed} FROM "d.t" ORDER BY v') == [(n, *(7 for _ in names)) for n in (1, 3)]
+
+
+@pytest.mark.parametrize("names", _HIDING)
+def test_columns_named_like_the_row_id_of_sqlite_in_partitions(names: Sequence[str]) -> None:
+    def values(number: int) -> list[Column]:
+        return [_number("id", number, key=True), *(_number(name, 12) for name in names)]
+
+    listed = ", ".join(f"`{name}` BIGINT" for name in names)
+    parts = "PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (20))"
+    tables = SqliteTables(MEMORY)
+    tables.ddl(said(1, f"CREATE TABLE `t` (`id` BIGINT PRIMARY KEY, {listed}) {parts}"))
+    tables.ddl(said(2, f"CREATE TABLE `x` (`id` BIGINT PRIMARY KEY, {listed})", "x"))
+    tables.rows([*(insert(3, "t", values(n)) for n in (1, 12, 13)), insert(3, "x", values(2))])
+    tables.ddl(said(4, "ALTER TABLE `t` EXCHANGE PARTITION `p0` WITH TABLE `x`"))
+    assert query(tables, 'SELECT id FROM "d.t" ORDER BY id') == [(2,), (12,), (13,)]
+    assert query(tables, 'SELECT id FROM "d.x"') == [(1,)]
+    tables.ddl(said(5, "ALTER TABLE `t` TRUNCATE PARTITION `p0`"))
+    assert query(tables, 'SELECT id FROM "d.t" ORDER BY id') == [(12,), (13,)]
+
+
+@pytest.mark.parametrize("count", [1, 1017, 1999])
+def test_a_row_without_a_key_goes_from_a_table_of_many_columns(count: int) -> None:
+    """TiDB allows 1017 columns without being asked for more; SQLite 2000."""
+    values = [_number(f"c{n}", None if n % 3 == 1 else n) for n in range(count)]
+    tables = SqliteTables(MEMORY)
+    tables.rows([insert(1, "t", values), insert(1, "t", values)])
+    tables.rows([RowEvent(ts(2), "d", "t", None, None, RowKind.DELETE, (), tuple(values), False, None)])
+    tables.commit(Progress())
+    assert query(tables, 'SELECT count(*) FROM "d.t"') == [(1,)]

@@ -15,7 +15,7 @@ from tidemill.sinks.tables import statements as effect
 from tidemill.sinks.tables.buffer import Stored
 from tidemill.sinks.tables.catalog import Catalog, ColumnPlan, Source, Table, column_of_event, declared, fits
 from tidemill.sinks.tables.partitions import Locator
-from tidemill.sinks.tables.shapes import create_sql, from_stored, quoted, stored_name, to_stored
+from tidemill.sinks.tables.shapes import create_sql, from_stored, quoted, row_id, stored_name, to_stored
 from tidemill.sinks.tables.statements import Name
 from tidemill.tidb.schema.model import ColumnInfo
 
@@ -231,7 +231,7 @@ class Moves:
         old_columns = {c.name.lower(): c for c in before}
         making = self._free_name("_tidemill_making")
         self._sql.execute(create_sql(making, [c for c, _ in wanted]))
-        names, values, constants = ["rowid"], ["rowid"], []
+        names, values, constants = [row_id(c for c, _ in wanted)], [row_id(before)], []
         failures: list[TidemillError] = []
         for number, (column, source) in enumerate(wanted):
             old = old_columns.get(source.old.lower()) if source.old is not None else None
@@ -259,8 +259,8 @@ class Moves:
         if not names:
             self._sql.execute(f"DELETE FROM {quoted(table.stored)}")
         elif not self.is_empty(table):
-            ids = ((row_id,) for row_id in self._rows_in(table, names))
-            self._sql.executemany(f"DELETE FROM {quoted(table.stored)} WHERE rowid = ?", list(ids))
+            ids = ((found,) for found in self._rows_in(table, names))
+            self._sql.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {row_id(table.value_columns)} = ?", list(ids))
 
     def _rows_in(self, table: Table, names: Iterable[str]) -> Iterator[int]:
         """Ids of the rows that partitions hold. Raises SchemaError when that cannot be told."""
@@ -272,10 +272,10 @@ class Moves:
         try:
             locator = Locator(table.partitioning, columns, self._zone)
             listed = ", ".join(quoted(c.name) for c in columns)
-            for row_id, *values in self._sql.execute(f"SELECT rowid, {listed} FROM {quoted(table.stored)}"):
+            for found, *values in self._sql.execute(f"SELECT {row_id(columns)}, {listed} FROM {quoted(table.stored)}"):
                 row = {c.name.lower(): from_stored(c, v) for c, v in zip(columns, values, strict=True)}
                 if (locator.find(row) or "").lower() in wanted:
-                    yield row_id
+                    yield found
         except SchemaError as error:
             raise SchemaError(f"{what}: {error.message}", hint=error.hint) from None
 
@@ -284,15 +284,14 @@ class Moves:
         plain = self._catalog.find((other[0] or table.name[0], other[1]))
         if plain is None:
             raise SchemaError(f"{'.'.join(table.name)} exchanges a partition with {'.'.join(other)}, which is not known here")
-        ids = [] if self.is_empty(table) else [(row_id,) for row_id in self._rows_in(table, [partition])]
+        ids = [] if self.is_empty(table) else [(found,) for found in self._rows_in(table, [partition])]
         names = ", ".join(quoted(c.name) for c in table.value_columns)
         inside, outside = quoted(table.stored), quoted(plain.stored)
         self._sql.execute("CREATE TEMP TABLE _tidemill_ids (id INTEGER PRIMARY KEY)")
         self._sql.executemany("INSERT INTO _tidemill_ids VALUES (?)", ids)
-        self._sql.execute(
-            f"CREATE TEMP TABLE _tidemill_leaving AS SELECT {names} FROM {inside} WHERE rowid IN (SELECT id FROM _tidemill_ids)"
-        )
-        self._sql.execute(f"DELETE FROM {inside} WHERE rowid IN (SELECT id FROM _tidemill_ids)")
+        leaving = f"FROM {inside} WHERE {row_id(table.value_columns)} IN (SELECT id FROM _tidemill_ids)"
+        self._sql.execute(f"CREATE TEMP TABLE _tidemill_leaving AS SELECT {names} {leaving}")
+        self._sql.execute(f"DELETE {leaving}")
         self._sql.execute(f"INSERT INTO {inside} ({names}) SELECT {names} FROM {outside}")
         self._sql.execute(f"DELETE FROM {outside}")
         self._sql.execute(f"INSERT INTO {outside} ({names}) SELECT {names} FROM _tidemill_leaving")

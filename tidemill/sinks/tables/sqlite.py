@@ -22,7 +22,7 @@ from tidemill.sinks.tables import statements as effect
 from tidemill.sinks.tables.buffer import Buffer, Key, Row, Stored
 from tidemill.sinks.tables.catalog import Catalog, Table, column_of_event, fits
 from tidemill.sinks.tables.moves import Moves
-from tidemill.sinks.tables.shapes import Signature, quoted, signature
+from tidemill.sinks.tables.shapes import Signature, quoted, row_id, signature
 from tidemill.sinks.tables.statements import Name, effects
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class SqliteTables:
         if buffer.steps:
             self._write_steps(table, buffer.steps)
         names = table.names
-        where = " AND ".join(f"{quoted(names[name])} = ?" for name in table.key) or "rowid = ?"
+        where = " AND ".join(f"{quoted(names[name])} = ?" for name in table.key) or f"{row_id(table.value_columns)} = ?"
         gone = [key for key, fate in buffer.fates.items() if fate.remove or fate.values is None]
         self.connection.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {where}", gone)
         come = (
@@ -211,13 +211,14 @@ class SqliteTables:
 
     def _write_steps(self, table: Table, steps: Iterable[tuple[Row | None, Row | None]]) -> None:
         """Rows that nothing tells apart: one of those that are equal goes."""
-        names = table.names
+        names, own_id = table.names, row_id(table.value_columns)
         for gone, come in steps:
             if gone is not None:
                 values = _known(gone, names)
-                where = " AND ".join(f"{quoted(name)} IS ?" for name in values)
-                one = f"SELECT rowid FROM {quoted(table.stored)} WHERE {where} LIMIT 1"
-                self.connection.execute(f"DELETE FROM {quoted(table.stored)} WHERE rowid IN ({one})", tuple(values.values()))
+                # Rows are compared as a whole: a chain of AND may be no deeper than 1000, and tables have more columns.
+                where = f"({', '.join(map(quoted, values))}) IS ({', '.join('?' * len(values))})"
+                one = f"SELECT {own_id} FROM {quoted(table.stored)} WHERE {where} LIMIT 1"
+                self.connection.execute(f"DELETE FROM {quoted(table.stored)} WHERE {own_id} IN ({one})", tuple(values.values()))
             if come is not None:
                 values = _known(come, names)
                 listed, marks = ", ".join(map(quoted, values)), ", ".join("?" * len(values))
@@ -324,7 +325,7 @@ def _by_columns(come: Iterable[tuple[Key, Row]]) -> dict[tuple[str, ...], list[t
 def _insert(table: Table, columns: Sequence[str]) -> str:
     listed, marks = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
     if table.by_row_id:
-        return f"INSERT OR REPLACE INTO {quoted(table.stored)} ({listed}, rowid) VALUES ({marks}, ?)"
+        return f"INSERT OR REPLACE INTO {quoted(table.stored)} ({listed}, {row_id(table.value_columns)}) VALUES ({marks}, ?)"
     key = ", ".join(quoted(table.names[name]) for name in table.key)
     rest = ", ".join(f"{quoted(c)} = excluded.{quoted(c)}" for c in columns)
     return f"INSERT INTO {quoted(table.stored)} ({listed}) VALUES ({marks}) ON CONFLICT ({key}) DO UPDATE SET {rest}"

@@ -13,6 +13,7 @@ from tidemill.consumer import pending
 from tidemill.consumer.ordering import Ordering, Step, Transaction
 from tidemill.consumer.pending import Pending
 from tidemill.consumer.progress import PartitionProgress, Progress
+from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
@@ -148,7 +149,7 @@ def test_offsets_never_pass_what_was_not_flushed() -> None:
     assert upto == 6
     list(o.drain(upto))
     progress = o.flushed(upto)
-    assert progress == Progress(6, {A: PartitionProgress(1, 6), B: PartitionProgress(1, 6)})
+    assert progress == Progress(6, {A: PartitionProgress(1, 6), B: PartitionProgress(1, 6)}, tables={"a": (("d", "t"),)})
     feed(o, B, resolved(9))
     list(o.drain(9))
     assert o.flushed(9).partitions == {A: PartitionProgress(4, 9), B: PartitionProgress(3, 9)}
@@ -190,6 +191,113 @@ def test_the_topic_of_a_table_that_is_gone_holds_nothing_back() -> None:
     assert (again.frontier, again.holding(), again.ended()) == (9, [C], {})
     feed(again, C, resolved(20))
     assert [step.ts for step in flush(again)] == [13, 14]
+
+
+def of_schema(ts: int, query: str) -> DdlMessage:
+    return DdlMessage(ts, "d", "", query, DdlType.DROP_SCHEMA)
+
+
+def test_a_dropped_schema_ends_the_topics_of_its_tables() -> None:
+    """Its DDL is in the topic of the changefeed only, and may be read before the rows of the others."""
+    o = ordering(None, A, B, C)
+    for source in (A, B, C):
+        feed(o, source, resolved(4))
+    feed(o, C, row(5, 1, None, 1, "u"))
+    feed(o, A, of_schema(8, "DROP DATABASE `D`"), resolved(9))
+    feed(o, B, resolved(9))
+    feed(o, C, row(7, 1, 1, 2, "u"))  # a row before it makes nothing live again
+    assert (o.frontier, o.ended(9)) == (9, {C: 3})
+    steps = flush(o)
+    assert [step.ts for step in steps] == [5, 7, 8]
+    feed(o, C, row(11, 1, None, 1, "u"))  # made again
+    assert (o.ended(), o.holding()) == ({}, [C])
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_schema_that_is_dropped_after_a_restart(kept: bool) -> None:
+    """Which tables a topic has is kept; where the DDL was read before it, it is read again."""
+    o = ordering(None, A, C)
+    feed(o, C, row(5, 1, None, 1, "u"), resolved(6))
+    feed(o, A, resolved(6), *([of_schema(8, "DROP DATABASE `d`")] if kept else []))
+    upto = o.ready()
+    assert upto == 6
+    list(o.drain(upto))
+    again = ordering(Progress.from_json(o.flushed(upto).to_json()), A, C)
+    assert again.holding() == ([A] if kept else [A, C])
+    feed(again, A, of_schema(8, "DROP DATABASE `d`"), resolved(9))
+    assert [step.ts for step in flush(again)] == [8]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP TABLE `d`.`u`",
+        "drop table if exists x.y, u",
+        "RENAME TABLE `d`.`u` TO `e`.`w`",
+        "ALTER TABLE `d`.`u` RENAME `e`.`w`",
+        "ALTER TABLE u COMMENT='(', RENAME TO w",
+        "ALTER TABLE `d`.`u` DROP PRIMARY KEY",
+        "ALTER TABLE `d`.`u` ADD COLUMN `a` DECIMAL(3,1), DROP INDEX `k`",
+        "DROP INDEX `k` ON `d`.`u`",
+        "ALTER TABLE `d`.`u` MODIFY COLUMN `k` INT NULL",
+        "CREATE ALGORITHM = UNDEFINED DEFINER = `root`@`%` SQL SECURITY DEFINER VIEW `d`.`u` AS SELECT 1",
+        "DROP VIEW `d`.`u`",
+    ],
+)
+def test_a_ddl_after_which_a_topic_may_get_no_rows(query: str) -> None:
+    o = ordering(None, A, C)
+    feed(o, A, row(5, 1, None, 1), resolved(9))
+    feed(o, C, row(5, 1, None, 1, "u"), resolved(5), ddl(6, query, "u"))
+    assert (o.frontier, o.ended(9), o.holding()) == (9, {C: 3}, [A])
+    feed(o, C, row(7, 1, 1, 2, "u"))  # the table goes on: it has another key, or is delivered without
+    assert (o.frontier, o.ended(), o.holding()) == (5, {}, [C])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ALTER TABLE `d`.`u` ADD COLUMN `rename` INT COMMENT 'DROP PRIMARY KEY'",
+        "ALTER TABLE `d`.`u` DROP COLUMN `primary`",
+        "ALTER TABLE `d`.`u` RENAME COLUMN `a` TO `b`",
+        "ALTER TABLE `d`.`u` TRUNCATE PARTITION `p`",
+        "TRUNCATE TABLE `d`.`u`",
+        "CREATE TABLE `d`.`u` (`view` INT)",
+        "no SQL at all '",
+        "DROP TABLE `d`.`other`",
+    ],
+)
+def test_a_ddl_after_which_a_topic_is_waited_for(query: str) -> None:
+    o = ordering(None, A, C)
+    feed(o, A, resolved(9))
+    feed(o, C, row(5, 1, None, 1, "u"), resolved(5), ddl(6, query, "u"))
+    assert (o.frontier, o.ended(), o.holding()) == (5, {}, [C])
+
+
+def test_a_topic_of_two_tables_is_waited_for_until_both_are_gone() -> None:
+    o = ordering(None, A, C)
+    feed(o, A, resolved(9))
+    feed(o, C, row(5, 1, None, 1, "u"), row(5, 1, None, 1, "w"), resolved(5), ddl(6, "DROP TABLE `d`.`u`", "u"))
+    assert o.holding() == [C]
+    feed(o, C, ddl(7, "ALTER TABLE `d`.`p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`w`", "p"), ddl(8, "DROP TABLE `d`.`w`", "w"))
+    assert (o.frontier, o.ended(9)) == (9, {C: 6})
+
+
+def test_where_all_topics_have_ended_the_last_promise_counts() -> None:
+    o = ordering(None, A, C)
+    feed(o, C, row(5, 1, None, 1, "u"), resolved(5), ddl(6, "DROP TABLE `d`.`u`", "u"))
+    feed(o, A, row(7, 1, None, 1), ddl(8, "DROP TABLE `d`.`t`"), resolved(8))
+    assert (o.frontier, o.holding(), o.ended(8)) == (8, [], {C: 3})  # C only if it is read to its end
+    assert [step.ts for step in flush(o)] == [5, 6, 7, 8]
+
+
+def test_a_topic_that_the_user_says_has_ended() -> None:
+    o = Ordering(Pending(1 << 30, MemorySpill()), None, {"b"})
+    for source in (A, C):
+        o.join(source)
+    feed(o, C, row(5, 1, None, 1, "u"))
+    feed(o, A, resolved(9))
+    assert (o.ready(), o.ended(9)) == (9, {C: 1})
+    assert [step.ts for step in flush(o)] == [5]
 
 
 def test_target_ts_is_the_end() -> None:

@@ -52,6 +52,10 @@ def command(
     skip_ddl: Annotated[
         list[int] | None, typer.Option("--skip-ddl", help="The ts of a DDL that is not to be applied, after it was applied by hand.")
     ] = None,
+    ended_topic: Annotated[
+        list[str] | None,
+        typer.Option("--ended-topic", help="A topic that the changefeed writes to no more: read to its end, and not waited for."),
+    ] = None,
     group: Annotated[
         str, typer.Option("--consumer-group-id", "--group", help="Tell this group's offsets to Kafka, for those who watch lag.")
     ] = "",
@@ -91,6 +95,7 @@ def command(
         target_ts=tso.parse(target_ts) if target_ts is not None else None,
         stop_at_end=stop_at_end,
         skipped_ddls=frozenset(skip_ddl or ()),
+        ended_topics=frozenset(ended_topic or ()),
         retry_s=_seconds(parse_duration, retry, "--retry"),
     )
     stop = threading.Event()

@@ -8,25 +8,21 @@ Pure. The rules:
 - Repeats above it are found when their transaction is complete: same table, key, kind and commit ts.
 - A DDL arrives in every partition, and stands behind the rows of its ts. Several of one ts keep their order.
 - A resolved ts that goes back is one that was sent again.
-- Writers send no more resolved ts to the topic of a table that is gone. Where the last thing a partition said is such a DDL, it does not
-  hold the frontier, as long as it has been read to its end *after* the frontier was measured: a writer sends a resolved ts to anybody only
-  when everything below it is sent to all.
+- Writers send no more resolved ts to a topic whose tables are gone (see `living`), or that the user names as ended. Its partitions do not
+  hold the frontier, as long as they have been read to their end *after* the frontier was measured: a writer sends a resolved ts to anybody
+  only when everything below it is sent to all.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from tidemill.consumer.living import LivingTables
 from tidemill.consumer.pending import Group, Item, Pending
 from tidemill.consumer.progress import PartitionProgress, Progress, TopicPartition
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
-
-_TAKES_AWAY = re.compile(
-    r"\s*(?:DROP\s+(?:TABLE|DATABASE|SCHEMA)|RENAME\s+TABLE|ALTER\s+TABLE\s.*\sRENAME\s+(?:AS|TO)\s)", re.IGNORECASE | re.DOTALL
-)
 
 _PHASE = {RowKind.DELETE: 0, RowKind.UPDATE: 1, RowKind.INSERT: 2}
 
@@ -50,7 +46,6 @@ class Partition:
     flushed_ts: int = 0
     resolved_ts: int = 0
     resolved_offset: int = 0  # of the message that said so
-    ended: bool = False  # the last thing but resolved ts was a DDL that took a table away
     turns: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # table → (turn, commit ts of its last row)
 
     def turn(self, row: RowEvent) -> int:
@@ -73,8 +68,11 @@ class _Ddl:
 class Ordering:
     """The state machine. `join` partitions, `take` their messages, `drain` what is complete, tell what is `flushed`."""
 
-    def __init__(self, pending: Pending, progress: Progress | None = None) -> None:
+    def __init__(self, pending: Pending, progress: Progress | None = None, ended_topics: Collection[str] = ()) -> None:
+        """`ended_topics`: those that get no resolved ts any more, although no message tells of it."""
         self.pending = pending
+        self._ended_topics = ended_topics
+        self._living = LivingTables()
         self.partitions: dict[TopicPartition, Partition] = {}
         self._saved = progress or Progress()
         self.flushed_ts = self._saved.flushed_ts
@@ -89,35 +87,37 @@ class Ordering:
         if saved is None:
             self.partitions[source] = Partition(first_offset)
             known = {**self._saved.partitions, source: PartitionProgress(first_offset, 0)}
-            self._saved = Progress(self._saved.flushed_ts, known, self._saved.cluster)
+            self._saved = replace(self._saved, partitions=known)
         else:
-            self.partitions[source] = Partition(saved.offset, saved.flushed_ts, saved.flushed_ts, ended=saved.ended)
+            self.partitions[source] = Partition(saved.offset, saved.flushed_ts, saved.flushed_ts)
+            self._living.restore(source[0], self._saved.tables.get(source[0], ()), saved.flushed_ts, ended=saved.ended)
         return self.partitions[source].next_offset
 
     def of_cluster(self, cluster: str) -> None:
         """Which Kafka the offsets belong to, for the progress."""
-        self._saved = Progress(self._saved.flushed_ts, self._saved.partitions, cluster)
+        self._saved = replace(self._saved, cluster=cluster)
 
     @property
     def frontier(self) -> int:
         """Everything at or below it has come, from all partitions; 0 while one of them has said nothing yet."""
-        return min((p.resolved_ts for p in self._speaking()), default=0)
+        speaking = [p.resolved_ts for source, p in self.partitions.items() if not self._has_ended(source)]
+        return min(speaking) if speaking else max((p.resolved_ts for p in self.partitions.values()), default=0)
 
-    def _speaking(self) -> list[Partition]:
-        """Those whose resolved ts count: all but the ended ones, unless there are no others."""
-        return [p for p in self.partitions.values() if not p.ended] or list(self.partitions.values())
+    def _has_ended(self, source: TopicPartition) -> bool:
+        return source[0] in self._ended_topics or self._living.has_ended(source[0])
 
-    def ended(self) -> dict[TopicPartition, int]:
-        """Partitions that hold nothing back if they end at these offsets."""
-        if all(p.ended for p in self.partitions.values()):
-            return {}
-        return {source: p.next_offset for source, p in self.partitions.items() if p.ended}
+    def ended(self, upto: int | None = None) -> dict[TopicPartition, int]:
+        """Partitions that hold nothing back if they end at these offsets; with `upto` only those that did not promise it themselves."""
+        return {
+            source: p.next_offset
+            for source, p in self.partitions.items()
+            if self._has_ended(source) and (upto is None or p.resolved_ts < upto)
+        }
 
     def holding(self) -> list[TopicPartition]:
         """The partitions that hold the frontier back."""
         frontier = self.frontier
-        speaking = self._speaking()
-        return sorted(source for source, p in self.partitions.items() if p.resolved_ts == frontier and p in speaking)
+        return sorted(source for source, p in self.partitions.items() if p.resolved_ts == frontier and not self._has_ended(source))
 
     # Messages
 
@@ -130,14 +130,13 @@ class Ordering:
             match event:
                 case RowEvent():
                     self.rows_taken += 1
-                    partition.ended = False
                     turn = partition.turn(event)
                     if event.ts <= partition.flushed_ts:
                         self.rows_repeated += 1
                     else:
+                        self._living.tell(source[0], event.schema, event.table, event.ts)
                         self.pending.add(Item(source, offset, turn, event), share)
                 case DdlMessage():
-                    partition.ended = _TAKES_AWAY.match(event.query) is not None
                     self._take_ddl(source, partition, offset, event)
                 case ResolvedMessage():
                     self.resolved_ignored += event.ts < partition.resolved_ts
@@ -148,6 +147,7 @@ class Ordering:
         if ddl.ts <= partition.flushed_ts:
             self.ddls_repeated += 1
             return
+        self._living.take_ddl(source[0], ddl)
         waiting = self._ddls.setdefault(ddl.ts, {})
         known = waiting.get(ddl)
         if known is None:
@@ -241,8 +241,9 @@ class Ordering:
         partitions = dict(self._saved.partitions)
         for source, partition in self.partitions.items():
             if source in offsets:
-                partitions[source] = PartitionProgress(offsets[source], max(ts, partition.flushed_ts), partition.ended)
-        return Progress(max(ts, self._saved.flushed_ts), partitions, self._saved.cluster)
+                partitions[source] = PartitionProgress(offsets[source], max(ts, partition.flushed_ts), self._living.has_ended(source[0]))
+        tables = {**self._saved.tables, **self._living.living()}
+        return Progress(max(ts, self._saved.flushed_ts), partitions, self._saved.cluster, tables)
 
 
 def row_identity(row: RowEvent) -> object | None:

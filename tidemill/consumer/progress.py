@@ -15,7 +15,7 @@ TopicPartition = tuple[str, int]
 class PartitionProgress:
     """`offset`: the first message that may hold something not flushed. Rows of the partition at or below `flushed_ts` are flushed.
 
-    `ended`: its topic's table was dropped or renamed away, see `ordering`.
+    `ended`: all tables of its topic are gone, see `living`.
     """
 
     offset: int
@@ -25,16 +25,21 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything of the partitions listed at or below `flushed_ts` is in the target. `cluster`: of the Kafka the offsets belong to."""
+    """Everything of the partitions listed at or below `flushed_ts` is in the target. `cluster`: of the Kafka the offsets belong to.
+
+    `tables`: those that topics have, (schema, table) in lower case.
+    """
 
     flushed_ts: int = 0
     partitions: Mapping[TopicPartition, PartitionProgress] = field(default_factory=dict)
     cluster: str = ""
+    tables: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line."""
         listed = [[topic, partition, p.offset, p.flushed_ts, p.ended] for (topic, partition), p in sorted(self.partitions.items())]
-        return json.dumps({"format": 1, "flushed_ts": self.flushed_ts, "cluster": self.cluster, "partitions": listed})
+        tables = {topic: names for topic, names in self.tables.items() if names}
+        return json.dumps({"format": 1, "flushed_ts": self.flushed_ts, "cluster": self.cluster, "partitions": listed, "tables": tables})
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
@@ -46,6 +51,7 @@ class Progress:
             partitions = {
                 (str(t), int(p)): PartitionProgress(int(offset), int(ts), bool(ended)) for t, p, offset, ts, ended in data["partitions"]
             }
-            return cls(int(data["flushed_ts"]), partitions, str(data["cluster"]))
-        except (ValueError, KeyError, TypeError) as error:
+            tables = {topic: tuple((str(s), str(t)) for s, t in names) for topic, names in data.get("tables", {}).items()}
+            return cls(int(data["flushed_ts"]), partitions, str(data["cluster"]), tables)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MalformedBytes(f"the consumer's progress cannot be read: {error}") from None

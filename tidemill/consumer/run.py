@@ -39,6 +39,7 @@ class Options:
     target_ts: int | None = None
     stop_at_end: bool = False
     skipped_ddls: frozenset[int] = frozenset()  # ts of DDLs that are not applied
+    ended_topics: frozenset[str] = frozenset()  # they get no resolved ts any more: read to their end, not waited for
     retry_s: float = 600.0  # how long an unreachable sink or broker is waited for
 
 
@@ -73,7 +74,7 @@ class Consumer:
         self._frontier = 0
 
     def _begun(self) -> Ordering:
-        return Ordering(Pending(self._options.quota, TemporaryFiles()), self._target.progress())
+        return Ordering(Pending(self._options.quota, TemporaryFiles()), self._target.progress(), self._options.ended_topics)
 
     # Driven from outside
 
@@ -200,7 +201,7 @@ class Consumer:
             return
         self._join_new()
         upto = self.ordering.ready(self._options.target_ts, frontier)
-        if upto is None or any(self._topics.bounds(source)[1] > read for source, read in self.ordering.ended().items()):
+        if upto is None or any(self._topics.bounds(source)[1] > read for source, read in self.ordering.ended(upto).items()):
             return
         self._apply(upto)
         self._moved_at = time.monotonic()
@@ -221,7 +222,8 @@ class Consumer:
         at = self.ordering.frontier
         said = f"has sent no resolved ts above {tso.describe(at)}" if at else "has sent no resolved ts at all"
         trouble = f"; the brokers: {self._topics.trouble}" if self._topics.trouble else ""
-        return f"{self.ordering.pending.rows} rows wait: {names} {said}{trouble}"
+        way_out = "; a topic that nobody writes to any more is not waited for with --ended-topic TOPIC" if self.ordering.holding() else ""
+        return f"{self.ordering.pending.rows} rows wait: {names} {said}{trouble}{way_out}"
 
     def _apply(self, upto: int) -> None:
         rows = 0
@@ -289,4 +291,5 @@ class Consumer:
                 for (topic, number), p in sorted(o.partitions.items())
             },
             "held_by": [f"{topic}[{number}]" for topic, number in o.holding()],
+            "ended": [f"{topic}[{number}]" for topic, number in sorted(o.ended())],
         }

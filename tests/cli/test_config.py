@@ -105,6 +105,16 @@ def test_without_a_sink_only_what_the_file_sets(feed: Path, capsys: pytest.Captu
         ("[sink]\nprotocol = 'open-protocol'", ["--sink-uri", "kafka://b:1/t?partition-num=0"], "partition-num = '0'"),
         ("[sink.kafka-config.large-message-handle]\nlarge-message-handle-option = 'claim-check'",
          ["--sink-uri", "kafka://b:1/t?protocol=default"], "large-message-handle-option = claim-check needs claim-check-storage-uri"),
+        ("[sink.kafka-config.large-message-handle]\nclaim-check-storage-uri = 'azblob://c/p?account-key=zq7'", [],
+         "configuration, [sink]: claim-check-storage-uri: expected a folder or one of file://"),
+        ("[sink.kafka-config.large-message-handle]\nclaim-check-storage-uri = 'azblob://c/p?account-key=zq7'",
+         ["--sink-uri", "kafka://b:1/t?protocol=default"], "claim-check-storage-uri: expected a folder or one of file://"),
+        ("", ["--sink-uri", "kafka://b:1/t?protocol=default&claim-check-storage-uri=azblob%3A%2F%2Fc%3Fsig%3Dzq7"], "expected a folder"),
+        ("[sink]\nprotocol='avro'\nschema-registry='u:zq7@r:8081'", [], "schema registry: 'u:xxxxx@r:8081': the address has to be http://"),
+        ("[sink]\nschema-registry='u:zq7@r:8081'", [], "schema registry: 'u:xxxxx@r:8081': the address has to be http://"),
+        ("", ["--sink-uri", "kafka://b:1/t?protocol=avro&schema-registry=u:zq7@r"], "schema registry: 'u:xxxxx@r': the address"),
+        ("", ["--sink-uri", "kafka://b:1/t?protocol=avro&schema-registry=http://u:zq7/x@r"], "schema registry: the address cannot be read"),
+        ("[sink.kafka-config]\npartition-num = 0", [], "configuration, [sink]: partition-num = '0'"),
         ("", ["--sink-uri", "kafka://b:1/t?protocol=default&split-on-dispatch-key=true&output-raw-change-event=true"], "the opposite"),
     ],
 )  # fmt: skip
@@ -113,8 +123,9 @@ def test_what_cannot_be_started_ends_with_one(
 ) -> None:
     path = tmp_path / "feed.toml"
     path.write_text(text)
-    code, _, err = run(["config", "check", str(path), *more], capsys)
+    code, out, err = run(["config", "check", str(path), *more], capsys)
     assert code == 1
+    assert "zq7" not in out + err
     assert err.startswith("Error TM:ErrConfig: ")
     assert fault in err
 

@@ -53,6 +53,10 @@ def test_errors_hold_no_key(s3_server: str) -> None:
     with pytest.raises(ConfigError, match="claim-check-storage-uri ftp://host/x") as refused:
         ClaimCheckStorage("ftp://user:topsecret@host/x")
     assert "topsecret" not in str(refused.value)
+    for parameter in ("account-key", "sas-token", "sig", "credentials", "secret_key"):
+        with pytest.raises(ConfigError, match="claim-check-storage-uri azblob://c/p") as refused:
+            ClaimCheckStorage(f"azblob://c/p?x=1&{parameter}=topsecret")
+        assert "topsecret" not in str(refused.value)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ def test_certificates_and_time_outs_are_parameters() -> None:
     [
         ("", "has to be http"),
         ("h:8081", "has to be http"),
+        ("u:SECRET@h:8081", "'u:xxxxx@h:8081': the address has to be http"),
+        ("SECRET@h:8081", "'xxxxx@h:8081': the address has to be http"),
+        ("u:SEC/RET@h", "has to be http"),
+        ("ftp://u:SECRET@h", "'ftp://u:xxxxx@h': the address has to be http"),
         ("ftp://h", "has to be http"),
         ("http://", "has to be http"),
         ("http://a b", "has to be http"),

@@ -46,14 +46,14 @@ def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) 
         large_message=LargeMessage(
             option=values["large-message-handle-option"],
             compression=values["large-message-handle-compression"],
-            claim_check_storage_uri=values["claim-check-storage-uri"],
+            claim_check_storage_uri=values["claim-check-storage-uri"] or "",
             claim_check_raw_value=values["claim-check-raw-value"],
         ),
         avro=AvroOptions(
             decimal_mode=values["avro-decimal-handling-mode"],
             bigint_unsigned_mode=values["avro-bigint-unsigned-handling-mode"],
             enable_watermark=avro and values["enable-tidb-extension"] and values["avro-enable-watermark"],
-            registry=values["schema-registry"],
+            registry=values["schema-registry"] or "",
         ),
         csv=_csv(values),
         simple=SimpleOptions(

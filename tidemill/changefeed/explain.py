@@ -131,6 +131,7 @@ def _parameters(config: ChangefeedConfig, sink_uri: str | None) -> Iterator[Expl
         if config.sink.protocol and uri.parse_protocol(config.sink.protocol) is not MessageFormat.AVRO:
             config.sink_uri("blackhole:///")  # checks what is known of the protocol; Avro's registry may come with the sink
         for name, text in in_file.items():
+            uri.check_parameter(name, text, "configuration, [sink]")
             yield _parameter(uri.PARAMETERS[name], text, FILE)
         return
     sink = config.sink_uri(sink_uri)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.changefeed import values as v
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
+from tidemill.registry.address import parse_address
 
 
 class Scheme(enum.Enum):
@@ -51,6 +52,13 @@ class Parameter:
     schemes: frozenset[Scheme] = ALL_SCHEMES
     protocols: frozenset[MessageFormat] = frozenset(MessageFormat)
     secret: bool = False
+
+
+def _registry(text: str) -> str:
+    """The address of a schema registry, checked whatever the protocol; empty: none. Raises ConfigError."""
+    if text:
+        parse_address(text)
+    return text
 
 
 def _of(*protocols: MessageFormat) -> frozenset[MessageFormat]:
@@ -113,7 +121,7 @@ _ENCODING = [
         protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
     ),
     Parameter(
-        *("claim-check-storage-uri", v.any_text, "", "where claim-check puts large rows"),
+        *("claim-check-storage-uri", v.storage_uri, "", "where claim-check puts large rows"),
         keys=(_LARGE + "claim-check-storage-uri",),
         protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
         secret=True,
@@ -139,7 +147,7 @@ _ENCODING = [
         protocols=_of(_AVRO),
     ),
     Parameter(
-        *("schema-registry", v.any_text, "", "address of the schema registry"),
+        *("schema-registry", _registry, "", "address of the schema registry"),
         keys=("sink.schema-registry",),
         protocols=_of(_AVRO),
         secret=True,

@@ -214,6 +214,11 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     )
 
 
+def check_parameter(name: str, text: str, where: str) -> None:
+    """Check a value without its sink. `where`: it was given. Raises ConfigError."""
+    _value(name, text, [], where)
+
+
 def default_of(parameter: Parameter) -> Any:
     """The value of a parameter that is not given; None where nothing is set."""
     if parameter.default == "" and parameter.parse is not any_text:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_STORAGES = ("file", "local", "s3", "gcs", "gs", "abfs", "abfss", "hdfs", "viewfs")
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._-]+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|h|m|s)")
 _MILLIS = {"h": 3_600_000.0, "m": 60_000.0, "s": 1000.0, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
@@ -107,6 +108,14 @@ def text(value: str) -> str:
 
 def any_text(value: str) -> str:
     """Anything."""
+    return value
+
+
+def storage_uri(value: str) -> str:
+    """Where `protocols.claim_check` keeps files: a folder, or an address of a kind that it opens. Nothing is opened here."""
+    kind, mark, _ = value.partition("://")
+    if mark and kind.lower() not in _STORAGES:
+        raise ValueError(f"expected a folder or one of {', '.join(f'{known}://' for known in _STORAGES)}")
     return value
 
 

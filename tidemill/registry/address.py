@@ -15,9 +15,11 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.values import parse_bool, parse_duration
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, redact
 
 TIMEOUT_MS = 10_000
+_EXPECTED = "the address has to be http://HOST:PORT or https://HOST:PORT"
+_WITH_USER = "With a user: https://USER:PASSWORD@HOST:PORT"
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-f:.]+")
 
 
@@ -71,6 +73,8 @@ _PARAMETERS: dict[str, Callable[[str], Any]] = {
 
 def parse_address(text: str) -> RegistryAddress:
     """Check an address. Raises ConfigError, which shows nothing of what may be a secret."""
+    if "://" not in text:  # before it is split: `u:p@h` would be an address of the scheme `u`
+        raise ConfigError(f"schema registry: {redact(f'://{text.strip()}')[3:]!r}: {_EXPECTED}", hint=_WITH_USER)
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -79,10 +83,7 @@ def parse_address(text: str) -> RegistryAddress:
         told = str(error) if "@" not in text else "user and password have to be percent-encoded"
         raise ConfigError(f"schema registry: the address cannot be read: {told}") from None
     if parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.hostname or ""):
-        raise ConfigError(
-            "schema registry: the address has to be http://HOST:PORT or https://HOST:PORT",
-            hint="With a user: https://USER:PASSWORD@HOST:PORT",
-        )
+        raise ConfigError(f"schema registry: {redact(text.strip())!r}: {_EXPECTED}", hint=_WITH_USER)
     if parts.fragment:
         raise ConfigError("schema registry: a `#` in the address has to be written %23")
     name = parts.hostname or ""

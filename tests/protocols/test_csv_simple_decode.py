@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -84,6 +86,58 @@ def test_csv_that_is_refused(data: bytes, place: str, problem: str, fault: Fault
         CsvReader(CsvOptions(), [("id", "int(11)"), ("v", "varchar(9)")]).decode(data)
     assert caught.value.message.startswith(f"CSV {place}: {problem}")
     assert caught.value.fault is fault
+
+
+def peak_of(reader: CsvReader, data: bytes) -> int:
+    """Bytes that a file takes to be read or refused, at its peak."""
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(CsvError):
+            reader.decode(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_csv_text_takes_a_small_multiple_of_its_size(quote: str) -> None:
+    size = 200_000
+    reader = CsvReader(CsvOptions(quote=quote))
+    for inside in (b"a", (quote * 2).encode() or b"\\n"):
+        text = inside * size
+        data = f"I,t,s,{quote}".encode() + text + f"{quote}\r\n".encode()
+        assert peak_of(reader, data) < 5 * len(data) + 20_000
+        assert peak_of(reader, data[:-3]) < 5 * len(data) + 20_000
+
+
+class CountedBytes(bytes):
+    """Counts the bytes that searches look at."""
+
+    looked_at = 0
+
+    def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
+        found = super().find(sub, start)
+        CountedBytes.looked_at += (len(self) if found < 0 else found + len(sub)) - min(start, len(self))
+        return found
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+@pytest.mark.parametrize("data", [b"," * 3000, b"I,t,s," + b"1," * 2000 + b"x" * 50_000 + b"\r\n", b"I\r\n" * 900, b"I,t,s,1\r" * 900])
+def test_csv_is_searched_once(quote: str, data: bytes) -> None:
+    """However many fields a line has: by every mark once, and the text of no field again."""
+    CountedBytes.looked_at = 0
+    with contextlib.suppress(CsvError):
+        CsvReader(CsvOptions(quote=quote)).decode(CountedBytes(data))
+    assert 0 < CountedBytes.looked_at <= 4 * len(data)
+
+
+def test_csv_fields_end_at_their_marks() -> None:
+    def values(text: str, **options: str) -> list[tuple[Any, ...]]:
+        return [line.values for line in CsvReader(CsvOptions(**options)).decode(text.encode())]  # type: ignore[arg-type]
+
+    assert values('"I","t","s","",\\N,"a""b","""","\r\n,"\r\n') == [(b"", None, b'a"b', b'"', b"\r\n,")]
+    assert values("I,t,s,\\,,\\\\,a\\r\\n\\q\r\nI,t,s,\\\r\n,x\r\n", quote="") == [(b",", b"\\", b"a\r\nq"), (b"\r\n", b"x")]
+    assert values("I||t||s||1|2||\n", delimiter="||", terminator="\n") == [(b"1|2", b"")]
 
 
 def test_simple_messages_come_back() -> None:

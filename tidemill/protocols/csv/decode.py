@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from tidemill.protocols.options import BinaryEncoding, CsvOptions
 __all__ = ["CsvError", "CsvLine", "CsvReader", "Fault", "RowKind"]
 
 _KINDS = {b"I": RowKind.INSERT, b"U": RowKind.UPDATE, b"D": RowKind.DELETE}
+_ESCAPED = {b"r": b"\r", b"n": b"\n"}
 
 
 class CsvError(MalformedMessage):
@@ -53,6 +53,22 @@ class _Field:
     text: bytes | None
 
 
+class _Mark:
+    """Where a mark stands next. What was found is kept, so that reading looks at each byte once, however many fields ask."""
+
+    __slots__ = ("_data", "_mark", "_next")
+
+    def __init__(self, data: bytes, mark: bytes) -> None:
+        self._data, self._mark, self._next = data, mark, -1
+
+    def after(self, at: int) -> int:
+        """The first place from `at` on, where `at` never goes back; the end of the data where there is none."""
+        if self._next < at:
+            found = self._data.find(self._mark, at)
+            self._next = found if found >= 0 else len(self._data)
+        return self._next
+
+
 class CsvReader:
     """Reads files or messages of one table. `columns`: (name, MySQL type) of each; without them values are bytes as they stand."""
 
@@ -61,7 +77,6 @@ class CsvReader:
         self._delimiter, self._terminator = options.delimiter.encode(), options.terminator.encode()
         self._quote, self._null = options.quote.encode(), options.null.encode()
         self._columns = [(name, base_type(kind)) for name, kind in columns] if columns is not None else None
-        self._inside = re.compile(b"(?:[^%b]|%b%b)*" % ((re.escape(self._quote),) * 3), re.DOTALL) if self._quote else None
 
     def decode(self, data: bytes) -> list[CsvLine]:
         """All lines. A line of field names at the head is skipped. Raises CsvError."""
@@ -72,11 +87,17 @@ class CsvReader:
         ]
 
     def _fields(self, data: bytes) -> Iterator[list[_Field]]:
+        delimiter, terminator, escape = (_Mark(data, mark) for mark in (self._delimiter, self._terminator, b"\\"))
         at, number = 0, 1
         while at < len(data):
             fields: list[_Field] = []
             while True:
-                field, at = self._field(data, at, number)
+                if self._quote and data.startswith(self._quote, at):
+                    field, at = self._quoted(data, at, number)
+                elif self._quote:
+                    field, at = self._bare(data, at, min(delimiter.after(at), terminator.after(at)))
+                else:
+                    field, at = self._bare(data, at, _escaped_end(at, delimiter, terminator, escape))
                 fields.append(field)
                 if data.startswith(self._terminator, at):
                     at += len(self._terminator)
@@ -88,29 +109,21 @@ class CsvReader:
             yield fields
             number += 1
 
-    def _field(self, data: bytes, at: int, number: int) -> tuple[_Field, int]:
-        if self._inside is not None and data.startswith(self._quote, at):
-            start = at + len(self._quote)
-            inside = self._inside.match(data, start)
-            end = inside.end() if inside is not None else start
-            if not data.startswith(self._quote, end):
-                raise CsvError(number, at, "", "a quote is left open")
-            text = data[start:end].replace(self._quote * 2, self._quote)
-            return _Field(at, text), end + len(self._quote)
-        end = self._bare_end(data, at)
+    def _quoted(self, data: bytes, at: int, number: int) -> tuple[_Field, int]:
+        """A field in quotes, and where it ends. Two quotes inside are one."""
+        quote, size = self._quote, len(self._quote)
+        end = data.find(quote, at + size)
+        while end >= 0 and data.startswith(quote, end + size):
+            end = data.find(quote, end + 2 * size)
+        if end < 0:
+            raise CsvError(number, at, "", "a quote is left open")
+        return _Field(at, data[at + size : end].replace(quote * 2, quote)), end + size
+
+    def _bare(self, data: bytes, at: int, end: int) -> tuple[_Field, int]:
         text = data[at:end]
         if text == self._null:
             return _Field(at, None), end
         return _Field(at, text if self._quote else _unescaped(text)), end
-
-    def _bare_end(self, data: bytes, at: int) -> int:
-        """Where a field without quotes ends. Without a quote at all, what follows a backslash belongs to it."""
-        if self._quote:
-            ends = [end for end in (data.find(self._delimiter, at), data.find(self._terminator, at)) if end >= 0]
-            return min(ends, default=len(data))
-        while at < len(data) and not data.startswith((self._delimiter, self._terminator), at):
-            at += 2 if data[at] == 0x5C else 1
-        return min(at, len(data))
 
     def _line(self, number: int, fields: Sequence[_Field]) -> CsvLine:
         options = self._options
@@ -176,10 +189,21 @@ class CsvReader:
             raise ValueError(f"expected {self._options.binary_encoding.value}, found {text[:60]!r}") from None
 
 
+def _escaped_end(at: int, delimiter: _Mark, terminator: _Mark, escape: _Mark) -> int:
+    """Where a field of a file without quotes ends: what follows a backslash belongs to it."""
+    while True:
+        end = min(delimiter.after(at), terminator.after(at))
+        if end <= escape.after(at):
+            return end
+        at = escape.after(at) + 2
+
+
 def _unescaped(text: bytes) -> bytes:
     """A field without quotes: r and n behind a backslash are CR and LF, other characters themselves."""
-
-    def char(found: re.Match[bytes]) -> bytes:
-        return {b"r": b"\r", b"n": b"\n"}.get(found[1], found[1])
-
-    return re.sub(rb"\\(.)", char, text, flags=re.DOTALL)
+    out, at = bytearray(), 0
+    while (mark := text.find(b"\\", at)) >= 0:
+        out += text[at:mark]
+        letter = text[mark + 1 : mark + 2]
+        out += _ESCAPED.get(letter, letter)
+        at = mark + 2
+    return bytes(out + text[at:]) if at else text

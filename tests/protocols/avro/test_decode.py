@@ -10,19 +10,22 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from tests.support import avro, ticdc
 from tests.support.tables import column, table
+from tidemill.kernels.avro.arrow import ArrowReader, wanted_of
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, Value, schema_id
 from tidemill.protocols.avro.encode import AvroTable
 from tidemill.protocols.avro.parse import AvroSchemaError, parse_schema
+from tidemill.protocols.avro.wire import shortest, sized
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows import Cell, RowReader
@@ -213,6 +216,31 @@ def test_broken_messages_are_refused_or_read(seed: int) -> None:
             data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
         with contextlib.suppress(AvroMessageError):
             AvroReader(lambda _number, text=text: text).decode(bytes(data))
+
+
+@pytest.mark.parametrize(("flen", "digits"), [(10, 10), (65, 65)])
+def test_a_decimal_has_no_more_digits_than_its_schema(flen: int, digits: int) -> None:
+    """However many bytes a message says it has: none of them becomes text."""
+    info = one(T.NEWDECIMAL, Flen=flen, Decimal=2)
+    text = schemas_of("s", "t", info, PLAIN).value
+    data = message(info, PLAIN, 1, "1.50")
+    assert data.endswith(b"\x04\x00\x96")
+    most = 10**digits - 1
+
+    def with_number(raw: bytes) -> bytes:
+        return data[:-3] + sized(raw)
+
+    reader = AvroReader(lambda _: text)
+    for number in (most, -most):
+        padded = number.to_bytes(100, "big", signed=True)
+        assert reader.decode(with_number(padded)).values["c"] == Decimal(number).scaleb(-2, Context(prec=99))
+    columns = ArrowReader(wanted_of(parse_schema(text)), lambda _: text)
+    for raw in (shortest(most + 1), shortest(-most - 1), b"\x7f" * 1_000_000):
+        with pytest.raises(AvroMessageError, match=f"field c: a decimal of {len(raw)} bytes .* has more than {digits} digits") as caught:
+            reader.decode(with_number(raw))
+        assert len(caught.value.message) < 400
+        with pytest.raises(AvroMessageError, match="field c"):
+            columns.decode(pa.array([with_number(raw)]))
 
 
 def test_cut_messages_are_refused() -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.kernels.avro import scan
-from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, default_value, schema_id
+from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, default_value, schema_id, unscaled
 from tidemill.protocols.avro.parse import FieldType, Primitive, RecordType
 from tidemill.protocols.avro.wire import HEAD_SIZE
 
@@ -206,8 +206,13 @@ class _Messages:
 
     def _decimal(self, place: int, field: FieldType, present: npt.NDArray[np.bool_]) -> pa.Array:
         if field.precision is not None and 0 < field.precision <= LARGEST_DECIMAL:
-            return _decimals(self._numbers(place, signed=True), present, pa.decimal128(field.precision, field.scale or 0))
-        texts = (None if raw is None else _decimal_text(raw, field.scale or 0) for raw in self._bytes(place, present).to_pylist())
+            found = _decimals(self._numbers(place, signed=True), present, pa.decimal128(field.precision, field.scale or 0))
+            found.validate(full=True)  # no more digits than the schema has
+            return found
+        texts = (
+            None if raw is None else _decimal_text(unscaled(field, raw), field.scale or 0)
+            for raw in self._bytes(place, present).to_pylist()
+        )
         return pa.array(texts, pa.string())
 
     def _numbers(self, place: int, *, signed: bool) -> npt.NDArray[np.int64]:
@@ -237,8 +242,7 @@ def _decimals(words: npt.NDArray[np.int64], present: npt.NDArray[np.bool_], kind
     return pa.Array.from_buffers(kind, len(present), [_bitmap(present), pa.py_buffer(np.ascontiguousarray(words))])
 
 
-def _decimal_text(raw: bytes, scale: int) -> str:
-    number = int.from_bytes(raw, "big", signed=True)
+def _decimal_text(number: int, scale: int) -> str:
     digits = f"{abs(number):0{scale + 1}d}"
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return f"-{text}" if number < 0 else text

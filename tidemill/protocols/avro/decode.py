@@ -25,7 +25,9 @@ from tidemill.protocols.avro.wire import HEAD_SIZE, MAGIC
 
 Value = None | bool | int | float | str | bytes | Decimal | datetime
 _Raw = None | bool | int | float | str | bytes
-_EXACT = Context(prec=200)
+_MOST_DIGITS = 200
+"""Of any decimal, whatever a schema promises: TiDB's have 65 at most."""
+_EXACT = Context(prec=_MOST_DIGITS)
 _MASK64 = (1 << 64) - 1
 _PROMOTIONS = {
     Primitive.INT: (Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE),
@@ -229,7 +231,7 @@ def _tidb_value(field: FieldType, raw: _Raw, tz: tzinfo) -> Value:
     try:
         return _converted(field, raw, tz)
     except (ValueError, InvalidOperation):
-        raise AvroMessageError(0, field.name, f"{raw!r} is no {field.tidb_type or 'decimal'}") from None
+        raise AvroMessageError(0, field.name, f"{_cut(raw)} is no {field.tidb_type or 'decimal'}") from None
 
 
 def _converted(field: FieldType, raw: bool | int | float | str | bytes, tz: tzinfo) -> Value:
@@ -243,10 +245,25 @@ def _converted(field: FieldType, raw: bool | int | float | str | bytes, tz: tzin
         case str() if field.tidb_type == "TIMESTAMP":
             return moment(raw, tz)
         case bytes() if field.scale is not None:
-            return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-field.scale, _EXACT)
+            return Decimal(unscaled(field, raw)).scaleb(-field.scale, _EXACT)
         case bytes() if field.tidb_type == "BIT":
             return int.from_bytes(raw, "big")
     return raw
+
+
+def unscaled(field: FieldType, raw: bytes) -> int:
+    """The digits of a decimal. Raises AvroMessageError for more than its schema has room for: turning them into text takes time that
+    grows with their square."""
+    number = int.from_bytes(raw, "big", signed=True)
+    digits = min(field.precision or _MOST_DIGITS, _MOST_DIGITS)
+    if abs(number) >= 10**digits:
+        raise AvroMessageError(0, field.name, f"a decimal of {len(raw)} bytes ({_cut(raw)}) has more than {digits} digits")
+    return number
+
+
+def _cut(raw: _Raw) -> str:
+    """A value for an error, of which the first bytes are enough."""
+    return repr(raw) if not isinstance(raw, str | bytes) or len(raw) <= 60 else f"{raw[:60]!r}…"
 
 
 def moment(text: str, tz: tzinfo) -> datetime | str:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.compression import MAX_EXPANDED, expand
+from tidemill.protocols.jsontext import HALF, INT64, half_pair
 from tidemill.protocols.open.decode import Fault
 
 _MAX_DIGITS = 21
@@ -57,9 +58,11 @@ class JsonMessage:
         except ValueError as error:
             raise JsonMessageError(0, "", str(error)) from None
         try:
-            found = _DECODER.decode(self.data.decode("utf-8", "surrogateescape"))
+            found = _DECODER.decode(self.data.decode())
+        except UnicodeDecodeError as error:
+            raise JsonMessageError(error.start, "", "it is no UTF-8") from None
         except json.JSONDecodeError as error:
-            before = error.doc[: error.pos].encode("utf-8", "surrogateescape")
+            before = error.doc[: error.pos].encode()
             raise JsonMessageError(len(before), "", f"it is no JSON: {error.msg}") from None
         except (ValueError, RecursionError) as error:
             problem = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
@@ -67,6 +70,8 @@ class JsonMessage:
         if not isinstance(found, dict):
             raise JsonMessageError(0, "", "it is no JSON object")
         self.members: Mapping[str, Any] = found
+        if (path := half_pair(self.data, found)) is not None:
+            self.fail(path, HALF)
 
     def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER) -> NoReturn:
         """Refuse the message for what a member (its path, parts joined by points) holds."""
@@ -76,7 +81,7 @@ class JsonMessage:
         """Where the last part of a path that can be found stands."""
         at = 0
         for part in field.split("."):
-            found = self.data.find(json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass"), at)
+            found = self.data.find(json.dumps(part, ensure_ascii=False).encode(), at)
             at = found if found >= 0 else at
         return at
 
@@ -88,9 +93,9 @@ class JsonMessage:
         return value
 
     def integer(self, name: str, members: Mapping[str, Any] | None = None, *, default: int | None = None, path: str = "") -> int:
-        """A member that is an integer of 64 bits."""
+        """A member that is an integer of 64 bits, signed: what events and Arrow hold."""
         value = (self.members if members is None else members).get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 63) <= value < 1 << 64:
+        if isinstance(value, bool) or not isinstance(value, int) or not INT64[0] <= value <= INT64[1]:
             self.fail(path + name, "it is missing" if value is None else f"expected an integer of 64 bits, found {shown(value)}")
         return value
 

@@ -16,6 +16,7 @@ from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowE
 from tidemill.protocols.claim_check import unpack
 from tidemill.protocols.compression import MAX_EXPANDED
 from tidemill.protocols.jsonmessage import JsonMessage, JsonMessageError, shown
+from tidemill.protocols.jsontext import INT32
 from tidemill.protocols.mysqlvalues import base_type, parse_value
 from tidemill.protocols.open.decode import Fault
 
@@ -123,8 +124,8 @@ def _columns(
         mysql_type, sql_type = types.get(name, ""), sql_types.get(name)
         if not isinstance(mysql_type, str):
             message.fail(f"mysqlType.{name}", f"expected a string, found {shown(mysql_type)}")
-        if sql_type is not None and (isinstance(sql_type, bool) or not isinstance(sql_type, int)):
-            message.fail(f"sqlType.{name}", f"expected a number, found {shown(sql_type)}")
+        if sql_type is not None and (isinstance(sql_type, bool) or not isinstance(sql_type, int) or not INT32[0] <= sql_type <= INT32[1]):
+            message.fail(f"sqlType.{name}", f"expected a number of 32 bits, found {shown(sql_type)}")
         columns.append(Column(name, mysql_type, sql_type, name in keys, _value(message, f"{image}.{name}", mysql_type, text)))
     return tuple(columns)
 

@@ -9,6 +9,7 @@ without `v` is NULL: of these the reference says that they are broken.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,11 +36,13 @@ _HEAD = pa.schema(
     ]
 )
 _IMAGES = ("u", "p", "d")
-_NUMBERS = pa.array(sorted(int(t) for t in INTEGERS), pa.int64())
-_FLOATS = pa.array(sorted(int(t) for t in FLOATS), pa.int64())
+_NUMBERS = pa.array(sorted(int(t) for t in INTEGERS), pa.int32())
+_FLOATS = pa.array(sorted(int(t) for t in FLOATS), pa.int32())
 _BLOBS = frozenset(int(t) for t in TEXT_BLOBS)
 _STRINGS = frozenset(int(t) for t in STRINGS)
 _ALL_NUMBERS = pa.concat_arrays([_NUMBERS, _FLOATS])
+
+_EMPTY_OBJECT = re.compile(rb"\{\s*\}")
 
 
 class _Odd(Exception):
@@ -92,6 +95,8 @@ def _read(
     rows, ddls = kind == EventType.ROW, kind == EventType.DDL
     present = {name: np.asarray(body[name].is_valid()) for name in _IMAGES}
     _check(head, body, rows, ddls, kind == EventType.RESOLVED, present)
+    if any(_may_be_empty(body[name]) for name in _IMAGES) and _EMPTY_OBJECT.search(bodies):
+        raise _Odd  # an image without any column is none; one whose columns are not wanted is
     if whole and head["ccl"].null_count < len(head):
         raise _Odd
     named = pc.fill_null(head["scm"], ""), pc.fill_null(head["tbl"], "")
@@ -166,7 +171,7 @@ def _parsed_bodies(lines: pa.Buffer, schema: pa.StructType) -> Any:
 
     def body(unsigned: bool) -> pa.Schema:
         columns = [
-            (f.name, pa.struct([("t", pa.int64()), ("f", pa.int64()), ("v", _json_type(f.type, unsigned=unsigned))])) for f in schema
+            (f.name, pa.struct([("t", pa.int32()), ("f", pa.int32()), ("v", _json_type(f.type, unsigned=unsigned))])) for f in schema
         ]
         return pa.schema([*((name, pa.struct(columns)) for name in _IMAGES), ("q", pa.string()), ("t", pa.int64())])
 
@@ -192,6 +197,14 @@ def _check(head: Any, body: Any, rows: Any, ddls: Any, resolved: Any, present: d
         raise _Odd
 
 
+def _may_be_empty(image: pa.StructArray) -> bool:
+    """Whether some event's image has none of the wanted columns."""
+    some = np.zeros(len(image), bool)
+    for column in image.flatten():
+        some |= np.asarray(column.is_valid())
+    return bool((np.asarray(image.is_valid()) & ~some).any())
+
+
 def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(condition, values, pa.scalar(None, values.type))
 
@@ -209,6 +222,8 @@ def _column(column: pa.StructArray, kind: pa.DataType) -> pa.Array:
     code, flags, value = column.flatten()
     if code.null_count != np.count_nonzero(~np.asarray(column.is_valid())) or flags.null_count != code.null_count:
         raise _Odd  # without type or flags
+    if any((pc.min(numbers).as_py() or 0) < 0 for numbers in (code, flags)):
+        raise _Odd
     json_type = value.type
     if json_type == pa.string():
         return _text(code, flags, value, kind)

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.claim_check import unpack
 from tidemill.protocols.compression import MAX_EXPANDED, expand
+from tidemill.protocols.jsontext import HALF, INT32, INT64, half_pair
 from tidemill.protocols.open.codes import (
     FLOATS,
     INTEGERS,
@@ -183,6 +184,8 @@ def _object(place: _Place) -> dict[str, Any]:
         place.fail("", f"it is no JSON of an event: {error}")
     if not isinstance(found, dict):
         place.fail("", f"expected an object, found {_shown(found)}")
+    if (path := half_pair(place.data, found)) is not None:
+        place.fail(path, HALF)
     return found
 
 
@@ -191,11 +194,16 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def _int_member(place: _Place, members: Mapping[str, Any], name: str, low: int = _MIN_INT, path: str = "") -> int:
+def _int_member(place: _Place, members: Mapping[str, Any], name: str, low: int = INT64[0], high: int = INT64[1], path: str = "") -> int:
     value = members.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MAX_INT:
-        place.fail(path + name, f"expected an integer of 64 bits, found {_shown(value) if name in members else 'nothing'}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        found = _shown(value) if name in members else "nothing"
+        place.fail(path + name, f"expected an integer of {high.bit_length() + 1} bits{', from 0 on' if low == 0 else ''}, found {found}")
     return value
+
+
+def _code_member(place: _Place, members: Mapping[str, Any], name: str, path: str = "") -> int:
+    return _int_member(place, members, name, 0, INT32[1], path)
 
 
 def _text_member(place: _Place, members: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -217,7 +225,7 @@ def _event(head: _Place, members: dict[str, Any], body: _Place, limit: int) -> E
     if kind == EventType.DDL:
         schema, table = _text_member(head, members, "scm", ""), _text_member(head, members, "tbl", "")
         ddl = _object(body)
-        return DdlMessage(ts, schema, table, _text_member(body, ddl, "q"), named(DdlType, _int_member(body, ddl, "t")))
+        return DdlMessage(ts, schema, table, _text_member(body, ddl, "q"), named(DdlType, _int_member(body, ddl, "t", *INT32)))
     if kind == EventType.RESOLVED:
         if body.data:
             body.fail("", f"a resolved event has no value, {len(body.data)} bytes are there")
@@ -259,8 +267,8 @@ def _columns(body: _Place, image: str, images: Mapping[str, Any]) -> tuple[Colum
 def _column(body: _Place, path: str, name: str, column: object) -> Column:
     if not isinstance(column, dict):
         body.fail(path[:-1], f"expected an object, found {_shown(column)}")
-    code = _int_member(body, column, "t", 0, path)
-    flags = _int_member(body, column, "f", 0, path) if "f" in column else None
+    code = _code_member(body, column, "t", path)
+    flags = _code_member(body, column, "f", path) if "f" in column else None
     handle = column.get("h", False)
     if not isinstance(handle, bool):
         body.fail(path + "h", f"expected true or false, found {_shown(handle)}")
@@ -294,7 +302,7 @@ def _value(code: int, flags: int | None, value: Any) -> Value:
     if code in _STRING_TYPES:
         if flags is None:
             return _base64(value)
-        return unquote(value) if flags & ColumnFlag.BINARY else value.encode("utf-8", "surrogatepass")
+        return unquote(value) if flags & ColumnFlag.BINARY else value.encode()
     return value
 
 

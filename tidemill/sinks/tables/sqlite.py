@@ -125,7 +125,7 @@ class SqliteTables:
         except sqlite3.OperationalError as error:
             kind = SinkUnavailable if "locked" in str(error) or "busy" in str(error) else SinkError
             raise kind(f"{doing} {self._path}: {error}") from error
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeEncodeError) as error:  # the last: text that no UTF-8 has
             raise SinkError(f"{doing} {self._path}: {error}") from error
 
     # Rows

@@ -198,7 +198,7 @@ def _int_member(place: _Place, members: Mapping[str, Any], name: str, low: int =
     value = members.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         found = _shown(value) if name in members else "nothing"
-        place.fail(path + name, f"expected an integer of {high.bit_length() + 1} bits{', from 0 on' if low == 0 else ''}, found {found}")
+        place.fail(path + name, f"expected an integer of {high.bit_length() + 1} bits, found {found}")
     return value
 
 

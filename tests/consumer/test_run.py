@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.support.streams import Feed
+from tests.support.streams import Feed, row
 from tests.support.ticdc_topics import sent
 from tidemill.consumer.kafka import Found, KafkaTopics, Record
 from tidemill.consumer.ordering import Ordering, Transaction
@@ -24,7 +24,7 @@ from tidemill.demo.compare import rows_of
 from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import FeedMismatch, SinkUnavailable, TopicUnavailable
 from tidemill.protocols.open import decode, resolved_message
-from tidemill.protocols.open.events import DdlMessage, Event, RowEvent
+from tidemill.protocols.open.events import DdlMessage, Event, ResolvedMessage, RowEvent
 from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 
@@ -160,3 +160,25 @@ def test_open_protocol_through_canal_json_into_tables(tmp_path: Path) -> None:
     for name in names:
         one, other = (sorted(map(repr, rows_of(tables, name))) for tables in (straight, around))
         assert one == other, name
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_topic_that_fell_silent_is_named_and_may_be_called_ended(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read to its end before anything relies on that: here its row comes last."""
+    random = Random(1)
+    random.random = lambda: 1.0  # type: ignore[method-assign]
+    feed = Feed(random, 1)
+    feed.sent = {("a", 0): [row(6, 2, None, 2), ResolvedMessage(9)], ("quiet", 0): [row(5, 1, None, 1, "u")]}
+    topics = MadeUpTopics(feed, random)
+    monkeypatch.setattr(random, "choice", min)
+    monkeypatch.setattr(
+        "tidemill.consumer.run.read_at", lambda read, topic, partition, offset, key, value: topics.event(topic, partition, offset)
+    )
+    target = SqliteTables(MEMORY)
+    options = Options(flush_s=0.0, stop_at_end=True, ended_topics=frozenset({"quiet"} if ended else ()))
+    consumer = Consumer(topics, target, reader(Protocol.AUTO), options)
+    consumer.run(threading.Event())
+    status = consumer.status()
+    assert (status["rows"], status["flushed_ts"]) == ((2, 9) if ended else (0, 0))
+    assert (status["held_by"], status["ended"]) == ((["a[0]"], ["quiet[0]"]) if ended else (["quiet[0]"], []))
+    assert ended or "quiet[0] has sent no resolved ts at all; a topic that nobody writes to any more" in consumer.held()

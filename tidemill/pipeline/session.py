@@ -100,6 +100,8 @@ def start_session(
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would be used in place of the new one
+        SparkContext._gateway = SparkContext._jvm = None
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
     conf.setAll([*SETTINGS.items(), *(extra or {}).items()])
     log_file.parent.mkdir(parents=True, exist_ok=True)

@@ -273,7 +273,7 @@ def _encode_container(members: list[tuple[JsonType, bytes]], keys: list[bytes] |
 
 
 def _integer(text: str) -> int | float:
-    """Minus zero is a double: integers have none."""
+    """Minus zero is a double, as whoever printed it had it. (TiDB reads the text -0 that a user writes as the integer 0.)"""
     return -0.0 if text == "-0" else int(text)
 
 

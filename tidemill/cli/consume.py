@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
 from tidemill.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -29,22 +30,12 @@ def command(
         str,
         typer.Option("--sink-uri", "--downstream-uri", help="sqlite:///FILE, kafka://, file://, messages:// or blackhole://."),
     ],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
-    ] = None,
-    kafka: Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")] = None,
-    upstream_uri: Annotated[
-        str | None,
-        typer.Option("--upstream-uri", help="Instead of --kafka: kafka://HOST:PORT/TOPIC?protocol=…, with TLS and SASL as in a sink."),
-    ] = None,
-    protocol: Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")] = "auto",
-    partition_num: Annotated[
-        int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
-    ] = None,
-    claim_check: Annotated[
-        str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
-    ] = None,
+    topic: TopicOption = None,
+    kafka: KafkaOption = None,
+    upstream_uri: UpstreamOption = None,
+    protocol: ProtocolOption = "auto",
+    partition_num: PartitionNumOption = None,
+    claim_check: ClaimCheckOption = None,
     target_ts: Annotated[str | None, typer.Option("--target-ts", help="TSO or RFC 3339: end when everything up to it is written.")] = None,
     stop_at_end: Annotated[
         bool, typer.Option("--stop-at-end", help="End when everything complete that the topics hold now is written.")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
+
 app = typer.Typer(help="Hold what was delivered against what was promised.", no_args_is_help=True)
 
 
@@ -16,22 +18,12 @@ def _verify() -> None:
 
 @app.command("topic")
 def topic_command(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
-    ] = None,
-    kafka: Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")] = None,
-    upstream_uri: Annotated[
-        str | None,
-        typer.Option("--upstream-uri", help="Instead of --kafka: kafka://HOST:PORT/TOPIC?protocol=…, with TLS and SASL as in a sink."),
-    ] = None,
-    protocol: Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")] = "auto",
-    partition_num: Annotated[
-        int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
-    ] = None,
-    claim_check: Annotated[
-        str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
-    ] = None,
+    topic: TopicOption = None,
+    kafka: KafkaOption = None,
+    upstream_uri: UpstreamOption = None,
+    protocol: ProtocolOption = "auto",
+    partition_num: PartitionNumOption = None,
+    claim_check: ClaimCheckOption = None,
     by_ts: Annotated[bool, typer.Option("--by-ts", help="Rows are dispatched by ts: a row's events may be in any partition.")] = False,
 ) -> None:
     """Read topics to their present ends and check the five guarantees: commit order of first deliveries, DDLs and resolved ts in all

@@ -1,0 +1,24 @@
+"""Options of verbs that read topics: which ones, where, and how their messages are read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
+]
+KafkaOption = Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")]
+UpstreamOption = Annotated[
+    str | None,
+    typer.Option("--upstream-uri", help="Instead of --kafka: kafka://HOST:PORT/TOPIC?protocol=…, with TLS and SASL as in a sink."),
+]
+ProtocolOption = Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")]
+PartitionNumOption = Annotated[
+    int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
+]
+ClaimCheckOption = Annotated[
+    str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
+]

@@ -128,9 +128,9 @@ class Compactor:
             expected = sum(w.rows for w in group)
             if inspector.rows != expected:
                 raise LogCorrupt(f"{redact(paths[0])} and its neighbours had {expected} rows, reading them gave {inspector.rows}")
-            self.ownership.check(folder)
             name = str(SegmentName(from_ts, to_ts))
-            draft.publish(name)
+            with self.ownership.publishing(folder):
+                draft.publish(name)
         finally:
             draft.discard()
         self.storage.settle(folder)

@@ -14,4 +14,5 @@ def drop(storage: Storage) -> None:
     storage.settle("")
     for folder in FOLDERS:
         storage.delete_folder(folder)
+    storage.delete(f"{layout.SCHEMA}.lock")
     storage.delete(layout.LOCK)

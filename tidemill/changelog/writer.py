@@ -1,7 +1,8 @@
 """Writing a change log: intervals of rows become segments that are there whole, once, and to stay.
 
-One writer a log. Each folder (a partition, the schema stream) has a writer of its own; folders are independent of each other,
-calls about one folder take turns, and `LogWriter.maintain` may run beside all of them: everything may be called from any thread.
+One writer a folder (a partition, the schema stream), and either one for all folders of a log or several that share them: then one,
+the coordinator, has the schema stream, log.json and what retention lets go of. Folders are independent of each other, calls about
+one take turns, and `LogWriter.maintain` may run beside all of them: everything may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, LogIdentity, SegmentName, Source
-from tidemill.changelog.ownership import Ownership, lock_of
+from tidemill.changelog.ownership import Ownership, Share, lock_of
 from tidemill.changelog.reader import LogReader, read_head, read_identity
 from tidemill.changelog.retention import Retention, check_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
@@ -68,8 +69,10 @@ class PartitionWriter:
             raise LogCorrupt(f"nothing holds ({start}, {chain.from_ts}] before {redact(chain.intervals[0].parts[0])}", hint=_WRITE_HINT)
         self._last_to = start if chain.to_ts is None else chain.to_ts
         self._head = max(self._last_to, start, read_head(log.storage, folder) or 0)
-        for path in chain.incomplete:  # parts of an interval whose publication a crash cut short
-            log.storage.delete(log.storage.name(path))
+        if chain.incomplete:  # parts of an interval whose publication a crash cut short
+            with log.ownership.publishing(folder):
+                for path in chain.incomplete:
+                    log.storage.delete(log.storage.name(path))
 
     @property
     def last_to(self) -> int:
@@ -80,6 +83,11 @@ class PartitionWriter:
     def head(self) -> int:
         """Nothing at or below it is missing."""
         return self._head
+
+    @property
+    def pledged_to(self) -> int | None:
+        """Where the next segment has to end, because the writer before may still publish it up to there; None: anywhere."""
+        return None
 
     def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch], *, trusted: bool = False) -> str:
         """The rows with last_to < commit_ts <= to_ts as one segment; the head moves to to_ts. Returns its path.
@@ -108,15 +116,15 @@ class PartitionWriter:
             end = to_ts if isinstance(to_ts, int) else to_ts()
             self._check_end(end, lasts)
             names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
-            self._log.ownership.check(self.folder)
-            for draft, name in zip(drafts, names, strict=True):
-                draft.publish(name)
+            with self._log.ownership.publishing(self.folder):
+                for draft, name in zip(drafts, names, strict=True):
+                    draft.publish(name)
+                self._storage.settle(self.folder)
+                self._last_to = end
+                self._put_head(max(end, self._head))
         finally:
             for draft in drafts:
                 draft.discard()
-        self._storage.settle(self.folder)
-        self._last_to = end
-        self._put_head(max(end, self._head))
         return [self._storage.path(f"{self.folder}/{name}") for name in names]
 
     def set_head(self, ts: int) -> None:
@@ -126,8 +134,8 @@ class PartitionWriter:
         """
         with self._turn:
             if ts > self._head:
-                self._log.ownership.check(self.folder)
-                self._put_head(ts)
+                with self._log.ownership.publishing(self.folder):
+                    self._put_head(ts)
 
     def _put_head(self, ts: int) -> None:
         # Unsynced: should a crash of the machine undo it, the last segment's end still stands, and what lies between is captured anew.
@@ -157,8 +165,8 @@ class SchemaWriter(PartitionWriter):
         """All meta key-values as of `ts`. Returns the file's path."""
         table = pairs if isinstance(pairs, pa.Table) else pairs_table(pairs)
         self._log.check_room()
-        self._log.ownership.check(self.folder)
-        return write_snapshot(self._storage, ts, table)
+        with self._log.ownership.publishing(self.folder):
+            return write_snapshot(self._storage, ts, table)
 
 
 def pairs_table(pairs: Mapping[bytes, bytes]) -> pa.Table:
@@ -191,31 +199,48 @@ def _inspected(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Itera
 
 
 class LogWriter:
-    """The writer of one log. Close it, or end the process, to let another one write."""
+    """The writer of one log, or of its share of one. Close it, or end the process, to let another one write."""
 
-    def __init__(self, storage: Storage, options: LogOptions) -> None:
+    def __init__(self, storage: Storage, options: LogOptions, share: Share | None = None) -> None:
         """Use `create` or `open`."""
         ipc_options(options.compression)
         self.storage, self.options = storage, options
         self._maintaining = threading.Lock()
-        self._lock = lock_of(storage)
+        self._identity = read_identity(storage)
+        self._folders = share.folders() if share else layout.folders(self._identity.partitions)
+        self._check_share(share)
+        self._lock = lock_of(storage) if self._has_schema else None
         if self._lock:
             self._lock.take()
         try:
             self._identity = read_identity(storage)
-            folders = layout.folders(self._identity.partitions)
-            self.ownership = Ownership(storage, folders)
-            for folder in folders:
-                self._clean(folder)
-            self._clean("")
-            self._schema = SchemaWriter(self, layout.SCHEMA)
-            self._partitions = [PartitionWriter(self, layout.rows_folder(p)) for p in range(self._identity.partitions)]
+            self.ownership = Ownership(storage, self._folders)
+            if self._has_schema:
+                self._clean()
+            self._writers = {f: (SchemaWriter if f == layout.SCHEMA else PartitionWriter)(self, f) for f in self._folders}
             self._reader = LogReader(storage)
             self._retention = Retention(self)
             self._compactor = Compactor(storage, self.ownership, options.compression, options.compact_rows, options.grace_s)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _has_schema(self) -> bool:
+        return layout.SCHEMA in self._folders
+
+    def _check_share(self, share: Share | None) -> None:
+        if share is None:
+            return
+        name = redact(self.storage.location)
+        strange = sorted(p for p in share.partitions if not 0 <= p < self._identity.partitions)
+        if strange:
+            raise LogError(f"{name} has partitions 0 to {self._identity.partitions - 1}, not {strange[0]}")
+        if not self.storage.local:
+            raise LogError(
+                f"several writers cannot share {name}: nothing there keeps one that was taken for dead from publishing later",
+                hint="Write the log from one process, or keep it on a disk that all of them mount.",
+            )
 
     @classmethod
     def create(
@@ -256,10 +281,12 @@ class LogWriter:
         affinity: Affinity | None = None,
         source: Source | None = None,
         options: LogOptions = DEFAULTS,
+        share: Share | None = None,
     ) -> LogWriter:
-        """An existing log. What is given must be what the log says of itself.
+        """An existing log. What is given must be what the log says of itself. `share`: what of it is written; None: all.
 
-        Raises ClusterMismatch, LogError, LogLocked naming the holder.
+        Takes the folders from whoever had them; a share without the schema stream takes no lock of the log. Raises
+        ClusterMismatch, LogLocked naming the holder, LogError, also where a log cannot be shared.
         """
         storage = open_storage(location)
         identity = read_identity(storage)
@@ -276,7 +303,7 @@ class LogWriter:
         ):
             if asked is not None and asked != has:
                 raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=f"A log keeps its {what}; start a new one.")
-        return cls(storage, options)
+        return cls(storage, options, share)
 
     @property
     def identity(self) -> LogIdentity:
@@ -284,15 +311,30 @@ class LogWriter:
 
     @property
     def schema(self) -> SchemaWriter:
-        return self._schema
+        """Raises LogError where another writer has the schema stream."""
+        writer = self._writer(layout.SCHEMA)
+        assert isinstance(writer, SchemaWriter)
+        return writer
 
     def partition(self, p: int) -> PartitionWriter:
-        return self._partitions[p]
+        """Raises LogError for a partition that another writer has."""
+        return self._writer(layout.rows_folder(p))
+
+    def _writer(self, folder: str) -> PartitionWriter:
+        writer = self._writers.get(folder)
+        if writer is None:
+            raise LogError(f"{redact(self.storage.path(folder))} is not this writer's: it has {', '.join(self._folders)}")
+        return writer
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those of this writer, ascending."""
+        return [p for p in range(self._identity.partitions) if layout.rows_folder(p) in self._writers]
 
     @property
     def resolved_ts(self) -> int:
-        """Nothing of the log at or below this ts is missing."""
-        return min(w.head for w in (self._schema, *self._partitions))
+        """Nothing of this writer's folders at or below this ts is missing. Of a whole log's writer: nothing of the log."""
+        return min(w.head for w in self._writers.values())
 
     def declare(self, *, split_tables: Sequence[int | str] | None = None, capture_rules: Sequence[CaptureRules] | None = None) -> None:
         """Say in log.json which tables are spread over partitions, and which tables are captured."""
@@ -304,9 +346,10 @@ class LogWriter:
         self.set_identity(changed)
 
     def set_identity(self, identity: LogIdentity) -> None:
-        """Write log.json anew. Raises LogFenced."""
-        self.ownership.check(layout.SCHEMA)
-        self.storage.replace(layout.IDENTITY, identity.to_json().encode())
+        """Write log.json anew. Raises LogFenced, and LogError where another writer has the schema stream."""
+        self._writer(layout.SCHEMA)
+        with self.ownership.publishing(layout.SCHEMA):
+            self.storage.replace(layout.IDENTITY, identity.to_json().encode())
         self._identity = identity
 
     def check_room(self) -> None:
@@ -316,18 +359,21 @@ class LogWriter:
     def maintain(self, now: int, *, budget_bytes: int = 512 << 20) -> Maintenance:
         """Compaction, retention, and the disk's low-water mark; call it every few seconds, from any thread. `now`: a TSO.
 
-        At most about `budget_bytes` are rewritten in one call. Raises DiskLow, LogFenced.
+        Joins in its own folders only; retention, of all folders, is the coordinator's. At most about `budget_bytes` are rewritten in one
+        call. Raises DiskLow, LogFenced.
         """
         with self._maintaining:
-            folders = layout.folders(self._identity.partitions)
+            if not self._has_schema:
+                self._identity = self._reader.identity_now()  # the coordinator may have moved the start
             joined = removed = used = 0
-            for folder in folders:
+            for folder in self._folders:
                 if used < budget_bytes:
                     files, size = self._compactor.compact(self._reader, folder, budget_bytes - used)
                     joined, used = joined + files, used + size
                 removed += self._compactor.sweep(self._reader, folder)
-            self._retention.advance(self._reader, now)
-            removed += self._retention.sweep()
+            if self._has_schema:
+                self._retention.advance(self._reader, now)
+                removed += self._retention.sweep()
             self.check_room()
             return Maintenance(joined, removed, self._identity.start_ts)
 
@@ -342,11 +388,21 @@ class LogWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _clean(self, folder: str) -> None:
-        """Files that a dead writer did not get to publish. Only the owner may: they could be a living one's."""
-        for name in self.storage.names(folder):
+    def _clean(self) -> None:
+        """Versions of log.json that a dead writer did not get to publish. They are nobody's: this one has the log's lock."""
+        for name in self.storage.names(""):
             if layout.is_temporary(name):
-                self.storage.delete(f"{folder}/{name}" if folder else name)
+                self.storage.delete(name)
 
 
-__all__ = ["DEFAULTS", "LogOptions", "LogWriter", "Maintenance", "PartitionWriter", "SchemaWriter", "pairs_table", "write_snapshot"]
+__all__ = [
+    "DEFAULTS",
+    "LogOptions",
+    "LogWriter",
+    "Maintenance",
+    "PartitionWriter",
+    "SchemaWriter",
+    "Share",
+    "pairs_table",
+    "write_snapshot",
+]

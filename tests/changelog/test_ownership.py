@@ -1,0 +1,106 @@
+"""Several writers of one log: each publishes in its own folders, and one that was taken over in none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.changelog.conftest import META
+from tests.support.logs import START, batch_of, put, read_changes
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import LocalStorage, Storage
+from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogWriter, Share
+from tidemill.errors import LogError, LogFenced, LogLocked
+
+COORDINATOR = Share(schema=True, partitions=frozenset())
+
+
+def group(*partitions: int) -> Share:
+    return Share(schema=False, partitions=frozenset(partitions))
+
+
+def faults(storage: Storage) -> list[str]:
+    """What `verify` finds, but for made-up tables that no schema knows."""
+    return [str(p) for p in verify(storage).problems if "schema history does not know" not in p.text]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Storage:
+    """A log of four partitions."""
+    storage = LocalStorage(tmp_path / "log", sync=False)
+    LogWriter.create(storage, LogIdentity("7051", START, 4), snapshot=META).close()
+    return storage
+
+
+def test_writers_share_a_log(place: Storage) -> None:
+    coordinator = LogWriter.open(place, share=COORDINATOR)
+    one, two = LogWriter.open(place, share=group(0, 2)), LogWriter.open(place, share=group(1, 3))
+    assert (coordinator.partitions, one.partitions, two.partitions) == ([], [0, 2], [1, 3])
+    for p, writer in ((0, one), (1, two), (2, one), (3, two)):
+        writer.partition(p).publish(START + 10 + p, [batch_of([put(70 + p, 1, START + 1)])])
+    coordinator.schema.set_head(START + 12)
+    assert (coordinator.resolved_ts, one.resolved_ts, two.resolved_ts) == (START + 12, START + 10, START + 11)
+    assert LogReader(place).resolved_ts() == START + 10
+    assert [read_changes(place.location, p) for p in range(4)] == [[put(70 + p, 1, START + 1)] for p in range(4)]
+
+
+def test_folders_of_others_are_not_handed_out(place: Storage) -> None:
+    coordinator, one = LogWriter.open(place, share=COORDINATOR), LogWriter.open(place, share=group(0))
+    for attempt in (
+        lambda: coordinator.partition(0),
+        lambda: one.partition(1),
+        lambda: one.schema,
+        lambda: one.declare(split_tables=[1]),
+    ):
+        with pytest.raises(LogError, match="is not this writer's"):
+            attempt()
+
+
+def test_a_share_of_nothing_or_of_what_is_not_there_is_refused(place: Storage) -> None:
+    with pytest.raises(LogError, match="neither"):
+        LogWriter.open(place, share=group())
+    with pytest.raises(LogError, match="partitions 0 to 3, not 4"):
+        LogWriter.open(place, share=group(3, 4))
+
+
+def test_only_the_coordinator_locks_the_log(place: Storage) -> None:
+    coordinator = LogWriter.open(place, share=COORDINATOR)
+    for share in (None, COORDINATOR):
+        with pytest.raises(LogLocked):
+            LogWriter.open(place, share=share)
+    LogWriter.open(place, share=group(0))
+    coordinator.close()
+    LogWriter.open(place).close()
+
+
+def test_a_group_that_was_taken_over_publishes_nothing(place: Storage) -> None:
+    old, other = LogWriter.open(place, share=group(0)), LogWriter.open(place, share=group(1))
+    old.partition(0).publish(START + 10, [])
+    new = LogWriter.open(place, share=group(0))
+    for attempt in (
+        lambda: old.partition(0).publish(START + 20, [batch_of([put(7, 1, START + 11)])]),
+        lambda: old.partition(0).set_head(START + 20),
+    ):
+        with pytest.raises(LogFenced, match="epoch 3"):
+            attempt()
+    other.partition(1).publish(START + 20, [])
+    assert new.partition(0).last_to == START + 10
+    new.partition(0).publish(START + 30, [batch_of([put(7, 1, START + 11)])])
+    assert read_changes(place.location, 0) == [put(7, 1, START + 11)]
+    assert faults(place) == []
+
+
+def test_opening_leaves_what_a_neighbour_is_writing(place: Storage) -> None:
+    one = LogWriter.open(place, share=group(0))
+
+    def rows():
+        yield batch_of([put(7, 1, START + 1)])
+        LogWriter.open(place, share=COORDINATOR).close()
+        LogWriter.open(place, share=group(1))
+        yield batch_of([put(7, 1, START + 2)])
+
+    one.partition(0).publish(START + 10, rows())
+    assert [c.commit_ts for c in read_changes(place.location, 0)] == [START + 1, START + 2]

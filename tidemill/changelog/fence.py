@@ -1,0 +1,124 @@
+"""The short lock of one folder of a local log: a look at owner.json and the publication that depends on it are one step under it.
+
+It is the operating system's (flock) on a file beside the folder, and ends with its process. A writer that is stopped while it holds
+the lock keeps others out; whoever waits too long says which process that is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from tidemill.changelog.storage import make_folder
+from tidemill.errors import LogLocked
+
+PATIENCE = 30.0
+"""Seconds that a writer waits for another one's step."""
+
+
+def holder() -> bytes:
+    """Who holds a lock, as its file says it."""
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n"
+
+
+def describe_holder(content: bytes) -> str:
+    """A lock file's content in words."""
+    try:
+        fields = json.loads(content)
+        return f"process {fields['pid']} on host {fields['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+class FolderLock:
+    """Of one writer. Threads of it take turns. Use it as a context."""
+
+    def __init__(self, folder: str, patience: float = PATIENCE) -> None:
+        """`folder`: a path. `patience`: seconds."""
+        self.path = f"{folder}.lock"
+        self._patience = patience
+        self._turn = threading.Lock()
+        self._handle = -1
+        self._pid, self._signature = 0, b""
+
+    def __enter__(self) -> None:
+        """Raises LogLocked naming the process that does not let go."""
+        self._turn.acquire()
+        try:
+            self._handle = self._locked()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        handle, self._handle = self._handle, -1
+        # A child that was forked meanwhile shares the lock: closing alone would leave it locked.
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+        self._turn.release()
+
+    def _locked(self) -> int:
+        handle = self._open()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(handle)
+        self._sign(handle)
+        return handle
+
+    def _sign(self, handle: int) -> None:
+        """Say in the file who holds it, unless it says so already."""
+        pid = os.getpid()
+        if pid != self._pid:
+            self._pid, self._signature = pid, holder()
+        if os.pread(handle, 4096, 0) != self._signature:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, self._signature, 0)
+
+    def _wait(self, handle: int) -> None:
+        """Until the lock is free. Raises LogLocked, and gives the handle up."""
+        waiting = _Waiting(handle)
+        if not waiting.over.wait(self._patience) and waiting.give_up():
+            by = describe_holder(os.pread(handle, 4096, 0))
+            raise LogLocked(
+                f"{self.path} has been held for {self._patience:g} s: {by} is in the middle of a step",
+                hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
+            )
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self.path, flags, 0o644)
+        except FileNotFoundError:
+            make_folder(str(Path(self.path).parent), sync=False)
+            return os.open(self.path, flags, 0o644)
+
+
+class _Waiting:
+    """A thread that waits for a lock: the operating system knows no limit in time for that."""
+
+    def __init__(self, handle: int) -> None:
+        self.over = threading.Event()
+        self._handle = handle
+        self._turn = threading.Lock()
+        self._given_up = False
+        threading.Thread(target=self._run, name="flock", daemon=True).start()
+
+    def _run(self) -> None:
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        with self._turn:
+            if self._given_up:
+                os.close(self._handle)
+            else:
+                self.over.set()
+
+    def give_up(self) -> bool:
+        """False if the lock came at the last moment. Else it is given back when it comes."""
+        with self._turn:
+            self._given_up = not self.over.is_set()
+            return self._given_up

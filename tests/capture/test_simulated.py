@@ -5,13 +5,16 @@ streams, busy and congested stores, silent regions, killed captures, in any orde
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.support.simulator import Simulator
+from tests.support.virtual_gc import finish
 from tidemill.capture.tikv.receiver import Options as ReceiverOptions
+from tidemill.errors import UpstreamError
 from tidemill.playground.cluster import Pending
 from tidemill.playground.feed import region_not_found
 from tidemill.playground.mvcc import LockKind
@@ -34,11 +37,11 @@ class World:
         faults = sim.faults
         faults.stale_pd, faults.hole, faults.no_leader = (random.choice((0.0, 0.3)) for _ in range(3))
         faults.pd_down, faults.no_stream, faults.cut = 0.05, 0.1, random.choice((0.0, 0.5, 1.0))
-        faults.old_server = random.random() < 0.2
+        faults.old_server, faults.lag, faults.gc = random.random() < 0.2, random.choice((0.0, 0.3)), random.random() < 0.3
         self.acts = (
             (30, self.work), (8, sim.cluster.tick), (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock),
             (2, self.break_stream), (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol),
-            (2, self.renew),
+            (2, self.renew), (1, self.garble), (1, self.store_down), (1, self.collect), (2, self.keep_history), (2, self.lose_and_merge),
             (12, lambda: sim.pass_time(random.random() * 0.5)), (6, sim.seal), (0.7, self.kill),
         )  # fmt: skip
 
@@ -95,6 +98,46 @@ class World:
         if self.sim.connections:
             self.sim.break_stream(self.random.choice(list(self.sim.connections.values())))
 
+    def garble(self) -> None:
+        if self.sim.connections:
+            self.sim.garble(self.random.choice(list(self.sim.connections.values())))
+
+    def lose_and_merge(self) -> None:
+        """What two neighbours have sent is lost with their stream while one of them goes on, and then they are merged."""
+        self.work()
+        regions = list(self.sim.cluster.regions)
+        i = self.random.randrange(len(regions))
+        if i + 1 < len(regions):
+            self.sim.frozen ^= {regions[i].id}
+            self.sim.cluster.tick()
+            self.break_stream()
+            self.sim.cluster.merge(regions[i].id, regions[i + 1].id)
+
+    def store_down(self) -> None:
+        """A store is away, with all its streams, or it is back; PD may still call its peers leaders."""
+        sim = self.sim
+        store = self.random.choice(sorted(sim.cluster.stores))
+        if sim.faults.down or self.random.random() < 0.5:
+            sim.faults.down.clear()
+            return
+        sim.faults.down.add(store)
+        for connection in list(sim.connections.values()):
+            if connection.server.store_id == store:
+                sim.break_stream(connection)
+
+    def collect(self) -> None:
+        """TiDB collects garbage, all that nobody wants to keep."""
+        if self.sim.faults.gc:
+            self.sim.cluster.collect_garbage(0)
+
+    def keep_history(self) -> None:
+        """The wish at PD follows the log, when PD can be reached."""
+        pd = self.sim.guard.pd
+        pd.down = self.random.random() < 0.3  # type: ignore[attr-defined]
+        with suppress(UpstreamError):
+            self.sim.keep_history()
+        pd.down = False  # type: ignore[attr-defined]
+
     def fail_region(self) -> None:
         region = self.random.choice(list(self.sim.cluster.regions))
         self.sim.cluster.feeds.fail_region(region.id, region_not_found(region.id))
@@ -140,7 +183,7 @@ class World:
         """No fault goes on."""
         sim = self.sim
         old = sim.faults.old_server
-        sim.faults = type(sim.faults)(old_server=old, cut=sim.faults.cut)
+        sim.faults = type(sim.faults)(old_server=old, cut=sim.faults.cut, gc=sim.faults.gc)
         sim.frozen, sim.cluster.feeds.limits.pending_scans = set(), 10_000
         self.workload.settle()
         while self.pending:
@@ -166,9 +209,12 @@ def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
     world.heal()
     sim.catch_up()
     sim.check()
-    assert sim.check_log() > 0
+    assert sim.verified > 0
+    assert sim.faults.gc or sim.check_log() == sim.verified
     assert in_trouble < 40 * STEPS, "no busy loops"
     sim.kill()
+    finish(sim.guard.remove())
+    assert [s.service_id for s in sim.cluster.safe_points.services()] == [b"gc_worker"]
 
 
 def test_d17_rows_wait_for_the_schema(tmp_path: Path) -> None:

@@ -72,16 +72,19 @@ async def caught_up(capture: Capture, ts: int) -> None:
 def log_changes(log: Path) -> dict[int, list[Change]]:
     """The rows of every partition, in the order of the log."""
     reader = LogReader(log)
-    found: dict[int, list[Change]] = {}
-    for partition in range(reader.partitions):
-        rows = found[partition] = []
-        for interval in reader.chain(partition, reader.start_ts, reader.head(partition)):
-            for path in interval.parts:
-                segment = reader.open_segment(path)
-                for i in range(segment.num_record_batches):
-                    for row in segment.get_batch(i).to_pylist():
-                        rows.append(Change(row["table_id"], row["key"], row["start_ts"], row["commit_ts"], row["value"], row["old_value"]))
-    return found
+    return {p: partition_changes(reader, p, reader.start_ts, reader.head(p)) for p in range(reader.partitions)}
+
+
+def partition_changes(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[Change]:
+    """The rows of one partition in (from_ts, to_ts], in the order of the log."""
+    rows = []
+    for interval in reader.chain(partition, from_ts, to_ts):
+        for path in interval.parts:
+            segment = reader.open_segment(path)
+            for i in range(segment.num_record_batches):
+                for row in segment.get_batch(i).to_pylist():
+                    rows.append(Change(row["table_id"], row["key"], row["start_ts"], row["commit_ts"], row["value"], row["old_value"]))
+    return [row for row in rows if from_ts < row.commit_ts <= to_ts]
 
 
 def stored_changes(cluster: Cluster, from_ts: int, to_ts: int) -> list[Change]:
@@ -106,23 +109,31 @@ def compare(cluster: Cluster, log: Path) -> tuple[int, SchemaHistory]:
     reader = LogReader(log)
     history = load_history(reader)
     start, end = reader.start_ts, reader.resolved_ts()
-    logged = log_changes(log)
+    return compare_rows(cluster, history, log_changes(log), dict.fromkeys(range(reader.partitions), (start, end))), history
+
+
+def compare_rows(cluster: Cluster, history: SchemaHistory, logged: dict[int, list[Change]], spans: dict[int, tuple[int, int]]) -> int:
+    """As `compare`, of the rows of each partition in its (from_ts, to_ts]; rows beyond may be there. Returns their number."""
     for rows in logged.values():
         assert len(rows) == len(set(rows)), "a change is there twice"
         assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))
     where = {(c.key, c.commit_ts): (p, c) for p, rows in logged.items() for c in rows}
     n = 0
-    for change in stored_changes(cluster, start, end):
+    for change in stored_changes(cluster, min(low for low, _ in spans.values()), max(high for _, high in spans.values())):
         version = history.snapshot(change.commit_ts - 1).by_physical.get(change.table_id)
         if version is None or (change.value is None and change.old_value is None):
             continue
         if cluster.mvcc.sources.get(change.start_ts, 0) & LOSSY_DDL_MASK:  # the DDL wrote it: no store tells of it
             continue
+        belongs = partition_of(version.table_id, len(spans))
+        if not spans[belongs][0] < change.commit_ts <= spans[belongs][1]:
+            continue
+        assert (change.key, change.commit_ts) in where, f"the log misses {change} of {version.schema}.{version.table}"
         partition, row = where.pop((change.key, change.commit_ts))
         assert row == change
-        assert partition == partition_of(version.table_id, reader.partitions)
+        assert partition == belongs
         n += 1
-    for _, row in where.values():
-        if row.commit_ts <= end:
+    for partition, row in where.values():
+        if row.commit_ts <= spans[partition][1]:
             assert row.table_id not in history.snapshot(row.commit_ts - 1).by_physical, row
-    return n, history
+    return n

@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random
 
 from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
+from tests.support.invariants import Witness, check_waiting
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.pd import Peer, Region
 from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
@@ -165,10 +166,12 @@ class Wire:
     asked: int = 0
     registers: int = 0
     spans: int = 0
+    wanted: dict[int, A.Span] = field(default_factory=dict)
+    witness: Witness = field(default_factory=Witness)
 
     def __post_init__(self) -> None:
         back_off.seed(1)  # what pieces wait is part of what comes out
-        self.receiver = Receiver([None, None], Path("/nowhere"), self.events.extend)  # type: ignore[list-item]
+        self.receiver = Receiver([None, None], Path("/nowhere"), self.heard)  # type: ignore[list-item]
         self.receiver._next_seal = float("inf")
 
     def run(self, block: Block) -> list[str]:
@@ -191,11 +194,14 @@ class Wire:
     def do_span(self, text: str) -> None:
         start, end, ts = text.split()
         self.spans += 1
-        self.machine.add_span(A.Span(self.spans, start.encode(), end.encode(), 0, int(ts)), self.now)
+        span = self.wanted[self.spans] = A.Span(self.spans, start.encode(), end.encode(), 0, int(ts))
+        self.witness.span(span)
+        self.machine.add_span(span, self.now)
         self.go(0.0)
 
     def do_drop(self, text: str) -> None:
         """A span is not wanted any more."""
+        del self.wanted[int(text)]
         self.machine.remove_span(int(text), self.now)
         self.act()
 
@@ -312,9 +318,11 @@ class Wire:
             del rows[:n]
 
     def receive(self, slot: int, data: bytes) -> None:
+        self.witness.message(slot, data)
         self.receiver.step([slot], [data])
         self.look()
         self.handle()
+        self.check()
 
     def hang_up(self, slot: int, unimplemented: bool = False) -> None:
         self.stores.pop(slot, None)
@@ -322,6 +330,16 @@ class Wire:
         self.receiver.call(lambda: self.receiver.end_stream(slot, "broken"))
 
     # the capture
+
+    def heard(self, events: list[Event]) -> None:
+        self.witness.events(events)
+        self.events.extend(events)
+
+    def check(self) -> None:
+        """INV2 and INV5 (and a bound for INV10), after every step."""
+        self.witness.check(self.machine, self.receiver, self.wanted)
+        check_waiting(self.receiver, [self.resolved])
+        assert self.receiver.matcher.memory() < 64 << 20
 
     def look(self) -> None:
         """Rows come out when the frontier passes them, in order, once."""
@@ -351,11 +369,12 @@ class Wire:
 
     def act(self) -> None:
         for action in self.machine.actions():
+            self.witness.act(action, self.machine)
             self.do_action(action)
         self.receiver.step([], [])
-        for lock in self.machine._spans.values():
-            lock.check()
         self.handle()
+        if not self.events:
+            self.check()
 
     def do_action(self, action: A.Action) -> None:
         receiver = self.receiver
@@ -434,6 +453,7 @@ class Wire:
         else:
             self.stores[wanted.slot] = wanted.store_id
             self.multiplexed[wanted.slot] = wanted.multiplexed
+            self.witness.stream(wanted.slot, wanted.multiplexed)
             self.receiver.call(lambda: self.receiver.open_stream(wanted.slot, wanted.multiplexed))
             self.machine.stream_opened(wanted.slot, self.now)
         self.act()

@@ -8,7 +8,7 @@ messages, and may delay, cut, join, break and forget whatever a network, a PD an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,20 @@ from random import Random
 
 import pyarrow as pa
 
-from tests.support.captures import compare
+from tests.support.captures import compare, compare_rows, partition_changes
+from tests.support.invariants import Witness, check_waiting
+from tests.support.mangle import cut, without_regions
+from tests.support.virtual_gc import VirtualPd, finish
 from tidemill.capture.capture import SCHEMA_SPANS, keeps
 from tidemill.capture.tikv import actions as A
+from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.pd import Peer, Region, region_of
 from tidemill.capture.tikv.puller import register
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.safepoint import FIRST_TTL, GcGuard
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import LogIdentity
@@ -41,6 +46,8 @@ from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import metapb_pb2 as metapb
 
 CLUSTER_ID = 7
+SERVICE = "tidemill-7-simulated"
+GARBAGE = b"\x0f" * 7  # no protobuf message begins so
 NOON = 1_795_255_200_000  # virtual time begins here (Unix ms)
 
 
@@ -65,7 +72,10 @@ class Faults:
     pd_down: float = 0.0
     no_stream: float = 0.0
     cut: float = 0.0
+    lag: float = 0.0  # the thread that takes messages is behind
+    gc: bool = False
     old_server: bool = False
+    down: set[int] = field(default_factory=set)  # stores
 
 
 class Simulator:
@@ -86,17 +96,19 @@ class Simulator:
         self.opens: deque[A.OpenStream] = deque()
         self.events: deque[Event] = deque()
         self.failures: list[BaseException] = []
-        self.requests = 0
+        self.requests = self.verified = 0
         self.kills = 0
         self.views: deque[list[Region]] = deque(maxlen=5)
         self.heads: list[int] = []
-        self.changed = False
+        self.inbox: deque[tuple[int, bytes | None]] = deque()  # arrived, not yet looked at; None: the end of the stream
+        self.guard = GcGuard(VirtualPd(self.cluster.safe_points, self.random.random() < 0.5), SERVICE, 86400)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ the capture
 
     def begin(self) -> None:
         """A new log from now on, and a capture of it."""
         ts = self.cluster.oracle.next()
+        finish(self.guard.protect(ts, FIRST_TTL))
         pairs = {}
         for start, end in meta_ranges():
             for key, value in self.cluster.mvcc.scan(start, end, ts):
@@ -105,23 +117,28 @@ class Simulator:
                     pairs[key] = value
         identity = LogIdentity(cluster_id=str(CLUSTER_ID), start_ts=ts, partitions=self.partitions, partition_by="crc32(logical table id)")
         LogWriter.create(self.folder / "log", identity, snapshot=pairs).close()
+        self.heads = [ts] * self.partitions
         self.start()
 
     def start(self) -> None:
         """A capture that goes on where the log ends."""
         n = self.partitions
         self.writer = LogWriter.open(self.folder / "log", cluster_id=str(CLUSTER_ID))
+        self.keep_history()
         self.history: SchemaHistory = load_history(LogReader(self.folder / "log"))
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         logs = [PartitionLog(self.writer.partition(p), scratch) for p in range(n)]
         logs.append(PartitionLog(self.writer.schema, scratch, key_filter=keeps))
         options = replace(self.options, seal_every=1e9)
-        self.receiver = Receiver(logs, scratch, self.events.extend, self._sealed, self.failures.append, options)
+        self.receiver = Receiver(logs, scratch, self._heard, self._sealed, self.failures.append, options)
         self.receiver._next_seal = float("inf")  # seals are the simulator's to order
         self.machine = RegionMachine(n + 1)
         self.spans = TableSpans(n, self._add_span, self._remove_span, self._moved)
-        self.heads = self._heads()
+        self.witness, self.wanted = Witness(), dict[int, A.Span]()
+        heads = self._heads()
+        assert all(new >= old for new, old in zip(heads, self.heads, strict=True)), "a head went back"
+        self.verify(heads)
         schema_head = self.writer.schema.head
         for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
             low, high = encode_range(start, end)
@@ -136,7 +153,7 @@ class Simulator:
         self.kills += 1
         for connection in list(self.connections.values()):
             self._hang_up(connection)
-        for waiting in (self.loads, self.opens, self.events):
+        for waiting in (self.loads, self.opens, self.events, self.inbox):
             waiting.clear()
         self.receiver._pool.shutdown()
         self.writer.close()
@@ -145,10 +162,21 @@ class Simulator:
         return [self.writer.partition(p).head for p in range(self.partitions)]
 
     def _add_span(self, span: A.Span) -> None:
+        self.wanted[span.id] = span
+        self.witness.span(span)
         self.machine.add_span(span, self.now)
 
     def _remove_span(self, span_id: int) -> None:
+        del self.wanted[span_id]
         self.machine.remove_span(span_id, self.now)
+
+    def _heard(self, events: list[Event]) -> None:
+        self.witness.events(events)
+        self.events.extend(events)
+
+    def keep_history(self) -> None:
+        """The wish at PD follows the log."""
+        finish(self.guard.protect(self.resolved))
 
     def _moved(self, moved: Moved) -> None:
         self.receiver.call(partial(self.receiver.logs[moved.old].moved_away, moved.physical_id, moved.ts, FOREVER))
@@ -181,6 +209,7 @@ class Simulator:
         """Carry out the machine's actions, as the puller does."""
         receiver = self.receiver
         for action in self.machine.actions():
+            self.witness.act(action, self.machine)
             match action:
                 case A.Place(piece, checkpoint, partition):
                     receiver.call(partial(receiver.place, piece, checkpoint, partition))
@@ -202,7 +231,8 @@ class Simulator:
                         self.connections[slot].requests.append(request)
                 case A.Fail(error):
                     self.failures.append(error)
-        receiver.step([], [])
+        if self.random.random() >= self.faults.lag:
+            receiver.step([], [])
 
     def _subscribe(self, action: A.Subscribe) -> None:
         self.requests += 1
@@ -245,9 +275,10 @@ class Simulator:
         wanted = self.opens.popleft()
         self.requests += 1
         old = self.faults.old_server and wanted.multiplexed
-        if old or self.random.random() < self.faults.no_stream:
+        if old or wanted.store_id in self.faults.down or self.random.random() < self.faults.no_stream:
             self.machine.stream_ended(wanted.slot, self.now, unimplemented=old)
         else:
+            self.witness.stream(wanted.slot, wanted.multiplexed)
             self.receiver.call(partial(self.receiver.open_stream, wanted.slot, wanted.multiplexed))
             server = FeedStream(wanted.store_id, wanted.multiplexed, lambda: None)
             self.cluster.feeds.open(server)
@@ -263,11 +294,17 @@ class Simulator:
         del self.connections[connection.slot]
 
     def break_stream(self, connection: Connection) -> None:
-        """The connection is gone; what is under way never arrives."""
+        """The connection is gone. Some of what was under way has arrived and waits to be looked at, the rest never does."""
+        for _ in range(self.random.choice((0, 0, 1, 3))):
+            self._arrive(connection)
         self._hang_up(connection)
         self.machine.stream_ended(connection.slot, self.now)
-        self.receiver.call(partial(self.receiver.end_stream, connection.slot, "broken"))
+        self.inbox.append((connection.slot, None))
         self.act()
+
+    def garble(self, connection: Connection) -> None:
+        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later."""
+        self.inbox.append((connection.slot, GARBAGE))
 
     def serve(self, connection: Connection) -> None:
         """The store reads one request."""
@@ -288,25 +325,32 @@ class Simulator:
 
     def deliver(self, connection: Connection) -> None:
         """One message arrives, whole, in pieces, or joined with others."""
+        behind = bool(self.inbox)
+        self._arrive(connection)
+        while self.inbox and not behind and self.random.random() >= self.faults.lag:
+            self.look()
+
+    def _arrive(self, connection: Connection) -> None:
         message = connection.server.take_message(self.random.choice((1, 3, 64)))
         if message is None:
             return
         pieces = list(cut(message, self.random)) if self.random.random() < self.faults.cut else [message]
         for piece in pieces:
-            if (kept := self._thawed(piece)) is not None:
-                self.receiver.step([connection.slot], [kept])
+            kept = without_regions(piece, self.frozen) if self.frozen else piece
+            if kept is not None:
+                self.inbox.append((connection.slot, kept))
 
-    def _thawed(self, message: bytes) -> bytes | None:
-        """The message without the resolved ts of frozen regions."""
-        if not self.frozen:
-            return message
-        event = cdcpb.ChangeDataEvent.FromString(message)
-        if not event.HasField("resolved_ts"):
-            return message
-        kept = [r for r in event.resolved_ts.regions if r not in self.frozen]
-        del event.resolved_ts.regions[:]
-        event.resolved_ts.regions.extend(kept)
-        return event.SerializeToString() if kept else None
+    def look(self) -> None:
+        """The receiver takes the oldest message that has arrived, or the end of its stream."""
+        slot, message = self.inbox.popleft()
+        receiver = self.receiver
+        if message is None:
+            receiver.step([slot], EndOfStream("broken"))
+        else:
+            receiver.step([], [])
+            if message is not GARBAGE:
+                self.witness.message(slot, message)
+            receiver.step([slot], [message])
 
     def handle(self) -> None:
         """The machine hears of one event."""
@@ -319,7 +363,10 @@ class Simulator:
                 self.machine.broken(piece, resolved, self.now)
             case PieceFrozen(piece, resolved):
                 self.machine.frozen(piece, resolved, self.now)
-            case StreamLost(stream, pieces, _, _):
+            case StreamLost(stream, pieces, _, bad):
+                if bad and stream in self.connections:
+                    self._hang_up(self.connections[stream])
+                    self.inbox.append((stream, None))
                 self.machine.stream_lost(stream, pieces, self.now)
         self.act()
 
@@ -333,13 +380,14 @@ class Simulator:
 
     def seal(self) -> None:
         """Whatever is resolved goes into the log."""
+        self.receiver.step([], [])
         self.receiver._seal()
         self.receiver._next_seal = float("inf")
         self.receiver._finish_seals(wait=True)
         self.receiver.step([], [])
         heads = self._heads()
         assert all(new >= old for new, old in zip(heads, self.heads, strict=True)), "a head went back"
-        self.heads = heads
+        self.verify(heads)
         self.spans.retire(heads)
         self.act()
 
@@ -352,6 +400,8 @@ class Simulator:
             found.append(partial(self.open))
         if self.events:
             found.append(partial(self.handle))
+        if self.inbox:
+            found.append(partial(self.look))
         for connection in self.connections.values():
             if connection.requests:
                 found.append(partial(self.serve, connection))
@@ -388,15 +438,30 @@ class Simulator:
     # ------------------------------------------------------------------ what must hold
 
     def check(self) -> None:
-        """At any moment: spans are covered, nothing ended by itself, memory is within its bounds."""
+        """At any moment (INV2, 5, 10, 11): spans are covered, no range is called complete that no store has called so, nothing waits
+        that comes too late, memory is within its bounds, history is kept."""
         assert not self.failures, self.failures
         assert self.receiver.failure is None
-        for lock in self.machine._spans.values():
-            lock.check()
+        if not self.receiver._calls:
+            self.witness.check(self.machine, self.receiver, self.wanted)
+        check_waiting(self.receiver, self._heads())
         matcher = self.receiver.matcher
         slack = 4 << 20  # a batch may come on top
         assert matcher.prewrite_bytes() <= self.options.prewrite_budget + slack
         assert matcher.row_bytes() <= self.options.row_budget + slack
+        points = self.cluster.safe_points
+        wish = next((s.safe_point for s in points.services() if s.service_id == SERVICE.encode()), 0)
+        assert 0 < wish < self.resolved, "history is kept from before the first subscription on"
+        assert points.collected <= wish
+
+    def verify(self, heads: list[int]) -> None:
+        """INV1, 3, 4, 8: what the log has grown by since the last look is what the store holds, once, in order, with its old values."""
+        reader = LogReader(self.folder / "log")
+        grown = {p: (old, new) for p, (old, new) in enumerate(zip(self.heads, heads, strict=True))}
+        self.heads = heads
+        if any(old < new for old, new in grown.values()):
+            logged = {p: partition_changes(reader, p, old, new) if old < new else [] for p, (old, new) in grown.items()}
+            self.verified += compare_rows(self.cluster, self.history, logged, grown)
 
     def check_log(self) -> int:
         """At the end: the log holds what the cluster's store holds, once, in order. Returns the number of changes."""
@@ -413,40 +478,6 @@ def _decoded(key: bytes) -> bytes:
     from tidemill.capture.tikv.puller import _raw
 
     return _raw(key)
-
-
-def cut(message: bytes, random: Random) -> Iterator[bytes]:
-    """The same events in more messages: each Event's rows in several Events, each in a message of its own, or some together."""
-    whole = cdcpb.ChangeDataEvent.FromString(message)
-    if whole.HasField("resolved_ts"):
-        regions = list(whole.resolved_ts.regions)
-        at = random.randrange(len(regions) + 1)
-        for part in filter(None, (regions[:at], regions[at:])):
-            resolved = cdcpb.ResolvedTs(regions=part, ts=whole.resolved_ts.ts, request_id=whole.resolved_ts.request_id)
-            yield cdcpb.ChangeDataEvent(resolved_ts=resolved).SerializeToString()
-        return
-    waiting = cdcpb.ChangeDataEvent()
-    for event in whole.events:
-        for piece in _parts(event, random):
-            waiting.events.append(piece)
-            if random.random() < 0.5:
-                yield waiting.SerializeToString()
-                waiting = cdcpb.ChangeDataEvent()
-    if waiting.events:
-        yield waiting.SerializeToString()
-
-
-def _parts(event: cdcpb.Event, random: Random) -> Iterator[cdcpb.Event]:
-    rows = list(event.entries.entries)
-    if event.WhichOneof("event") != "entries" or len(rows) < 2:
-        yield event
-        return
-    while rows:
-        n = random.randint(1, len(rows))
-        piece = cdcpb.Event(region_id=event.region_id, index=event.index, request_id=event.request_id)
-        piece.entries.entries.extend(rows[:n])
-        yield piece
-        rows = rows[n:]
 
 
 def peer(store: int) -> Peer:

@@ -392,7 +392,8 @@ class RegionMachine:
                 self._gap(piece, now, piece.backoff(now))
 
     def stream_lost(self, slot: int, pieces: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
-        """The receiver has let go of the stream; these pieces (with their resolved ts) were on it. `last`: these were all."""
+        """The receiver has let go of the stream; these pieces (with their resolved ts) were on it. `last`: these were all. A receiver that
+        ends a stream by itself may not know yet of registers that were on their way: they are over as well, with nothing received."""
         stream = self._streams.by_slot.get(slot)
         if stream is None:
             return
@@ -400,7 +401,9 @@ class RegionMachine:
         store = self._streams.stores[stream.store_id]
         store.window = min(store.window, FIRST_WINDOW)
         fell_back = stream.multiplexed and not store.multiplexed
-        for id_, resolved in pieces:
+        told = list(pieces)
+        unknown = stream.pieces.difference(id_ for id_, _ in told) if last else ()
+        for id_, resolved in (*told, *((id_, 0) for id_ in sorted(unknown))):
             piece = self._subscribed(id_, resolved)
             if piece is None or piece.slot != slot:
                 continue

@@ -1,0 +1,177 @@
+"""What must hold of a capture at every moment, seen from outside: a witness follows what is subscribed and what stores send, and knows on
+its own account how far each key range may be called complete. The simulator and every scenario look after each step.
+
+INV2 and INV5 of the capture's invariants (tests/capture/scenarios/README.md says where the others are checked): a piece's resolved ts is
+never beyond what stores have said of all its keys, a partition's frontier never goes back, and pieces cover their spans side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidemill.capture.tikv import actions as A
+from tidemill.capture.tikv.matcher import FOREVER
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.kernels.receive.layout import FREE, INITIALIZED, X_NSUBS
+from tidemill.wire import cdcpb_pb2 as cdcpb
+
+
+class Ledger:
+    """Up to which ts each key of a span is complete."""
+
+    def __init__(self, start: bytes, end: bytes, ts: int) -> None:
+        self.start, self.end, self.first = start, end, ts
+        self._parts: list[tuple[bytes, bytes, int]] = [(start, end, ts)]
+
+    def least(self, start: bytes, end: bytes) -> int:
+        """The smallest ts in [start, end)."""
+        return min(ts for a, b, ts in self._parts if a < end and start < b)
+
+    def advance(self, start: bytes, end: bytes, ts: int) -> None:
+        """A store said so of [start, end)."""
+        cut: list[tuple[bytes, bytes, int]] = []
+        for a, b, known in self._parts:
+            low, high = max(a, start), min(b, end)
+            if low >= high or ts <= known:
+                cut.append((a, b, known))
+                continue
+            cut += [part for part in ((a, low, known), (low, high, ts), (high, b, known)) if part[0] < part[1]]
+        joined: list[tuple[bytes, bytes, int]] = []
+        for part in cut:
+            if joined and joined[-1][2] == part[2]:
+                joined[-1] = joined[-1][0], part[1], part[2]
+            else:
+                joined.append(part)
+        self._parts = joined
+
+
+@dataclass(slots=True)
+class Watched:
+    """A subscription as its store sees it."""
+
+    action: A.Subscribe
+    span: int
+    initialized: bool = False
+
+
+Key = tuple[int, int, int]
+"""slot, region id, request id (0 without multiplexing)."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """See the module. Whoever carries out a machine's actions tells it of spans, actions, messages and events, then calls `check`."""
+
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by span
+    watched: dict[Key, Watched] = field(default_factory=dict)
+    by_piece: dict[int, Key] = field(default_factory=dict)
+    single: set[int] = field(default_factory=set)  # slots of streams without multiplexing
+    frontiers: dict[int, int] = field(default_factory=dict)  # by partition
+
+    # ------------------------------------------------------------------ what happens
+
+    def span(self, span: A.Span) -> None:
+        """A span is wanted from its checkpoint on."""
+        self.ledgers[span.id] = Ledger(span.start, span.end, span.checkpoint)
+        if self.frontiers.get(span.partition, FOREVER) > span.checkpoint:
+            self.frontiers[span.partition] = span.checkpoint
+
+    def stream(self, slot: int, multiplexed: bool) -> None:
+        """A stream is open, in a slot that may have been another's."""
+        (self.single.discard if multiplexed else self.single.add)(slot)
+
+    def act(self, action: A.Action, machine: RegionMachine) -> None:
+        """The machine asks for something."""
+        if isinstance(action, A.Subscribe):
+            self._forget(action.piece)
+            piece = machine.piece(action.piece)
+            if piece is None:
+                return
+            request = 0 if action.slot in self.single else action.request_id
+            key = action.slot, action.region.id, request
+            allowed = self.ledgers[piece.span.id].least(action.start, action.end)
+            assert action.checkpoint <= allowed, f"subscribed from {action.checkpoint}, but complete up to {allowed} only"
+            assert key not in self.watched, f"{key} is subscribed twice"
+            self.watched[key] = Watched(action, piece.span.id)
+            self.by_piece[action.piece] = key
+        elif isinstance(action, A.Drop):
+            for id_ in action.pieces:
+                self._forget(id_)
+
+    def message(self, slot: int, data: bytes) -> None:
+        """A store's message arrives (before the receiver takes it)."""
+        told = cdcpb.ChangeDataEvent.FromString(data)
+        for event in told.events:
+            key = self._key(slot, event.region_id, event.request_id)
+            watched = self.watched.get(key)
+            if watched is None:
+                continue
+            if event.HasField("error"):
+                self._forget(watched.action.piece)
+            elif event.WhichOneof("event") == "resolved_ts":
+                self._complete(watched, event.resolved_ts)
+            else:
+                watched.initialized |= any(row.type == INITIALIZED for row in event.entries.entries)
+        for region in told.resolved_ts.regions:
+            watched = self.watched.get(self._key(slot, region, told.resolved_ts.request_id))
+            if watched is not None:
+                self._complete(watched, told.resolved_ts.ts)
+
+    def events(self, events: Iterable[Event]) -> None:
+        """What the receiver tells: subscriptions that it has ended count for nothing from then on."""
+        for event in events:
+            match event:
+                case PieceFailed(piece) | ProtocolBroken(piece) | PieceFrozen(piece):
+                    self._forget(piece)
+                case StreamLost(_, pieces):
+                    for piece, _ in pieces:
+                        self._forget(piece)
+                case ScanDone():
+                    pass
+
+    def _key(self, slot: int, region: int, request: int) -> Key:
+        return slot, region, 0 if slot in self.single else request
+
+    def _forget(self, piece: int) -> None:
+        key = self.by_piece.pop(piece, None)
+        if key is not None:
+            del self.watched[key]
+
+    def _complete(self, watched: Watched, ts: int) -> None:
+        ledger = self.ledgers.get(watched.span)
+        if watched.initialized and ledger is not None:
+            ledger.advance(watched.action.start, watched.action.end, ts)
+
+    # ------------------------------------------------------------------ what must hold
+
+    def check(self, machine: RegionMachine, receiver: Receiver, spans: Mapping[int, object]) -> None:
+        """Now, with all calls of the receiver carried out. `spans`: those that are wanted."""
+        resolved, sub_of = receiver.matcher.subs["resolved"], receiver._sub_of
+        seen = 0
+        for id_ in spans:
+            lock, ledger = machine._spans[id_], self.ledgers[id_]
+            lock.check()
+            assert (lock.start, lock.end) == (ledger.start, ledger.end), "the pieces do not reach their span's borders"
+            for piece in lock:
+                seen += 1
+                allowed = ledger.least(piece.start, piece.end)
+                at = f"piece {piece.id} of span {id_} [{piece.start!r}, {piece.end!r}) {piece.phase.value}"
+                assert ledger.first <= piece.checkpoint <= allowed, f"{at}: goes on from {piece.checkpoint}, complete up to {allowed}"
+                assert int(resolved[sub_of[piece.id]]) <= allowed, f"{at}: resolved {resolved[sub_of[piece.id]]}, complete up to {allowed}"
+        assert seen == len(sub_of), "every record of the receiver is a piece's"
+        held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE
+        assert seen == int(held.sum()), "a record that is nobody's holds the frontier"
+        for partition, ts in enumerate(receiver.matcher.frontiers().tolist()):
+            if ts == FOREVER:
+                continue
+            assert ts >= self.frontiers.get(partition, 0), f"the frontier of partition {partition} went back to {ts}"
+            self.frontiers[partition] = ts
+
+
+def check_waiting(receiver: Receiver, heads: Iterable[int]) -> None:
+    """INV2: nothing that waits belongs into an interval that is closed."""
+    for partition, head in enumerate(heads):
+        rows = receiver.matcher.pending_rows(partition)
+        assert not len(rows) or int(rows["commit_ts"].min()) > head, f"a row of partition {partition} comes after resolved {head}"

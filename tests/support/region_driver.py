@@ -1,0 +1,156 @@
+"""A region state machine without its process: actions are carried out as the real driver does, with a ledger of what holds the frontier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.invariants import Ledger
+from tidemill.capture.tikv import regions as R
+from tidemill.capture.tikv.pd import Peer, Region
+from tidemill.capture.tikv.regions import RegionMachine, Span
+from tidemill.wire import cdcpb_pb2 as cdcpb
+
+A, F, M, Z = b"a", b"f", b"m", b"z"
+
+
+def region(id_: int, start: bytes = b"", end: bytes = b"", version: int = 1, store: int | None = 1) -> Region:
+    leader = None if store is None else Peer(1000 + id_ * 10 + store, store)
+    return Region(id_, start, end, 1, version, leader)
+
+
+def error(**kind: Any) -> cdcpb.Error:
+    return cdcpb.Error(**kind)
+
+
+@dataclass
+class Driver:
+    """Carries out a machine's actions as the real one does, and keeps a ledger of what holds the frontier."""
+
+    machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
+    now: float = 0.0
+    held: dict[int, int] = field(default_factory=dict)  # piece -> checkpoint
+    loads: list[R.LoadRegions] = field(default_factory=list)
+    opens: list[R.OpenStream] = field(default_factory=list)
+    subscribed: list[R.Subscribe] = field(default_factory=list)
+    live: dict[int, R.Subscribe] = field(default_factory=dict)  # by piece
+    deregistered: list[R.Deregister] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)  # by span
+
+    def act(self) -> None:
+        for action in self.machine.actions():
+            match action:
+                case R.Place(piece, checkpoint, _):
+                    assert piece not in self.held
+                    self.held[piece] = checkpoint
+                case R.Drop(pieces):
+                    for piece in pieces:
+                        del self.held[piece]
+                        self.live.pop(piece, None)
+                case R.LoadRegions():
+                    self.loads.append(action)
+                case R.OpenStream():
+                    self.opens.append(action)
+                case R.Subscribe():
+                    assert self.held[action.piece] <= action.checkpoint
+                    self.held[action.piece] = action.checkpoint
+                    self.subscribed.append(action)
+                    self.live[action.piece] = action
+                case R.Deregister():
+                    self.deregistered.append(action)
+                case R.CloseStream(slot):
+                    self.closed.append(slot)
+                case R.Fail(failure):
+                    self.failures.append(failure)
+
+    def frontier(self) -> int:
+        return min(self.held.values())
+
+    def pass_time(self, seconds: float = 5.0) -> None:
+        self.now += seconds
+        self.machine.wake(self.now)
+        self.act()
+
+    def add(self, span: Span) -> None:
+        self.machine.add_span(span, self.now)
+        self.act()
+        self.pass_time(0)
+
+    def answer(self, *found: Region, complete: bool = True) -> None:
+        """PD's answer to the oldest question."""
+        load = self.loads.pop(0)
+        self.machine.loaded(load.load, found, complete, self.now)
+        self.act()
+
+    def open(self) -> int:
+        slot = self.opens.pop(0).slot
+        self.machine.stream_opened(slot, self.now)
+        self.act()
+        return slot
+
+    def initialize(self, *pieces: int) -> None:
+        for piece in pieces:
+            self.machine.scan_done(piece, self.now)
+        self.act()
+
+    def resolve(self, piece: int, ts: int) -> None:
+        """The store's word for all keys of the piece's subscription."""
+        self.held[piece] = max(self.held[piece], ts)
+        found = self.machine.piece(piece)
+        if found is not None:
+            self.ledger(found.span).advance(found.start, found.end, ts)
+
+    def ledger(self, span: Span) -> Ledger:
+        """How far the keys of a span are complete, by what stores have said."""
+        return self.ledgers.setdefault(span.id, Ledger(span.start, span.end, span.checkpoint))
+
+    def hang_up(self, slot: int) -> None:
+        """A stream ends: the machine hears of it from its socket, then from the receiver."""
+        lost = [(p, self.held[p]) for p, s in self.live.items() if s.slot == slot]
+        for piece, _ in lost:
+            del self.live[piece]
+        self.machine.stream_ended(slot, self.now)
+        self.act()
+        self.machine.stream_lost(slot, lost, self.now)
+        self.act()
+
+    def garble(self, slot: int, under_way: list[int]) -> None:
+        """The receiver ends a stream by itself, and does not know yet of the registers that are on their way to it."""
+        on = [p for p, s in self.live.items() if s.slot == slot]
+        for piece in on:
+            del self.live[piece]
+        self.machine.stream_lost(slot, [(p, self.held[p]) for p in on if p not in under_way], self.now)
+        self.act()
+        self.machine.stream_lost(slot, [(p, self.held[p]) for p in under_way if p in self.held], self.now)
+        self.machine.stream_ended(slot, self.now)
+        self.act()
+
+    def fail(self, piece: int, problem: cdcpb.Error) -> None:
+        self.live.pop(piece, None)
+        self.machine.failed(piece, self.held[piece], problem, self.now)
+        self.act()
+
+    def take(self) -> list[tuple[int, bytes, bytes, int]]:
+        """Region, range and checkpoint of the subscriptions since the last call."""
+        out = [(s.region.id, s.start, s.end, s.checkpoint) for s in self.subscribed]
+        self.subscribed.clear()
+        return out
+
+
+def started(*found: Region) -> Driver:
+    """A span [a, z) from ts 10, subscribed and initialized."""
+    driver = Driver()
+    driver.add(Span(1, A, Z, 0, 10))
+    driver.answer(*found)
+    while driver.opens:
+        driver.open()
+    while begun := list(driver.subscribed):
+        driver.subscribed.clear()
+        driver.initialize(*(s.piece for s in begun))
+    return driver
+
+
+def pieces_of(driver: Driver) -> list[int]:
+    return sorted(driver.live, key=lambda p: driver.live[p].start)

@@ -213,6 +213,21 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoverTable:
+    """RECOVER TABLE and FLASHBACK TABLE … TO."""
+
+    table: TableName
+    job_id: int = 0  # BY JOB n, without a name
+    new_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlashbackDatabase:
+    name: str
+    new_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RenameTables:
     pairs: tuple[tuple[TableName, TableName], ...]
 
@@ -403,5 +418,5 @@ class SplitTable:
 
 Statement = (
     CreateDatabase | AlterDatabase | DropDatabase | Use | CreateTable | CreateTableLike | CreateView | DropTables | Truncate | RenameTables
-    | AlterTable | Insert | Update | Delete | Select | Begin | Commit | Rollback | SetVariable | SplitTable
+    | RecoverTable | FlashbackDatabase | AlterTable | Insert | Update | Delete | Select | Begin | Commit | Rollback | SetVariable | SplitTable
 )  # fmt: skip

@@ -83,12 +83,25 @@ class Table:
         self.__dict__.pop("codec", None)
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a job of DROP TABLE, TRUNCATE TABLE or DROP DATABASE took away, as it was before."""
+
+    job_id: int
+    snapshot_ts: int
+    schema_id: int
+    schema_name: str
+    tables: tuple[Table, ...]
+    database: Json | None = None  # of DROP DATABASE
+
+
 class Catalog:
     """Databases and tables by id and by name, with the counters of the meta range."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, Json] = {}
         self.tables: dict[int, Table] = {}
+        self.dropped: list[Dropped] = []  # what may come back, in the order in which it went
         self.next_global_id = 111
         self.schema_version = 60
         self.jobs_done = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from tidemill.errors import SqlError
 from tidemill.playground.cluster import Cluster
 from tidemill.playground.sql import ast
 from tidemill.playground.sql.bootstrap import database_json
-from tidemill.playground.sql.catalog import Catalog, Table
+from tidemill.playground.sql.catalog import Catalog, Dropped, Table
 from tidemill.playground.sql.coltypes import charset_of
 from tidemill.playground.sql.jobs import Change, Job, JobSpec
 from tidemill.playground.sql.tableinfo import ci_name, table_json, view_json
@@ -41,6 +41,12 @@ class DdlContext:
         job = Job(self.cluster, self.catalog, spec)
         job.queue()
         return job
+
+    def remember(self, job: Job, schema_id: int, tables: Iterable[Table], database: Json | None = None) -> None:
+        """Before a step that takes tables (or a database with all of them) away: as they are now they may come back."""
+        name = self.catalog.schema_name(schema_id)
+        kept = tuple(Table(t.schema_id, copy.deepcopy(t.info), t.row_ids) for t in tables)
+        self.catalog.dropped.append(Dropped(job.id, self.cluster.oracle.last, schema_id, name, kept, database))
 
     def split(self, table: Json) -> None:
         """Give the parts of a new table their own regions."""
@@ -107,6 +113,7 @@ def drop_database(context: DdlContext, statement: ast.DropDatabase) -> Steps:
     job = context.job(
         Action.DROP_SCHEMA, schema_id, 0, "", {"fk_check": True}, involving=((statement.name, "*"),), first_state=SchemaState.PUBLIC
     )  # fmt: skip
+    context.remember(job, schema_id, (t for t in catalog.tables_of(schema_id) if not t.model.is_view), before)
     yield
     for state in (SchemaState.WRITE_ONLY, SchemaState.DELETE_ONLY):
         job.step(state, Change(databases=[{**before, "state": int(state)}]))
@@ -192,6 +199,8 @@ def _drop_table(context: DdlContext, table: Table, action: Action) -> Steps:
     schema_name = context.catalog.schema_name(schema_id)
     args = {"identifiers": [{"Schema": ci_name(schema_name), "Name": ci_name(table.name)}], "fk_check": True}
     job = context.job(action, schema_id, table_id, table.name, args, first_state=SchemaState.PUBLIC)
+    if action is Action.DROP_TABLE:
+        context.remember(job, schema_id, [table])
     yield
     for state in (SchemaState.WRITE_ONLY, SchemaState.DELETE_ONLY):
         job.step(state, Change(tables=[(schema_id, changed(table, state=int(state)))]))
@@ -221,6 +230,7 @@ def truncate(context: DdlContext, table: Table) -> Steps:
             definition["id"] = catalog.allocate_id()
         args["new_partition_ids"] = [d["id"] for d in info["partition"]["definitions"]]
     job = context.job(Action.TRUNCATE_TABLE, schema_id, old_id, table.name, args, table_ids=(old_id, new_id))
+    context.remember(job, schema_id, [table])
     yield
     change = Change(tables=[(schema_id, info)], dropped=[(schema_id, old_id)], diff={"table_id": new_id, "old_table_id": old_id})
     job.step(SchemaState.PUBLIC, change, done=True, result=[info])

@@ -191,9 +191,12 @@ class Job:
         self._apply(change)
         return commit_ts
 
-    def note(self, row_count: int) -> None:
-        """Put the job row without any change of the schema, as during a backfill."""
+    def note(self, row_count: int, state: SchemaState | None = None) -> None:
+        """Put the job row without any change of the schema, as during a backfill or a step that only checks (its `state`)."""
         self._row_count = row_count
+        if state is not None:
+            self._state, self._schema_state = JobState.RUNNING, state
+            self._real_start_ts = self._real_start_ts or self._cluster.oracle.next()
         self._cluster.transact([(self._key(), self._row())])
 
     def finish(self, state: JobState = JobState.SYNCED) -> None:

@@ -70,6 +70,22 @@ def _rename(cursor: Cursor) -> ast.Statement:
     return ast.RenameTables(cursor.list_of(pair))
 
 
+def _recover(cursor: Cursor) -> ast.Statement:
+    cursor.expect("TABLE")
+    if cursor.accept("BY", "JOB"):
+        return ast.RecoverTable(ast.TableName("", ""), cursor.integer())
+    return ast.RecoverTable(table_name(cursor))
+
+
+def _flashback(cursor: Cursor) -> ast.Statement:
+    if cursor.accept_any("DATABASE", "SCHEMA"):
+        name = cursor.name()
+        return ast.FlashbackDatabase(name, cursor.name() if cursor.accept("TO") else "")
+    cursor.expect("TABLE")
+    table = table_name(cursor)
+    return ast.RecoverTable(table, 0, cursor.name() if cursor.accept("TO") else "")
+
+
 def _alter(cursor: Cursor) -> ast.Statement:
     if cursor.accept_any("DATABASE", "SCHEMA"):
         name = "" if cursor.at("CHARACTER") or cursor.at("CHARSET") or cursor.at("COLLATE") else cursor.name()
@@ -194,6 +210,8 @@ _STATEMENTS = {
     "DROP": _drop,
     "TRUNCATE": _truncate,
     "RENAME": _rename,
+    "RECOVER": _recover,
+    "FLASHBACK": _flashback,
     "ALTER": _alter,
     "USE": lambda cursor: ast.Use(cursor.name()),
     "INSERT": _insert,

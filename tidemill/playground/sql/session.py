@@ -9,7 +9,7 @@ from typing import Any
 from tidemill import tso
 from tidemill.errors import SqlError
 from tidemill.playground.cluster import Cluster
-from tidemill.playground.sql import ast, ddl
+from tidemill.playground.sql import ast, ddl, recover
 from tidemill.playground.sql.alter import alter_table
 from tidemill.playground.sql.bootstrap import bootstrap
 from tidemill.playground.sql.catalog import Catalog, Table
@@ -208,5 +208,7 @@ _DDL: dict[type, _Run] = {
     ast.DropTables: ddl.drop_tables,
     ast.Truncate: ddl.truncate_table,
     ast.RenameTables: ddl.rename_tables,
+    ast.RecoverTable: recover.recover_table,
+    ast.FlashbackDatabase: recover.recover_database,
     ast.AlterTable: alter_table,
 }

@@ -16,7 +16,7 @@ from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.events import Op
-from tidemill.playground.server import ServerTls
+from tidemill.playground.gate import ServerTls
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 

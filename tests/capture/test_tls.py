@@ -24,7 +24,8 @@ from tidemill.changelog.initial import Part
 from tidemill.changelog.storage import open_storage
 from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.pipeline.load import Upstream, load_parts
-from tidemill.playground.server import Playground, ServerTls
+from tidemill.playground.gate import ServerTls
+from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_range
 
 

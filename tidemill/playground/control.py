@@ -16,8 +16,10 @@ import grpc.aio
 
 from tidemill.errors import SqlError, TidemillError, UpstreamUnavailable
 from tidemill.playground.cluster import Pending
+from tidemill.playground.dump import write_dump
+from tidemill.playground.faults import FaultCommands
 from tidemill.playground.loader import load
-from tidemill.playground.mvcc import KeyLocked, TxnLockNotFound, WriteConflict
+from tidemill.playground.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
 from tidemill.playground.regions import Region
 from tidemill.playground.sql.catalog import Table
 from tidemill.tidb import keys
@@ -45,14 +47,15 @@ class ControlService:
             "transfer-leader": self._transfer_leader,
             "regions": self._regions,
             "lock": self._lock,
+            "dump": self._dump,
             "unlock": self._unlock,
             "gc": self._gc,
             "load": self._load,
             "pause": self._pause,
             "resume": self._resume,
             "stats": self._stats,
-            "break-streams": self._break_streams,
             "stop": self._stop,
+            **FaultCommands(playground).commands,
         }
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -128,11 +131,20 @@ class ControlService:
     # locks and garbage
 
     def _lock(self, request: Json) -> Json:
-        """Prewrite rows as they are (PUT of the same values) and leave them locked; the first is the primary."""
+        """Prewrite rows as they are (PUT of the same values) and leave them locked; the first is the primary. `kind` pessimistic: locks
+        of a transaction that runs. `primary`: the client died after it had committed (or rolled back) its first row."""
         table = self._table(request["table"])
         cluster = self._playground.cluster
         rows = [self._row(table, int(handle)) for handle in request.get("handles") or [request["handle"]]]
-        pending = cluster.prewrite(rows, ttl_ms=int(request.get("ttl_ms", 3_600_000)), async_commit=bool(request.get("async_commit")))
+        kind = LockKind(request["kind"]) if request.get("kind") else None
+        pending = cluster.prewrite(
+            rows, kind=kind, ttl_ms=int(request.get("ttl_ms", 3_600_000)), async_commit=bool(request.get("async_commit"))
+        )
+        match request.get("primary", "locked"):
+            case "committed":
+                cluster.commit(pending, keys=pending.keys[:1])
+            case "rolled-back":
+                cluster.rollback(pending, keys=pending.keys[:1])
         self._pending[pending.start_ts] = pending
         return {"start_ts": pending.start_ts}
 
@@ -160,8 +172,13 @@ class ControlService:
         return {"ended": ended}
 
     def _gc(self, request: Json) -> Json:
+        if request.get("remember") and self._playground.cluster.mvcc.collected is None:
+            self._playground.cluster.mvcc.collected = {}
         safe_point, dropped = self._playground.cluster.collect_garbage(int(request.get("life_time_ms", 600_000)))
         return {"safe_point": safe_point, "versions_dropped": dropped}
+
+    def _dump(self, request: Json) -> Json:
+        return {"versions": write_dump(self._playground.cluster.mvcc, request["path"])}
 
     # the playground itself
 
@@ -175,12 +192,6 @@ class ControlService:
     def _resume(self, request: Json) -> Json:
         self._playground.paused = False
         return {}
-
-    def _break_streams(self, request: Json) -> Json:
-        store = int(request.get("store", 1))
-        if store not in self._playground.feeds:
-            raise SqlError(f"there is no store {store}")
-        return {"broken": self._playground.feeds[store].break_streams()}
 
     def _stop(self, request: Json) -> Json:
         self._playground.stopping.set()
@@ -205,12 +216,13 @@ def _json_default(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def call(address: str, command: str, *, timeout: float = TIMEOUT, **arguments: Any) -> Json:
-    """Run a command on the playground at `address` (host:port of its PD); its answer.
+def call(address: str, command: str, *, timeout: float = TIMEOUT, credentials: Any = None, **arguments: Any) -> Json:
+    """Run a command on the playground at `address` (host:port of its PD); its answer. `credentials`: of grpc, where it has TLS.
 
     Raises UpstreamUnavailable when nobody answers or what answers is no playground, SqlError when the command is refused.
     """
-    with grpc.insecure_channel(address.removeprefix("http://")) as channel:
+    target = address.partition(",")[0].removeprefix("http://").removeprefix("https://")
+    with grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials) as channel:
         method = channel.unary_unary(METHOD)
         try:
             answer = json.loads(method(json.dumps({"command": command, **arguments}).encode(), timeout=timeout))

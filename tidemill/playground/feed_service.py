@@ -18,10 +18,10 @@ OUTBOX_EVENTS = 128
 
 
 class FeedService:
-    """EventFeed and EventFeedV2 of one store."""
+    """EventFeed and EventFeedV2 of one store; without `multiplexing` the first only, as stores had it before 7.5."""
 
-    def __init__(self, hub: FeedHub, store_id: int) -> None:
-        self._hub, self._store_id = hub, store_id
+    def __init__(self, hub: FeedHub, store_id: int, *, multiplexing: bool = True) -> None:
+        self._hub, self._store_id, self._multiplexing = hub, store_id, multiplexing
         self._scans = asyncio.Semaphore(CONCURRENT_SCANS)
         self._calls: set[asyncio.Task[None]] = set()
         self.max_events = MESSAGE_EVENTS
@@ -29,13 +29,10 @@ class FeedService:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `cdcpb.ChangeData`."""
-        return grpc.method_handlers_generic_handler(
-            "cdcpb.ChangeData",
-            {
-                "EventFeed": grpc.stream_stream_rpc_method_handler(self._event_feed, cdcpb.ChangeDataRequest.FromString),
-                "EventFeedV2": grpc.stream_stream_rpc_method_handler(self._event_feed_v2, cdcpb.ChangeDataRequest.FromString),
-            },
-        )
+        calls = {"EventFeed": grpc.stream_stream_rpc_method_handler(self._event_feed, cdcpb.ChangeDataRequest.FromString)}
+        if self._multiplexing:
+            calls["EventFeedV2"] = grpc.stream_stream_rpc_method_handler(self._event_feed_v2, cdcpb.ChangeDataRequest.FromString)
+        return grpc.method_handlers_generic_handler("cdcpb.ChangeData", calls)
 
     def break_streams(self) -> int:
         """End all streams as a killed store does; returns their number."""

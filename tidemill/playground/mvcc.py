@@ -160,8 +160,8 @@ class Tablet:
             elif change > changes and key in self.versions:
                 yield key, self.versions[key]
 
-    def collect(self, safe_point: int) -> int:
-        """Drop what no read at or above `safe_point` can see; returns how many versions went."""
+    def collect(self, safe_point: int, kept: dict[bytes, list[Version]] | None = None) -> int:
+        """Drop what no read at or above `safe_point` can see, into `kept` if there is one; returns how many versions went."""
         dropped = 0
         for key in list(self.versions):
             history = self.versions[key]
@@ -173,6 +173,8 @@ class Tablet:
             keep = position if history[position][2] is not None else position + 1
             if keep:
                 dropped += keep
+                if kept is not None:
+                    kept.setdefault(key, []).extend(history[:keep])
                 self.versions[key] = history[keep:]
             if not self.versions[key]:
                 del self.versions[key]
@@ -201,6 +203,8 @@ class Mvcc:
         self.locks: dict[bytes, Lock] = {}
         self.sources: dict[int, int] = {}  # start_ts of transactions with a txn_source
         self.rolled_back: set[tuple[bytes, int]] = set()
+        self.collected: dict[bytes, list[Version]] | None = None
+        """What garbage collection dropped, where it is to be remembered: reads do not see it."""
         self._prefixes: list[bytes] = []
 
     def tablet(self, key: bytes) -> Tablet:
@@ -339,7 +343,7 @@ class Mvcc:
     def collect(self, safe_point: int) -> int:
         """Garbage collection: drop versions that no read at or above `safe_point` needs; returns their number."""
         self.rolled_back = {(key, ts) for key, ts in self.rolled_back if ts > safe_point}
-        return sum(tablet.collect(safe_point) for tablet in self.tablets.values())
+        return sum(tablet.collect(safe_point, self.collected) for tablet in self.tablets.values())
 
 
 def visible(history: Iterable[Version], ts: int) -> bytes | None:

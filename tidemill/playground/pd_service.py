@@ -11,13 +11,12 @@ import grpc.aio
 from tidemill import tso
 from tidemill.playground.cluster import Cluster, Store
 from tidemill.playground.feed import region_message
+from tidemill.playground.members import Member, Members
 from tidemill.playground.regions import Region
 from tidemill.playground.safepoints import GC_WORKER, ServiceSafePoint
 from tidemill.wire import metapb_pb2 as metapb
 from tidemill.wire import pdpb_pb2 as pdpb
 
-MEMBER_ID = 1
-NAME = "playground"
 BARRIERS = ("GetGCState", "SetGCBarrier", "DeleteGCBarrier")
 """Calls that PD 8.5 does not know; clients fall back to service safe points."""
 UNIMPLEMENTED = ("SetGlobalGCBarrier", "DeleteGlobalGCBarrier")
@@ -28,10 +27,12 @@ Handler = Callable[[Any, Context], Awaitable[Any]]
 
 
 class PdService:
-    """Answers of the (only, leading) PD member. `url` is the address that clients are told; `gc_barriers`: it knows them."""
+    """Answers of one PD member. `scheme`: of the addresses that clients are told; `gc_barriers`: it knows them. A member that does
+    not lead answers GetMembers and GetClusterInfo only."""
 
-    def __init__(self, cluster: Cluster, url: Callable[[], str], *, gc_barriers: bool = False) -> None:
-        self._cluster, self._url, self._gc_barriers = cluster, url, gc_barriers
+    def __init__(self, cluster: Cluster, members: Members, member_id: int, *, scheme: str = "http", gc_barriers: bool = False) -> None:
+        self._cluster, self._members, self._id = cluster, members, member_id
+        self._scheme, self._gc_barriers = scheme, gc_barriers
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `pdpb.PD`."""
@@ -74,6 +75,8 @@ class PdService:
 
         async def check(request: Any, context: Context) -> Any:
             await self._check_cluster(request.header.cluster_id, context)
+            if self._members.leader != self._id:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "not leader")
             return await call(request, context)
 
         return check
@@ -86,8 +89,14 @@ class PdService:
     # members and time
 
     async def _get_members(self, request: pdpb.GetMembersRequest, context: Context) -> pdpb.GetMembersResponse:
-        member = pdpb.Member(name=NAME, member_id=MEMBER_ID, peer_urls=[self._url()], client_urls=[self._url()])
-        return pdpb.GetMembersResponse(header=self._header(), members=[member], leader=member, etcd_leader=member)
+        leading = self._members.leading
+        leader = self._member(leading) if leading is not None else None
+        members = [self._member(m) for m in self._members.all.values()]
+        return pdpb.GetMembersResponse(header=self._header(), members=members, leader=leader, etcd_leader=leader)
+
+    def _member(self, member: Member) -> pdpb.Member:
+        url = f"{self._scheme}://{member.address}"
+        return pdpb.Member(name=member.name, member_id=member.id, peer_urls=[url], client_urls=[url])
 
     async def _get_cluster_info(self, request: pdpb.GetClusterInfoRequest, context: Context) -> pdpb.GetClusterInfoResponse:
         return pdpb.GetClusterInfoResponse(header=self._header(), serviceModes=[pdpb.PD_SVC_MODE])
@@ -102,6 +111,8 @@ class PdService:
             await self._check_cluster(request.header.cluster_id, context)
             if request.count < 1:
                 await context.abort(grpc.StatusCode.UNKNOWN, "tso count should be positive")
+            if self._members.leader != self._id:
+                await context.abort(grpc.StatusCode.UNKNOWN, "generate timestamp failed, requested pd is not leader of cluster")
             ts = self._cluster.oracle.next(request.count)
             stamp = pdpb.Timestamp(physical=tso.physical_ms(ts), logical=tso.logical(ts))
             yield pdpb.TsoResponse(header=self._header(), count=request.count, timestamp=stamp)
@@ -140,12 +151,12 @@ class PdService:
         return self._region_answer(self._cluster.regions.get(request.region_id))
 
     def _region_answer(self, region: Region | None) -> pdpb.GetRegionResponse:
-        if region is None:
+        if region is None or self._members.is_cold(region.id):
             return pdpb.GetRegionResponse(header=self._header())
         return pdpb.GetRegionResponse(header=self._header(), region=region_message(region), leader=_leader(region))
 
     async def _scan_regions(self, request: pdpb.ScanRegionsRequest, context: Context) -> pdpb.ScanRegionsResponse:
-        found = self._cluster.regions.between_encoded(request.start_key, request.end_key, request.limit)
+        found = self._known(request.start_key, request.end_key, request.limit)
         return pdpb.ScanRegionsResponse(
             header=self._header(),
             region_metas=[region_message(r) for r in found],
@@ -156,10 +167,15 @@ class PdService:
     async def _batch_scan_regions(self, request: pdpb.BatchScanRegionsRequest, context: Context) -> pdpb.BatchScanRegionsResponse:
         found: dict[int, Region] = {}
         for wanted in request.ranges:
-            for region in self._cluster.regions.between_encoded(wanted.start_key, wanted.end_key, request.limit):
+            for region in self._known(wanted.start_key, wanted.end_key, request.limit):
                 if request.limit <= 0 or len(found) < request.limit:
                     found.setdefault(region.id, region)
         return pdpb.BatchScanRegionsResponse(header=self._header(), regions=[_described(r) for r in found.values()])
+
+    def _known(self, start: bytes, end: bytes, limit: int) -> list[Region]:
+        """The regions that this leader has heard of."""
+        found = self._cluster.regions.between_encoded(start, end, limit)
+        return [region for region in found if not self._members.is_cold(region.id)]
 
     # garbage collection
 

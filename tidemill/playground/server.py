@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, tzinfo
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 
-from tidemill.playground.cluster import Cluster, Store
+from tidemill.playground.cluster import Cluster
 from tidemill.playground.control import ControlService
 from tidemill.playground.feed_service import FeedService
+from tidemill.playground.gate import ServerTls
 from tidemill.playground.kv_service import KvService
 from tidemill.playground.loader import load
+from tidemill.playground.members import Members
 from tidemill.playground.oracle import wall_clock_ms
 from tidemill.playground.pd_service import PdService
+from tidemill.playground.ports import Port
 from tidemill.playground.sql.ast import TableName
 from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.truth import Name, TruthTable, tables_at
@@ -32,27 +37,6 @@ RESOLVED_INTERVAL = 1.0
 GC_INTERVAL = 60.0
 SLICE = 0.02
 """Seconds that a workload may work before others get their turn."""
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerTls:
-    """PEM bytes: who the servers are, and, where clients have to show who they are, whom they trust."""
-
-    certificate: bytes
-    key: bytes
-    client_ca: bytes | None = None
-
-    def credentials(self) -> Any:
-        """As grpc wants them."""
-        pairs = [(self.key, self.certificate)]
-        return grpc.ssl_server_credentials(pairs, self.client_ca, require_client_auth=self.client_ca is not None)
 
 
 class Playground:
@@ -60,7 +44,8 @@ class Playground:
 
     `stores` TiKV stores listen on ports of their own, the first one shares PD's. The content of workloads depends on `seed`.
     With a `gc_life_time` (seconds) older history is collected every minute, as far as services' safe points allow.
-    `gc_barriers`: PD serves GC barriers, as version 9 and newer do.
+    `gc_barriers`: PD serves GC barriers, as version 9 and newer do. `pds`: so many PD members, on ports of their own.
+    `gates`: connections may be broken in every way (see gate.py). `old_feed`: stores know no EventFeedV2.
     """
 
     def __init__(
@@ -74,15 +59,19 @@ class Playground:
         gc_barriers: bool = False,
         clock: Callable[[], int] = wall_clock_ms,
         tls: ServerTls | None = None,
+        pds: int = 0,
+        gates: bool = False,
+        old_feed: bool = False,
     ) -> None:
         self.seed = seed
-        self._tls = tls
+        self._tls, self._gates, self._old_feed, self._gc_barriers = tls, gates, old_feed, gc_barriers
         self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock)
         self.database = Database(self.cluster)
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
         self.resolved_interval, self.gc_life_time = resolved_interval, gc_life_time
-        self.pd = PdService(self.cluster, lambda: f"http://{self.pd_address}", gc_barriers=gc_barriers)
+        self.members = Members(pds, time.monotonic)
+        self._shared = pds == 0  # PD and store 1 are one server
         self.feeds: dict[int, FeedService] = {}
         self.control = ControlService(self)
         self.pd_address = ""
@@ -90,50 +79,89 @@ class Playground:
         self.stopping = asyncio.Event()
         self.workload: Workload | None = None
         self._session = self.database.session()
-        self._servers: dict[int, grpc.aio.Server] = {}
+        self.store_ports: dict[int, Port] = {}
+        self.pd_ports: dict[int, Port] = {}
+        self.control_port = Port(lambda: [self.control.handler()], tls)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: dict[str, asyncio.Lock] = {}
         self._ticker: asyncio.Task[None] | None = None
 
     # serving
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serve: PD and store 1 on `port` (0: any free one), further stores on free ports.
+        """Serve: PD (and, without members of its own, store 1) on `port` (0: any free one), all others on free ports.
 
         Raises OSError when the address cannot be used.
         """
         for store in list(self.cluster.stores.values()):
-            await self._start_store(store, host, port if store.id == 1 else 0)
-        self.pd_address = self.cluster.stores[1].address
+            self.store_ports[store.id] = Port(partial(self._store_handlers, store.id), self._tls, gated=self._gates)
+            address = await self.store_ports[store.id].start(host, port if self._shared and store.id == 1 else 0)
+            self.cluster.stores[store.id] = replace(store, address=address)
+        if self._shared:
+            self.members.all[1].address = self.cluster.stores[1].address
+        else:
+            for member in self.members.all.values():
+                self.pd_ports[member.id] = Port(partial(self._pd_handlers, member.id), self._tls, gated=self._gates)
+                member.address = await self.pd_ports[member.id].start(host, port if member.id == 1 else 0)
+        await self.control_port.start(host)
+        self.pd_address = ",".join(m.address for m in self.members.all.values())
         self._ticker = asyncio.ensure_future(self._tick())
 
-    async def _start_store(self, store: Store, host: str, port: int) -> None:
-        self.feeds[store.id] = FeedService(self.cluster.feeds, store.id)
-        handlers = [KvService(self.cluster, store.id).handler(), self.feeds[store.id].handler()]
-        if store.id == 1:
-            handlers += [self.pd.handler(), self.control.handler()]
-        server = grpc.aio.server(options=_OPTIONS)
-        server.add_generic_rpc_handlers(tuple(handlers))
-        try:
-            if self._tls is None:
-                bound = server.add_insecure_port(f"{host}:{port}")
-            else:
-                bound = server.add_secure_port(f"{host}:{port}", self._tls.credentials())
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error}") from error
-        if not bound:
-            raise OSError(f"cannot listen on {host}:{port}")
-        await server.start()
-        self._servers[store.id] = server
-        self.cluster.stores[store.id] = Store(store.id, f"{host}:{bound}", store.version)
+    def _store_handlers(self, store_id: int) -> list[grpc.GenericRpcHandler]:
+        feed = self.feeds[store_id] = FeedService(self.cluster.feeds, store_id, multiplexing=not self._old_feed)
+        handlers = [KvService(self.cluster, store_id).handler(), feed.handler()]
+        return handlers + (self._pd_handlers(1) if self._shared and store_id == 1 else [])
+
+    def _pd_handlers(self, member_id: int) -> list[grpc.GenericRpcHandler]:
+        scheme = "http" if self._tls is None else "https"
+        pd = PdService(self.cluster, self.members, member_id, scheme=scheme, gc_barriers=self._gc_barriers)
+        return [pd.handler(), self.control.handler()]
 
     async def stop_store(self, store_id: int) -> None:
-        """Take a store (not the first) off the network, as when its process is killed: streams break, its leaders stay where they are."""
-        await self._servers.pop(store_id).stop(0)
+        """Take a store off the network, as when its process is killed: streams break, its leaders stay where they are.
+        A store that shares its port with PD takes it along."""
+        await self.store_ports[store_id].stop()
 
     async def restart_store(self, store_id: int) -> None:
         """Bring a stopped store back at its old address."""
-        store = self.cluster.stores[store_id]
-        host, _, port = store.address.rpartition(":")
-        await self._start_store(store, host, int(port))
+        port = self.store_ports[store_id]
+        port.tls = self._tls
+        await port.restart()
+
+    async def stop_pd(self, member_id: int) -> None:
+        """Kill a PD member. Where it led, another one does after a while, if a majority is up."""
+        self.members.all[member_id].up = False
+        led = self.members.leader == member_id
+        self.members.resign(member_id)
+        await self.pd_ports[member_id].stop()
+        if led:
+            self.later(self._elect())
+
+    async def start_pd(self, member_id: int) -> None:
+        """Bring a PD member back at its old address."""
+        await self.pd_ports[member_id].restart()
+        self.members.all[member_id].up = True
+        self.later(self._elect())
+
+    async def change_pd_leader(self, member_id: int) -> None:
+        """The leader resigns in favour of another member, which leads after an election."""
+        self.members.resign(self.members.leader)
+        await self._elect(member_id)
+
+    async def _elect(self, member_id: int = 0) -> None:
+        await asyncio.sleep(self.members.election_s)
+        self.members.elect(member_id)
+
+    async def alone(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run it when nothing else of that name is under way."""
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            await work()
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let it go on beside everything else, for as long as the playground is there."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -149,12 +177,15 @@ class Playground:
         """End all streams and close the ports."""
         if self._ticker is not None:
             self._ticker.cancel()
-        for server in self._servers.values():
-            await server.stop(grace)
-        self._servers.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        for port in (*self.store_ports.values(), *self.pd_ports.values(), self.control_port):
+            await port.stop(grace)
+        self.store_ports.clear()
+        self.pd_ports.clear()
 
     async def __aenter__(self) -> Self:
-        if not self._servers:
+        if not self.store_ports:
             await self.start()
         return self
 
@@ -219,6 +250,8 @@ class Playground:
         progress = self.workload.progress if self.workload is not None else None
         return {
             "pd": self.pd_address,
+            "pd_leader": self.members.leading.address if self.members.leading is not None else "",
+            "control": self.control_port.address,
             "cluster_id": str(cluster.cluster_id),
             "began_ts": self.began_ts,
             "ts": cluster.oracle.last,

@@ -418,5 +418,6 @@ class SplitTable:
 
 Statement = (
     CreateDatabase | AlterDatabase | DropDatabase | Use | CreateTable | CreateTableLike | CreateView | DropTables | Truncate | RenameTables
-    | RecoverTable | FlashbackDatabase | AlterTable | Insert | Update | Delete | Select | Begin | Commit | Rollback | SetVariable | SplitTable
+    | RecoverTable | FlashbackDatabase
+    | AlterTable | Insert | Update | Delete | Select | Begin | Commit | Rollback | SetVariable | SplitTable
 )  # fmt: skip

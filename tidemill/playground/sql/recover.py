@@ -74,7 +74,12 @@ def _recover_database(context: DdlContext, found: Dropped, new_name: str) -> Ste
     database = {**found.database, "db_name": ci_name(new_name), "state": int(SchemaState.NONE)}
     pairs = [(old, _described(old, old.name)) for old in found.tables]
     args = _args([_piece(found, old, info) for old, info in pairs])
-    args["recover_info"] |= {**database, "DropJobID": found.job_id, "SnapshotTS": found.snapshot_ts, "OldSchemaName": found.database["db_name"]}
+    args["recover_info"] |= {
+        **database,
+        "DropJobID": found.job_id,
+        "SnapshotTS": found.snapshot_ts,
+        "OldSchemaName": found.database["db_name"],
+    }
     involving = tuple((name, "*") for name in dict.fromkeys((found.database["db_name"]["O"], new_name)))
     job = context.job(Action.RECOVER_SCHEMA, found.schema_id, 0, "", args, schema_name=new_name, involving=involving)
     yield
@@ -121,7 +126,13 @@ def _check(job: Job, infos: Iterable[Json]) -> None:
 
 
 def _come_back(
-    context: DdlContext, job: Job, found: Dropped, pairs: list[tuple[Table, Json]], schema_id: int, change: Change, database: Json | None = None
+    context: DdlContext,
+    job: Job,
+    found: Dropped,
+    pairs: list[tuple[Table, Json]],
+    schema_id: int,
+    change: Change,
+    database: Json | None = None,
 ) -> None:
     """The last step: everything is there again in one transaction."""
     for old, info in pairs:

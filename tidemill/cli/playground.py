@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -16,20 +17,18 @@ from rich.live import Live
 from rich.table import Table
 
 from tidemill import tso
+from tidemill.cli.playground_ctl import CONTEXT, PdOption, TableOption, ctl
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tidemill.playground.gate import ServerTls
     from tidemill.playground.server import Playground
 
-CONTEXT = {"help_option_names": ["-h", "--help"]}
 REFRESH = 0.5
 
 app = typer.Typer(invoke_without_command=True, context_settings=CONTEXT)
-ctl = typer.Typer(help="Control a running playground.", no_args_is_help=True, context_settings=CONTEXT)
 app.add_typer(ctl, name="ctl")
-
-PdOption = Annotated[str, typer.Option("--pd", help="Address of the playground: HOST:PORT.")]
-TableOption = Annotated[str, typer.Option("--table", help="SCHEMA.TABLE.")]
 
 
 class Output(StrEnum):
@@ -46,7 +45,7 @@ def serve(
         str, typer.Option("--listen", help="HOST:PORT of PD and the first store; port 0 takes a free one.")
     ] = "127.0.0.1:2379",
     seed: Annotated[int, typer.Option("--seed", help="Decides what the workload writes.")] = 0,
-    workload: Annotated[str, typer.Option("--workload", help="mixed, bank, append or none.")] = "mixed",
+    workload: Annotated[str, typer.Option("--workload", help="mixed, bank, append, soak or none.")] = "mixed",
     rate: Annotated[float, typer.Option("--rate", help="Transactions a second; 0 is as many as possible.")] = 50.0,
     rows: Annotated[int, typer.Option("--rows", help="Rows of an ordinary transaction.")] = 4,
     tables: Annotated[str, typer.Option("--tables", help="Only these tables of the workload: SCHEMA.TABLE,…")] = "",
@@ -58,6 +57,18 @@ def serve(
     resolved_interval: Annotated[float, typer.Option("--resolved-interval", help="Seconds between two resolved timestamps.")] = 1.0,
     gc_life_time: Annotated[float, typer.Option("--gc-life-time", help="Seconds of history to keep; 0 keeps all.")] = 0.0,
     gc_barriers: Annotated[bool, typer.Option("--gc-barriers", help="PD serves GC barriers, as PD 9 does.")] = False,
+    pds: Annotated[int, typer.Option("--pds", min=0, help="PD members on ports of their own; 0: PD shares the first store's port.")] = 0,
+    gates: Annotated[bool, typer.Option("--gates", help="Connections may be broken: see `ctl wire`.")] = False,
+    old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores know no EventFeedV2, as before 7.5.")] = False,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate; asks for TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the key of --tls-cert.")] = None,
+    tls_client_ca: Annotated[Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this CA.")] = None,
+    orphan_every: Annotated[
+        int, typer.Option("--orphan-every", help="Transactions between two whose client dies (soak); 0 for none.")
+    ] = 40,
+    large_every: Annotated[int, typer.Option("--large-every", help="Transactions between two large ones (soak); 0 for none.")] = 0,
+    large_rows: Annotated[int, typer.Option("--large-rows", help="Rows of a large transaction.")] = 1000,
+    large_bytes: Annotated[int, typer.Option("--large-bytes", help="Bytes of each, about.")] = 1000,
     exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the work is done, instead of serving on.")] = False,
 ) -> None:
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
@@ -68,13 +79,16 @@ def serve(
 
     host, port = _address(listen)
     options = Options(
-        ddl_every=ddl_every, region_every=region_every, rows=rows, tables=tuple(t.strip() for t in tables.split(",") if t.strip())
+        ddl_every=ddl_every, region_every=region_every, rows=rows, tables=tuple(t.strip() for t in tables.split(",") if t.strip()),
+        orphan_every=orphan_every, large_every=large_every, large_rows=large_rows, large_bytes=large_bytes,
     )  # fmt: skip
+    tls = _server_tls(tls_cert, tls_key, tls_client_ca)
 
     async def run() -> None:
         playground = server.Playground(
-            seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers
-        )
+            seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers, tls=tls,
+            pds=pds, gates=gates, old_feed=old_feed,
+        )  # fmt: skip
         try:
             await playground.start(host, port)
         except OSError as error:
@@ -103,6 +117,20 @@ async def _serve(playground: Playground, *, rate: float, transactions: int, seco
                 await playground.stopping.wait()
     finally:
         show.cancel()
+
+
+def _server_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+    """The servers' side of TLS. Raises ConfigError."""
+    from tidemill.playground.gate import ServerTls
+
+    if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
+        raise ConfigError("--tls-cert and --tls-key belong together", hint="--tls-client-ca needs both.")
+    if certificate is None or key is None:
+        return None
+    try:
+        return ServerTls(certificate.read_bytes(), key.read_bytes(), client_ca.read_bytes() if client_ca is not None else None)
+    except OSError as error:
+        raise ConfigError(f"a file of TLS cannot be read: {error}") from error
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -143,6 +171,9 @@ def query(
     at: Annotated[str, typer.Option("--at", help="TSO, RFC 3339 time, `now` or -DISTANCE.")] = "now",
     output: Annotated[Output, typer.Option("--output", help="json: one object a row; table: for people.")] = Output.TABLE,
     tz: Annotated[str, typer.Option("--tz", help="Time zone in which TIMESTAMPs are shown.")] = "UTC",
+    ca: CaOption = None,
+    cert: CertOption = None,
+    key: KeyOption = None,
 ) -> None:
     """Read a table at a timestamp through PD and TiKV, of a playground or of a real cluster.
 
@@ -150,6 +181,7 @@ def query(
     are numbers.
     """
     from tidemill.capture.tikv.pd import PdClient
+    from tidemill.capture.tikv.security import security_of
     from tidemill.capture.tikv.snapshot import Snapshot
     from tidemill.playground import truth
 
@@ -159,7 +191,7 @@ def query(
         raise ConfigError(f"unknown time zone {tz!r}") from None
 
     async def run() -> None:
-        client = await PdClient.connect(pd)
+        client = await PdClient.connect(pd, security=security_of(pd.split(","), ca, cert, key))
         try:
             snapshot = Snapshot(client, tso.parse(at, await client.tso()))
             info = truth.find_table(await truth.describe_remote(snapshot), table)
@@ -176,106 +208,3 @@ def query(
             await client.close()
 
     asyncio.run(run())
-
-
-# Control
-
-
-def _ctl(pd: str, command: str, **arguments: Any) -> None:
-    from tidemill.playground.control import call
-
-    print(json.dumps(call(pd, command, **arguments), ensure_ascii=False, indent=2))
-
-
-@ctl.command("sql")
-def ctl_sql(pd: PdOption, text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")]) -> None:
-    """Run SQL."""
-    _ctl(pd, "sql", text=text)
-
-
-@ctl.command("load")
-def ctl_load(
-    pd: PdOption,
-    table: TableOption,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows.")],
-    regions: Annotated[int, typer.Option("--regions", min=1, help="Cut the new rows into so many regions.")] = 1,
-) -> None:
-    """Add many made-up rows at once."""
-    _ctl(pd, "load", table=table, rows=rows, regions=regions)
-
-
-@ctl.command("split")
-def ctl_split(pd: PdOption, table: TableOption, handle: Annotated[list[int], typer.Option("--handle", help="Where to cut.")]) -> None:
-    """Split a table's regions at integer handles."""
-    _ctl(pd, "split", table=table, handles=handle)
-
-
-@ctl.command("merge")
-def ctl_merge(
-    pd: PdOption,
-    table: Annotated[str, typer.Option("--table", help="Merge the first two regions of SCHEMA.TABLE.")] = "",
-    source: Annotated[int, typer.Option("--source", help="Region that goes.")] = 0,
-    target: Annotated[int, typer.Option("--target", help="Neighbour that stays.")] = 0,
-) -> None:
-    """Merge two neighbouring regions."""
-    _ctl(pd, "merge", **({"table": table} if table else {"source": source, "target": target}))
-
-
-@ctl.command("transfer-leader")
-def ctl_transfer_leader(
-    pd: PdOption,
-    region: Annotated[int, typer.Option("--region", help="Region.")],
-    store: Annotated[int, typer.Option("--store", help="Store of the new leader; 0 is any other.")] = 0,
-) -> None:
-    """Move a region's leader to another store."""
-    _ctl(pd, "transfer-leader", region=region, store=store)
-
-
-@ctl.command("lock")
-def ctl_lock(
-    pd: PdOption,
-    table: TableOption,
-    handle: Annotated[list[int], typer.Option("--handle", help="Rows; the first is the primary.")],
-    ttl_ms: Annotated[int, typer.Option("--ttl-ms", help="After so long the client counts as dead.")] = 3_600_000,
-    async_commit: Annotated[bool, typer.Option("--async-commit", help="Committed as soon as all rows are locked.")] = False,
-) -> None:
-    """Prewrite rows as they are and leave them locked: resolved timestamps stand still."""
-    _ctl(pd, "lock", table=table, handles=handle, ttl_ms=ttl_ms, async_commit=async_commit)
-
-
-@ctl.command("unlock")
-def ctl_unlock(
-    pd: PdOption,
-    start_ts: Annotated[int, typer.Option("--start-ts", help="Which lock; 0 is all.")] = 0,
-    rollback: Annotated[bool, typer.Option("--rollback", help="Roll back instead of committing.")] = False,
-) -> None:
-    """End locks that `lock` left."""
-    _ctl(pd, "unlock", start_ts=start_ts, rollback=rollback)
-
-
-@ctl.command("gc")
-def ctl_gc(pd: PdOption, life_time: Annotated[str, typer.Option("--life-time", help="How much history stays: 10m, 0s.")] = "10m") -> None:
-    """Collect garbage, as far as services' safe points allow."""
-    distance = tso.physical_ms(tso.parse("now", 1 << 62) - tso.parse(f"-{life_time}", 1 << 62))
-    _ctl(pd, "gc", life_time_ms=distance)
-
-
-@ctl.command("break-streams")
-def ctl_break_streams(pd: PdOption, store: Annotated[int, typer.Option("--store", help="Store.")] = 1) -> None:
-    """End all change feed streams of a store, as if its process had died."""
-    _ctl(pd, "break-streams", store=store)
-
-
-def _plain(name: str, text: str) -> None:
-    def command(pd: PdOption) -> None:
-        _ctl(pd, name)
-
-    command.__doc__ = text
-    ctl.command(name)(command)
-
-
-_plain("regions", "List all regions.")
-_plain("stats", "Figures of the playground.")
-_plain("pause", "Let the workload rest.")
-_plain("resume", "Let the workload go on.")
-_plain("stop", "End the playground.")

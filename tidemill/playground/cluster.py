@@ -102,14 +102,16 @@ class Cluster:
         source: int = 0,
         ttl_ms: int = 3000,
         async_commit: bool = False,
+        start_ts: int = 0,
+        primary: bytes = b"",
     ) -> Pending:
         """Lock keys and leave them locked. `kind` makes locks that write nothing. An async-commit transaction is committed from the
-        moment that all its keys are locked, though nobody has said so yet.
+        moment that all its keys are locked, though nobody has said so yet. `start_ts`, `primary`: a further piece of a transaction.
 
         Raises KeyLocked, WriteConflict.
         """
-        start_ts = self.oracle.next()
-        primary = mutations[0][0]
+        start_ts = start_ts or self.oracle.next()
+        primary = primary or mutations[0][0]
         for key, _ in mutations:
             self.mvcc.check_writable(key, start_ts, start_ts)
         changes = []

@@ -66,10 +66,10 @@ class FaultCommands:
         return {"connections": self._gate(request).strike(Fault(request["fault"]), seconds)}
 
     def _gate(self, request: Json) -> Gate:
-        ports = self._playground.pd_ports if request.get("pd") else self._playground.store_ports
-        number = int(request.get("pd") or request.get("store") or 1)
+        ports = self._playground.pd_ports if request.get("member") else self._playground.store_ports
+        number = int(request.get("member") or request.get("store") or 1)
         if number not in ports:
-            raise SqlError(f"there is no {'PD member' if request.get('pd') else 'store'} {number}")
+            raise SqlError(f"there is no {'PD member' if request.get('member') else 'store'} {number}")
         gate = ports[number].gate
         if gate is None:
             raise SqlError("the playground has no gates, or what this one stands before is down", hint="Start it with --gates.")

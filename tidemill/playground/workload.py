@@ -42,6 +42,10 @@ class Options:
     region_every: int = 150
     lock_every: int = 200
     rows: int = 4  # about so many rows a transaction
+    orphan_every: int = 40  # clients that die in the middle of a transaction (soak)
+    large_every: int = 0  # transactions of `large_rows` rows of about `large_bytes` bytes (soak)
+    large_rows: int = 1000
+    large_bytes: int = 1000
     tables: tuple[str, ...] = ()  # only these (`schema.table`); empty: all of the workload
 
 
@@ -114,11 +118,11 @@ class Mixed(Workload):
             return
         if self._held is not None:
             self._hold_on()
-        if _due(options.ddl_every, count, self.random) and self._ddl is None and self._held is None:
+        if due(options.ddl_every, count, self.random) and self._ddl is None and self._held is None:
             self._start_ddl()
-        elif _due(options.region_every, count, self.random):
+        elif due(options.region_every, count, self.random):
             self._change_regions()
-        elif _due(options.lock_every, count, self.random) and self._ddl is None and self._held is None:
+        elif due(options.lock_every, count, self.random) and self._ddl is None and self._held is None:
             self._hold()
         else:
             size = self.random.choice((1, 1, 1, 2, 3)) * self.options.rows if self.random.random() > 0.01 else 50 * self.options.rows
@@ -205,7 +209,8 @@ class Mixed(Workload):
             self.database.cluster.commit(pending)
 
 
-def _due(every: int, count: int, random: Random) -> bool:
+def due(every: int, count: int, random: Random) -> bool:
+    """Whether it is the turn of something that happens once in so many transactions."""
     return every > 0 and count > 0 and random.random() < 1 / every
 
 
@@ -233,7 +238,7 @@ class Bank(Workload):
             self.progress.rows += 1
         session.execute("commit")
         self.progress.transactions += 1
-        if _due(self.options.region_every, self.progress.transactions, self.random):
+        if due(self.options.region_every, self.progress.transactions, self.random):
             table = self.database.catalog.table(TableName(first, "accounts"), "")
             self.database.cluster.split([keys.record_key(table.id, self.random.randrange(1, self.ACCOUNTS))])
             self.progress.region_changes += 1
@@ -288,12 +293,15 @@ class Idle(Workload):
 
 
 WORKLOADS: dict[str, type[Workload]] = {"mixed": Mixed, "bank": Bank, "append": Append, "none": Idle}
-"""Workloads by name."""
+"""Workloads by name; the soak's is in a module of its own."""
 
 
 def make_workload(name: str, database: Database, seed: int, options: Options) -> Workload:
     """A workload by name. Raises SqlError."""
-    kind = WORKLOADS.get(name)
+    from tidemill.playground.soak import Soak
+
+    kinds = WORKLOADS | {"soak": Soak}
+    kind = kinds.get(name)
     if kind is None:
-        raise SqlError(f"there is no workload {name}", hint="Workloads: " + ", ".join(WORKLOADS))
+        raise SqlError(f"there is no workload {name}", hint="Workloads: " + ", ".join(kinds))
     return kind(database, seed, options)

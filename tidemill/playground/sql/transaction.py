@@ -75,7 +75,7 @@ class Transaction:
 
         Raises SqlError on a conflict; the transaction is rolled back then.
         """
-        mutations = [(key, value) for key, value in self._writes.items() if self._is_change(key, value)]
+        mutations = self.mutations()
         if not mutations:
             return 0
         try:
@@ -85,6 +85,10 @@ class Transaction:
         except (KeyLocked, WriteConflict) as error:
             self.rollback()
             raise SqlError(f"write conflict: {error}") from error
+
+    def mutations(self) -> list[Mutation]:
+        """What would be written."""
+        return [(key, value) for key, value in self._writes.items() if self._is_change(key, value)]
 
     def _is_change(self, key: bytes, value: bytes | None) -> bool:
         newest = self._cluster.mvcc.tablet(key).newest(key)

@@ -1,0 +1,215 @@
+"""`tidemill playground ctl`: commands for a running playground; it prints what the playground answers, as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidemill import tso
+from tidemill.cli.tls import CaOption, CertOption, KeyOption
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+ctl = typer.Typer(help="Control a running playground.", no_args_is_help=True, context_settings=CONTEXT)
+
+PdOption = Annotated[str, typer.Option("--pd", help="Address of the playground: HOST:PORT.")]
+TableOption = Annotated[str, typer.Option("--table", help="SCHEMA.TABLE.")]
+RegionOption = Annotated[int, typer.Option("--region", help="Region.")]
+StoreOption = Annotated[int, typer.Option("--store", help="Store.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", help="How long it lasts.")]
+
+_tls: dict[str, Path | None] = {}
+"""What --ca, --cert and --key of this command line say."""
+
+
+@ctl.callback()
+def remember_tls(ca: CaOption = None, cert: CertOption = None, key: KeyOption = None) -> None:
+    """Control a running playground. Flags of TLS stand before the command."""
+    _tls.update(ca=ca, cert=cert, key=key)
+
+
+def _ctl(pd: str, command: str, **arguments: Any) -> None:
+    from tidemill.capture.tikv.security import security_of
+    from tidemill.playground.control import call
+
+    security = security_of(pd.split(","), _tls.get("ca"), _tls.get("cert"), _tls.get("key"))
+    credentials = None if security is None else security.credentials()
+    print(json.dumps(call(pd, command, credentials=credentials, **arguments), ensure_ascii=False, indent=2))
+
+
+@ctl.command("sql")
+def ctl_sql(pd: PdOption, text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")]) -> None:
+    """Run SQL."""
+    _ctl(pd, "sql", text=text)
+
+
+@ctl.command("load")
+def ctl_load(
+    pd: PdOption,
+    table: TableOption,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows.")],
+    regions: Annotated[int, typer.Option("--regions", min=1, help="Cut the new rows into so many regions.")] = 1,
+) -> None:
+    """Add many made-up rows at once."""
+    _ctl(pd, "load", table=table, rows=rows, regions=regions)
+
+
+@ctl.command("split")
+def ctl_split(pd: PdOption, table: TableOption, handle: Annotated[list[int], typer.Option("--handle", help="Where to cut.")]) -> None:
+    """Split a table's regions at integer handles."""
+    _ctl(pd, "split", table=table, handles=handle)
+
+
+@ctl.command("merge")
+def ctl_merge(
+    pd: PdOption,
+    table: Annotated[str, typer.Option("--table", help="Merge the first two regions of SCHEMA.TABLE.")] = "",
+    source: Annotated[int, typer.Option("--source", help="Region that goes.")] = 0,
+    target: Annotated[int, typer.Option("--target", help="Neighbour that stays.")] = 0,
+) -> None:
+    """Merge two neighbouring regions."""
+    _ctl(pd, "merge", **({"table": table} if table else {"source": source, "target": target}))
+
+
+@ctl.command("transfer-leader")
+def ctl_transfer_leader(
+    pd: PdOption,
+    region: RegionOption,
+    store: Annotated[int, typer.Option("--store", help="Store of the new leader; 0 is any other.")] = 0,
+) -> None:
+    """Move a region's leader to another store."""
+    _ctl(pd, "transfer-leader", region=region, store=store)
+
+
+@ctl.command("lock")
+def ctl_lock(
+    pd: PdOption,
+    table: TableOption,
+    handle: Annotated[list[int], typer.Option("--handle", help="Rows; the first is the primary.")],
+    ttl_ms: Annotated[int, typer.Option("--ttl-ms", help="After so long the client counts as dead.")] = 3_600_000,
+    async_commit: Annotated[bool, typer.Option("--async-commit", help="Committed as soon as all rows are locked.")] = False,
+    kind: Annotated[str, typer.Option("--kind", help="pessimistic or lock: locks that write nothing.")] = "",
+    primary: Annotated[str, typer.Option("--primary", help="The first row is left locked, or committed, or rolled-back.")] = "locked",
+) -> None:
+    """Prewrite rows as they are and leave them locked: resolved timestamps stand still."""
+    _ctl(pd, "lock", table=table, handles=handle, ttl_ms=ttl_ms, async_commit=async_commit, kind=kind, primary=primary)
+
+
+@ctl.command("unlock")
+def ctl_unlock(
+    pd: PdOption,
+    start_ts: Annotated[int, typer.Option("--start-ts", help="Which lock; 0 is all.")] = 0,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Roll back instead of committing.")] = False,
+) -> None:
+    """End locks that `lock` left."""
+    _ctl(pd, "unlock", start_ts=start_ts, rollback=rollback)
+
+
+@ctl.command("gc")
+def ctl_gc(
+    pd: PdOption,
+    life_time: Annotated[str, typer.Option("--life-time", help="How much history stays: 10m, 0s.")] = "10m",
+    remember: Annotated[bool, typer.Option("--remember", help="`dump` shows what is collected from now on.")] = False,
+) -> None:
+    """Collect garbage, as far as services' safe points allow."""
+    distance = tso.physical_ms(tso.parse("now", 1 << 62) - tso.parse(f"-{life_time}", 1 << 62))
+    _ctl(pd, "gc", life_time_ms=distance, remember=remember)
+
+
+@ctl.command("break-streams")
+def ctl_break_streams(pd: PdOption, store: StoreOption = 1) -> None:
+    """End all change feed streams of a store, with the status of one that is shut down."""
+    _ctl(pd, "break-streams", store=store)
+
+
+@ctl.command("wire")
+def ctl_wire(
+    pd: PdOption,
+    fault: Annotated[str, typer.Option("--fault", help="reset, cut (inside a frame), goaway, stall or refuse.")],
+    store: StoreOption = 1,
+    member: Annotated[int, typer.Option("--member", help="A PD member instead of a store.")] = 0,
+    seconds: SecondsOption = 1.0,
+) -> None:
+    """Break the connections of a store or a PD member (of a playground with --gates)."""
+    _ctl(pd, "wire", fault=fault, store=store, member=member, seconds=seconds)
+
+
+@ctl.command("restart-store")
+def ctl_restart_store(pd: PdOption, store: StoreOption, seconds: SecondsOption = 1.0) -> None:
+    """Kill a store; it is back after some seconds."""
+    _ctl(pd, "restart-store", store=store, seconds=seconds)
+
+
+@ctl.command("restart-pd")
+def ctl_restart_pd(
+    pd: PdOption,
+    member: Annotated[int, typer.Option("--member", help="Which; 0 is the leader.")] = 0,
+    all_: Annotated[bool, typer.Option("--all", help="All members at once.")] = False,
+    seconds: SecondsOption = 1.0,
+) -> None:
+    """Kill PD members; they are back after some seconds."""
+    _ctl(pd, "restart-pd", member=member, all=all_, seconds=seconds)
+
+
+@ctl.command("pd-leader")
+def ctl_pd_leader(pd: PdOption, member: Annotated[int, typer.Option("--member", help="Who leads; 0 is any other.")] = 0) -> None:
+    """Let another PD member lead."""
+    _ctl(pd, "pd-leader", member=member)
+
+
+@ctl.command("fail-region")
+def ctl_fail_region(
+    pd: PdOption,
+    region: RegionOption,
+    error: Annotated[
+        str, typer.Option("--error", help="not_leader, no_leader, epoch_not_match, region_not_found, server_is_busy or congested.")
+    ] = "region_not_found",
+) -> None:
+    """End the subscriptions of a region with an error."""
+    _ctl(pd, "fail-region", region=region, error=error)
+
+
+@ctl.command("mute")
+def ctl_mute(pd: PdOption, region: RegionOption) -> None:
+    """Forget the subscriptions of a region without a word."""
+    _ctl(pd, "mute", region=region)
+
+
+@ctl.command("busy")
+def ctl_busy(
+    pd: PdOption,
+    scans: Annotated[int, typer.Option("--scans", help="Pending scans from which on stores refuse; 0: all.")] = 0,
+    seconds: SecondsOption = 1.0,
+) -> None:
+    """Stores refuse subscriptions with server_is_busy for a while."""
+    _ctl(pd, "busy", scans=scans, seconds=seconds)
+
+
+@ctl.command("pace")
+def ctl_pace(pd: PdOption, seconds: Annotated[float, typer.Option("--seconds", help="Between two resolved timestamps.")]) -> None:
+    """Change how often resolved timestamps come."""
+    _ctl(pd, "pace", seconds=seconds)
+
+
+@ctl.command("dump")
+def ctl_dump(pd: PdOption, path: Annotated[Path, typer.Option("--path", help="Where the playground writes it.")]) -> None:
+    """Write every version of every row into an Arrow file."""
+    _ctl(pd, "dump", path=str(path.absolute()))
+
+
+def _plain(name: str, text: str) -> None:
+    def command(pd: PdOption) -> None:
+        _ctl(pd, name)
+
+    command.__doc__ = text
+    ctl.command(name)(command)
+
+
+_plain("regions", "List all regions.")
+_plain("stats", "Figures of the playground.")
+_plain("pause", "Let the workload rest.")
+_plain("resume", "Let the workload go on.")
+_plain("stop", "End the playground.")

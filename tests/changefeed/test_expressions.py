@@ -222,7 +222,7 @@ def test_what_does_not_parse_is_refused(text: str, fault: str) -> None:
         ("nam = 'x'", "there is no column 'nam'; did you mean `Name`?"),
         ("if(id, prize, 1)", "there is no column 'prize'; did you mean `price`?"),
         ("name regexp ci", "REGEXP needs its pattern as a string"),
-        ("name regexp '('", "the regular expression is malformed"),
+        ("name regexp '('", "error parsing regexp: missing closing ): `(`"),
     ],
 )
 def test_what_does_not_fit_the_table_is_refused(text: str, fault: str) -> None:

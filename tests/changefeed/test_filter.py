@@ -53,11 +53,18 @@ def test_regular_expressions_match_anywhere_and_are_gos() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [r"/(a)\1/.*", "/(?=a)/.*", "/(?<!a)b/.*", r"/\pL/.*", r"/\Qa\E/.*", "/(/.*", "/(?x)a/.*", "/[[:nope:]]/.*"]
+    "rule", [r"/(a)\1/.*", "/(?=a)/.*", "/(?<!a)b/.*", r"/a\Z/.*", r"/\C/.*", "/(/.*", "/(?x)a/.*", "/[[:nope:]]/.*", "/a{1001}/.*"]
 )
-def test_regular_expressions_that_go_or_python_cannot_read_are_refused(rule: str) -> None:
-    with pytest.raises(ConfigError, match="filter rule"):
+def test_regular_expressions_that_go_cannot_read_are_refused(rule: str) -> None:
+    with pytest.raises(ConfigError, match=r"filter rule .* error parsing regexp: "):
         TableFilter([rule])
+
+
+def test_no_rule_takes_long() -> None:
+    """Each of these takes Python's matcher more than a lifetime."""
+    name = "a" * 60
+    assert not TableFilter([r"/^(a+)+$/.t"]).matches(name + "!", "t")
+    assert not TableFilter(["*a" * 25 + "b.t"]).matches(name, "t")
 
 
 def test_case() -> None:

@@ -8,13 +8,13 @@ of DDLs are those of its allow list.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.changefeed.expressions import bind, parse
 from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.names import did_you_mean
+from tidemill.changefeed.patterns import GoRegex
 from tidemill.errors import ConfigError
 from tidemill.events import DdlEvent
 from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE
@@ -102,7 +102,7 @@ class EventRule:
 
     matcher: TableFilter
     words: frozenset[str] = frozenset()
-    sql: tuple[re.Pattern[str], ...] = ()
+    sql: tuple[GoRegex, ...] = ()
     conditions: Conditions = Conditions()
     update_only_columns: tuple[str, ...] = ()
 
@@ -115,7 +115,7 @@ class EventRule:
         if event.type in _ALTERING and ALTER_TABLE in self.words:
             return True
         texts = {event.raw_query, event.query} if event.type == Action.RENAME_TABLE else {event.raw_query}
-        return any(pattern.search(text) for pattern in self.sql for text in texts)
+        return any(pattern.found_in(text) for pattern in self.sql for text in texts)
 
     @property
     def kinds(self) -> frozenset[int]:

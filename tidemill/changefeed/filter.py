@@ -3,8 +3,8 @@
     db.tbl   db*.t?bl[0-9]   !db.tbl   `a b`."c.d"   a\\.b.*   /^db\\d+$/./x/
 
 Empty rules and those that begin with `#` count for nothing. The last rule that matches decides; without one a table is out. Names
-are compared without case unless told otherwise. Regular expressions match anywhere in the name and are Go's: what Python would read
-in another way is translated or refused. Source of the rules: TiDB's description of the table filter.
+are compared without case unless told otherwise. Regular expressions match anywhere in the name and are Go's; wildcards become such
+ones. Source of the rules: TiDB's description of the table filter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidemill.changefeed.patterns import go_regex
+from tidemill.changefeed.patterns import GoRegex, go_literal
 from tidemill.errors import ConfigError
 
 _PLAIN = re.compile(r"[0-9A-Za-z$_\u0080-\U0010ffff]")
@@ -24,8 +24,8 @@ _REGEX = re.compile(r"/((?:\\.|[^/\\])+)/")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    schema: re.Pattern[str]
-    table: re.Pattern[str]
+    schema: GoRegex
+    table: GoRegex
     any_table: bool  # the table pattern is `*`
     positive: bool
 
@@ -40,7 +40,7 @@ class TableFilter:
     def matches(self, schema: str, table: str) -> bool:
         """Whether the rules let a table in. System schemas are not treated in any special way here."""
         for rule in self._rules:
-            if rule.schema.search(schema) and rule.table.search(table):
+            if rule.schema.found_in(schema) and rule.table.found_in(table):
                 return rule.positive
         return False
 
@@ -50,7 +50,7 @@ class TableFilter:
         A rule `!db.*` shuts the schema out, `!db.tbl` says nothing about it.
         """
         for rule in self._rules:
-            if rule.schema.search(schema) and (rule.positive or rule.any_table):
+            if rule.schema.found_in(schema) and (rule.positive or rule.any_table):
                 return rule.positive
         return False
 
@@ -67,7 +67,7 @@ class ColumnFilter:
 
     def matches(self, column: str) -> bool:
         """Whether the rules let a column in."""
-        return next((positive for pattern, positive in self._rules if pattern.search(column)), False)
+        return next((positive for pattern, positive in self._rules if pattern.found_in(column)), False)
 
 
 class _Parser:
@@ -76,7 +76,7 @@ class _Parser:
     def __init__(self, text: str, case_sensitive: bool, where: str) -> None:
         self._text = text.strip()
         self._at = 0
-        self._flags = 0 if case_sensitive else re.IGNORECASE
+        self._fold = not case_sensitive
         self._where = where
 
     def rule(self) -> _Rule | None:
@@ -94,7 +94,7 @@ class _Parser:
             raise self._error("unexpected text after the table pattern")
         return _Rule(schema, table, any_table, positive)
 
-    def column_rule(self) -> tuple[re.Pattern[str], bool] | None:
+    def column_rule(self) -> tuple[GoRegex, bool] | None:
         """A rule about columns and whether it lets them in."""
         if not self._text or self._text.startswith("#"):
             return None
@@ -117,7 +117,7 @@ class _Parser:
     def _error(self, what: str) -> ConfigError:
         return ConfigError(f"{self._where} {self._text!r}: column {self._at + 1}: {what}")
 
-    def _pattern(self) -> re.Pattern[str]:
+    def _pattern(self) -> GoRegex:
         first = self._text[self._at : self._at + 1]
         if first == "/":
             return self._regex()
@@ -125,16 +125,16 @@ class _Parser:
             return self._quoted(first)
         return self._wildcard()
 
-    def _quoted(self, quote: str) -> re.Pattern[str]:
+    def _quoted(self, quote: str) -> GoRegex:
         match = _QUOTED[quote].match(self._text, self._at)
         if not match:
             raise self._error("the quoted name has no end, or is empty")
         self._at = match.end()
         if self._at < len(self._text) and self._text[self._at] != ".":
             raise self._error("a name is quoted as a whole or not at all")
-        return self._whole(re.escape(match[1].replace(quote * 2, quote)))
+        return self._whole(go_literal(match[1].replace(quote * 2, quote)))
 
-    def _wildcard(self) -> re.Pattern[str]:
+    def _wildcard(self) -> GoRegex:
         start, pieces = self._at, []
         while self._at < len(self._text) and self._text[self._at] != ".":
             pieces.append(self._piece())
@@ -155,7 +155,7 @@ class _Parser:
         if char == "?":
             return "."
         if _PLAIN.match(char):
-            return re.escape(char)
+            return go_literal(char)
         self._at -= 1
         raise self._error(f"unexpected character {char!r}; quote the name or put a \\ before it")
 
@@ -166,31 +166,31 @@ class _Parser:
         if escaped.isascii() and escaped.isalnum():
             raise self._error(f"\\{escaped} has no meaning: letters and digits cannot be escaped")
         self._at += 2
-        return re.escape(escaped)
+        return go_literal(escaped)
 
     def _class(self) -> str:
         match = _CLASS.match(self._text, self._at)
         if not match:
             raise self._error("the character class `[` has no end, or is empty")
         characters = re.findall(r"\\(.)|(.)", match[2])
-        body = "".join("-" if plain == "-" else re.escape(escaped or plain) for escaped, plain in characters)
+        body = "".join("-" if plain == "-" else go_literal(escaped or plain) for escaped, plain in characters)
         try:
-            re.compile(f"[{body}]")
-        except re.error:
+            GoRegex(f"[{body}]")
+        except ConfigError:
             raise self._error("the character class has a range that ends before it begins") from None
         self._at = match.end()
         return f"[{'^' if match[1] else ''}{body}]"
 
-    def _regex(self) -> re.Pattern[str]:
+    def _regex(self) -> GoRegex:
         match = _REGEX.match(self._text, self._at)
         if not match:
             raise self._error("the regular expression has no closing `/`, or is empty")
         try:
-            compiled = go_regex(match[1].replace("\\/", "/"), self._flags)
+            compiled = GoRegex(match[1], self._fold)
         except ConfigError as error:
             raise self._error(error.message) from None
         self._at = match.end()
         return compiled
 
-    def _whole(self, pattern: str) -> re.Pattern[str]:
-        return re.compile(rf"\A(?:{pattern})\Z", self._flags | re.DOTALL)
+    def _whole(self, pattern: str) -> GoRegex:
+        return GoRegex(rf"(?s)\A(?:{pattern})\z", self._fold)

@@ -5,7 +5,6 @@ A key that a parameter of the sink URI stands for has no default here: the param
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from tidemill.changefeed.events import Conditions, EventRule, event_word
 from tidemill.changefeed.expressions import parse
 from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.names import did_you_mean
-from tidemill.changefeed.patterns import go_regex
+from tidemill.changefeed.patterns import GoRegex
 from tidemill.changefeed.topics import TopicExpression
 from tidemill.errors import ConfigError
 
@@ -222,7 +221,7 @@ def _word(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        go_regex(text)
+        GoRegex(text)
     except ConfigError as error:
         raise ValueError(error.message) from None
     return text
@@ -262,7 +261,7 @@ class EventFilterSection(Section):
         return EventRule(
             matcher=matcher,
             words=frozenset(self.ignore_event),
-            sql=tuple(go_regex(text, re.IGNORECASE) for text in self.ignore_sql),
+            sql=tuple(GoRegex(text, fold=True) for text in self.ignore_sql),
             conditions=Conditions(
                 self.ignore_insert_value_expr,
                 self.ignore_update_new_value_expr,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,7 +25,7 @@ from tidemill.changefeed.expressions.values import (
     text_of,
 )
 from tidemill.changefeed.names import did_you_mean
-from tidemill.changefeed.patterns import go_regex
+from tidemill.changefeed.patterns import GoRegex
 from tidemill.errors import ConfigError
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
@@ -127,7 +126,7 @@ class _Binder:
             raise ConfigError("REGEXP needs its pattern as a string")
         literal = pattern.value if isinstance(pattern.value, Text) else pattern.value.text
         text = literal.data.decode("utf-8", "replace")
-        plain, folding = go_regex(text), go_regex(text, re.IGNORECASE)
+        plain, folding = GoRegex(text), GoRegex(text, fold=True)
         operand = self.evaluate(node.operands[0], depth)
 
         def call(cells: Cells) -> Value:
@@ -135,7 +134,7 @@ class _Binder:
             if found is None:
                 return None
             compiled = folding if found.collate.endswith("_ci") else plain
-            return int(compiled.search(found.data.decode("utf-8", "replace")) is not None)
+            return int(compiled.found_in(found.data.decode("utf-8", "replace")))
 
         return call
 

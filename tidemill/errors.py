@@ -254,6 +254,25 @@ class SqlError(TidemillError):
     code = "TM:ErrSql"
 
 
+def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:
+    """An error of the class that a code belongs to."""
+    error = _classes().get(code, TidemillError)(message, hint=hint)
+    error.code, error.retryable = code, retryable
+    return error
+
+
+def _classes() -> dict[str, type[TidemillError]]:
+    """Error classes by code, those that are made of a message alone."""
+    found: dict[str, type[TidemillError]] = {}
+    waiting = [TidemillError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.__init__ is TidemillError.__init__:
+            found.setdefault(kind.code, kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
 EXIT_FAILED = 1
 EXIT_RETRY = 75  # EX_TEMPFAIL
 EXIT_FATAL = 78  # EX_CONFIG

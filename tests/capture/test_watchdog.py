@@ -116,7 +116,7 @@ def test_a_silent_region_is_subscribed_again_alone(tmp_path: Path, transport: Tr
                 await until(lambda: bool(capture.status.stuck) or capture.status.regions_renewed > 0)
                 await caught_up(capture, ts)
                 assert capture.status.regions_renewed >= 1
-                assert capture._machine.errors == {"frozen": capture.status.regions_renewed}
+                assert capture.pulling.machine.errors == {"frozen": capture.status.regions_renewed}
                 assert all(s.alive for s in others), "they went on undisturbed"
             compare(playground.cluster, tmp_path / "log")
 
@@ -135,7 +135,7 @@ def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> No
                 playground.execute("insert into t values (1); insert into u values (1)")
                 await caught_up(capture, playground.cluster.oracle.next())
                 assert not before & feeds.streams
-                assert capture._machine.errors.keys() == {"stream"}
+                assert capture.pulling.machine.errors.keys() == {"stream"}
             compare(playground.cluster, tmp_path / "log")
 
     run(main())

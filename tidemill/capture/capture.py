@@ -1,5 +1,8 @@
 """A capture of one TiDB cluster into one change log: what is started, in which order, and how it ends.
 
+Everything may be in this process, or only what there is once: PD, the GC safe point, log.json, the schema stream, retention and the status.
+Then the partitions are pulled by groups (groups/), each a process or a Spark task, and this one is their coordinator.
+
 Threads: the event loop (PD, streams, region state machine, schema), the ingest thread and the sealing thread of the receiver, and
 now and then one for the log's upkeep. The order of the start matters: GC safe point, log, spans' records, receiver, streams.
 """
@@ -11,10 +14,9 @@ import logging
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,77 +24,92 @@ import pyarrow as pa
 
 from tidemill import tso
 from tidemill.capture import rules
-from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
+from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
+from tidemill.capture.groups.company import Company, Start
+from tidemill.capture.groups.divide import divide
+from tidemill.capture.groups.places import address_for
+from tidemill.capture.life import Life
 from tidemill.capture.loading import Loading, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
+from tidemill.capture.pulling import Pulling, maintain
 from tidemill.capture.status import CaptureStatus
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.matcher import FOREVER
-from tidemill.capture.tikv.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.partition import Sealed
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
 from tidemill.capture.tikv.receiver import Receiver
-from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
 from tidemill.capture.tikv.tableread import plan_tables
-from tidemill.capture.tikv.tables import PARTITION_BY, Moved, TableSpans
-from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.changelog import initial
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.reader import LogReader, read_head
-from tidemill.changelog.storage import open_storage
-from tidemill.changelog.writer import LogOptions, LogWriter
-from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
+from tidemill.changelog.storage import Storage, open_storage
+from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
-from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 
 STATUS_EVERY = 1.0
-MAINTAIN_EVERY = 10.0
-SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
 
 _log = logging.getLogger(__name__)
 
 
 class Capture:
-    """See the module. `run` it once."""
+    """See the module. `run` it once. `start`: another way to start groups, for tests."""
 
-    def __init__(self, config: CaptureConfig) -> None:
+    def __init__(self, config: CaptureConfig, start: Start | None = None) -> None:
         self.config = config
         self.status = CaptureStatus(log=redact(config.log))
         self.pd: PdClient
         self.writer: LogWriter
         self.history: SchemaHistory
-        self.receiver: Receiver
-        self.puller: Puller
-        self.watchdog: Watchdog
-        self.spans: TableSpans
+        self.pulling: Pulling
         self.safe_point: GcGuard
         self.loading: Loading
-        self._machine: RegionMachine
-        self._over: asyncio.Future[None]
-        self._followed = 0  # schema changes up to here have become spans
+        self.company: Company | None = None
+        self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
+        self._start = start
+        self._life: Life
+        self._known_heads: list[int] = []  # of partitions, as they were when the capture began
+
+    @property
+    def receiver(self) -> Receiver:
+        """Of this process."""
+        return self.pulling.receiver
+
+    @property
+    def puller(self) -> Puller:
+        """Of this process."""
+        return self.pulling.puller
+
+    @property
+    def spans(self) -> TableSpans:
+        """Of this process."""
+        return self.pulling.spans
+
+    @property
+    def resolved_ts(self) -> int:
+        """Nothing of the log at or below it is missing."""
+        return min(self.writer.schema.head, *self.heads())
 
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
         """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for what cannot be mended by trying again."""
-        loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
+        self._life = Life()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
         folder = self.config.folder
         folder.mkdir(parents=True, exist_ok=True)
         pages = PageServer({"/status": json_page(self._look), "/metrics": metrics_page(self._samples)})
         try:
             if self.config.status_addr:
                 await pages.start(self.config.status_addr)
-            await self._until_over(self._capture(folder))
+            await self._life.lead(self._capture(folder))
             self._end("stopped", None, folder)
         except BaseException as e:
             self._end("failed", e, folder)
@@ -102,28 +119,11 @@ class Capture:
 
     def stop(self) -> None:
         """End cleanly: what is resolved is sealed first."""
-        if not self._over.done():
-            self._over.set_result(None)
+        self._life.stop()
 
     def fail(self, error: BaseException) -> None:
         """End with this error."""
-        if not self._over.done():
-            self._over.set_exception(error)
-
-    def _later(self, function: Callable[..., None], *arguments: Any) -> None:
-        """From another thread: call it on the event loop."""
-        self._over.get_loop().call_soon_threadsafe(function, *arguments)
-
-    async def _until_over(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` until it ends or `stop` or `fail` is called."""
-        task = asyncio.ensure_future(work)
-        await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()
-        [ended] = await asyncio.gather(task, return_exceptions=True)
-        if self._over.done():
-            self._over.result()
-        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
-            raise ended
+        self._life.fail(error)
 
     def _end(self, state: str, error: BaseException | None, folder: Path) -> None:
         self.status.state = state
@@ -133,6 +133,7 @@ class Capture:
         self.status.write(folder)
 
     async def _capture(self, folder: Path) -> None:
+        self.divided = self._divide()
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
             self.status.cluster_id = str(self.pd.cluster_id)
@@ -145,7 +146,22 @@ class Capture:
         finally:
             await self.pd.close()
 
+    def _divide(self) -> list[tuple[int, ...]]:
+        """Into groups, if there are to be more than one. Raises ConfigError, LogError for a log that cannot have several writers."""
+        config, storage = self.config, open_storage(self.config.log)
+        made = storage.read(IDENTITY) is not None
+        partitions = LogReader(storage).partitions if made else config.partitions or DEFAULT_PARTITIONS
+        workers = config.worker_count(partitions)
+        if workers == 1:
+            return []
+        address_for(config)
+        return divide(partitions, workers)
+
     # ------------------------------------------------------------------ the log
+
+    @property
+    def _share(self) -> Share | None:
+        return Share(schema=True, partitions=frozenset()) if self.divided else None
 
     async def _open_log(self) -> None:
         config = self.config
@@ -156,8 +172,9 @@ class Capture:
         else:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
-            self.writer = LogWriter.open(storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions, options=options)
+            self._open(storage, options)
         identity = self.writer.identity
+        reader = LogReader(config.log)
         self.status.start_ts = identity.start_ts
         try:
             capture_id = identity.extra.get(CAPTURE_ID)
@@ -170,11 +187,16 @@ class Capture:
             self.loading.look()
             if config.snapshot and not initial.plans(storage, identity.start_ts):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
+            self._known_heads = [max(identity.start_ts, reader.head(p)) for p in range(identity.partitions)]
             await self.safe_point.protect(self._needed_ts())
-            self.history = load_history(LogReader(config.log))
+            self.history = load_history(reader)
         except BaseException:
             self.writer.close()
             raise
+
+    def _open(self, storage: Storage, options: LogOptions) -> None:
+        cluster_id, partitions = str(self.pd.cluster_id), self.config.partitions
+        self.writer = LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
 
     async def _create_log(self, options: LogOptions) -> None:
         config = self.config
@@ -210,81 +232,67 @@ class Capture:
             tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
             initial.write_plan(open_storage(config.log), await plan_tables(self.pd, start_ts, tables))
         self.writer = LogWriter.create(config.log, identity, snapshot=pairs, options=options)
+        if self.divided:
+            self.writer.close()
+            self._open(self.writer.storage, options)
         _log.info("new log %s of cluster %s from %s", self.status.log, identity.cluster_id, tso.describe(start_ts))
 
     # ------------------------------------------------------------------ pulling
 
     async def _pull(self, folder: Path) -> None:
-        writer = self.writer
-        n = writer.identity.partitions
-        scratch = folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        logs = [PartitionLog(writer.partition(p), scratch) for p in range(n)]
-        logs.append(PartitionLog(writer.schema, scratch, key_filter=keeps))
-        self.receiver = Receiver(
-            logs,
-            scratch,
-            on_events=lambda events: self.puller.post(events),
-            on_sealed=partial(self._later, self._sealed),
-            on_failure=partial(self._later, self.fail),
-            options=self.config.receiving,
-        )
-        self._machine = RegionMachine(n + 1)
-        self.puller = Puller(self.pd, self.receiver, self._machine, self.config.transport, self.fail)
-        self._begin()
-        self.receiver.start()
-        self.status.state = "running"
-        _log.info("capturing %d tables from %s", len(self.spans), tso.describe(writer.resolved_ts))
+        writer, life = self.writer, self._life
+        self._settle_rules()
+        here = range(writer.identity.partitions) if not self.divided else ()
+        config = replace(self.config, memory_quota=LEAST_QUOTA) if self.divided else self.config
+        pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed)
+        if self.divided:
+            cluster_id = writer.identity.cluster_id
+            self.company = Company(self.config, cluster_id, self.divided, folder / "scratch", life, self._schema_end, self._start)
+        self.pulling = pulling
         try:
-            self.puller.start()
+            pulling.begin()
+            self.status.state = "running"
+            _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
+            if self.company is not None:
+                await self.company.begin()
             await asyncio.gather(
                 self._report(folder),
-                self._maintain(),
-                self.watchdog.run(),
+                maintain(self.pd, writer, lambda: self.resolved_ts),
+                pulling.watchdog.run(),
                 self.safe_point.follow(self._needed_ts),
                 self.loading.run(self._plan_what_is_asked),
+                *([self.company.run()] if self.company is not None else []),
             )
         finally:
             self.status.state = "stopping"
-            await self.puller.stop()
-            await asyncio.to_thread(self.receiver.stop)
+            if self.company is not None:
+                await self.company.stop()
+            await pulling.stop()
             self._look()
-            if self.receiver.failure is not None and not self._over.done():
-                self.fail(self.receiver.failure)
-            _log.info("the log is complete up to %s", tso.describe(writer.resolved_ts))
+            _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
 
-    def _begin(self) -> None:
-        """The first spans. No head can move before their records are placed."""
-        n = self.writer.identity.partitions
-        schema_head = self.writer.schema.head
-        for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
-            low, high = encode_range(start, end)
-            self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, n, schema_head, "schema", urgent=True))
-        self._begin_tables(n)
-        self.puller.place_all()
-        self._followed = self.history.resolved_ts
-        self.receiver.set_ceiling(self._followed, range(n))
+    def _what(self) -> str:
+        return f"{len(self.spans)} tables" if not self.divided else f"with {len(self.divided)} groups"
 
-    def _begin_tables(self, n: int) -> None:
-        """Spans of the tables that the rules want. Where these change, the rules before hold up to a ts that no partition is past."""
-        heads = self._heads()
-        wanted = self.config.rules
-        if wanted is not None and not rules.same(rules.in_force(self.writer.identity, tso.MAX_TS)[0], wanted):
-            changed_at = max(*heads, self.history.resolved_ts)
-            self.writer.set_identity(self.writer.identity.with_rules(replace(wanted, from_ts=changed_at)))
+    def _settle_rules(self) -> None:
+        """Where the rules that are wanted differ from the log's, the latter hold up to a ts that no partition is past."""
+        wanted, identity = self.config.rules, self.writer.identity
+        if wanted is not None and not rules.same(rules.in_force(identity, tso.MAX_TS)[0], wanted):
+            changed_at = max(*self._known_heads, self.history.resolved_ts)  # no group gets past the schema's head
+            self.writer.set_identity(identity.with_rules(replace(wanted, from_ts=changed_at)))
             _log.info("from %s on tables are captured by the rules %s", tso.describe(changed_at), ", ".join(wanted.rules))
-        entries = rules.in_force(self.writer.identity, min(heads))
-        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), n + 1, self.config.patience)
-        self.spans = TableSpans(n, self.puller.add_span, self.puller.remove_span, self._moved, rules.wants_of(*entries))
-        self.spans.begin(self.history, heads)
-        last = entries[-1]
-        if len(entries) > 1 and last is not None:
-            self.spans.narrow(rules.wants_of(last), self.history, last.from_ts)
+
+    def heads(self) -> list[int]:
+        """Of all partitions; of those of groups as far as these have told."""
+        if not self.divided:
+            return [self.writer.partition(p).head for p in self.writer.partitions]
+        told = self.company.heads if self.company is not None else {}
+        return [max(head, told.get(p, 0)) for p, head in enumerate(self._known_heads)]
 
     def _needed_ts(self) -> int:
         """What TiKV has to keep: the log's end, and where tables are still being read."""
         oldest = self.loading.oldest_ts
-        return self.writer.resolved_ts if oldest is None else min(oldest, self.writer.resolved_ts)
+        return self.resolved_ts if oldest is None else min(oldest, self.resolved_ts)
 
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
@@ -298,33 +306,17 @@ class Capture:
             answer(storage, request, ts=plan.ts)
             _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
 
-    def _heads(self) -> list[int]:
-        return [self.writer.partition(p).head for p in range(self.writer.identity.partitions)]
-
-    def _moved(self, moved: Moved) -> None:
-        logs = self.receiver.logs
-        self.receiver.call(partial(logs[moved.old].moved_away, moved.physical_id, moved.ts, FOREVER))
-        self.receiver.call(partial(logs[moved.new].came_back, moved.physical_id, moved.ts))
-
-    def _sealed(self, partition: int, done: Sealed) -> None:
-        n = self.writer.identity.partitions
-        if partition < n or self._over.done():
-            return
-        try:
-            self._schema_sealed(done, n)
-        except BaseException as e:  # a callback of the loop: what it raises would only be logged
-            self.fail(e)
-
-    def _schema_sealed(self, done: Sealed, n: int) -> None:
-        """The schema stream has got further: begin and end the spans that follow from it, then let rows come as far."""
+    def _schema_sealed(self, done: Sealed) -> None:
+        """The schema stream has got further, and so may the rows."""
         changes: pa.Table | Sequence[Any] = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
         self.history.advance(changes, done.head)
-        heads = self._heads()
-        self.spans.follow(self.history.next_table_changes(self._followed, done.head), heads)
-        self.spans.retire(heads)
-        self._followed = done.head
-        self.puller.act()
-        self.receiver.call(partial(self.receiver.set_ceiling, done.head, range(n)))
+        self.pulling.follow(done.head)
+        if self.company is not None:
+            self.company.follow()
+
+    def _schema_end(self) -> tuple[int, int]:
+        """What groups may read: the schema's head as far as we have followed it, and the end of the last segment up to there."""
+        return self.history.resolved_ts, min(self.writer.schema.last_to, self.history.resolved_ts)
 
     # ------------------------------------------------------------------ upkeep
 
@@ -332,47 +324,25 @@ class Capture:
         while True:
             self._look()
             self.status.write(folder)
-            self.spans.retire(self._heads())
-            self.puller.act()
-            self.history.forget(self.writer.resolved_ts)
+            self.pulling.tidy()
+            self.history.forget(self.resolved_ts)
             await asyncio.sleep(STATUS_EVERY)
-
-    async def _maintain(self) -> None:
-        while True:
-            await asyncio.sleep(MAINTAIN_EVERY)
-            try:
-                now = await self.pd.tso()
-            except UpstreamUnavailable as e:
-                _log.warning("%s", e.message)
-                now = self.writer.resolved_ts  # nothing gets older meanwhile
-            done = await asyncio.to_thread(self.writer.maintain, now)
-            _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
 
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date."""
         status = self.status
         if status.state in ("running", "stopping"):
-            stats, matcher = self.receiver.stats, self.receiver.matcher
-            status.heads, status.schema_head = self._heads(), self.writer.schema.head
-            status.tables, status.regions = len(self.spans), self._machine.counts()
-            status.rows, status.bytes, status.segments = stats.sealed_rows, stats.sealed_bytes, stats.segments
-            status.received_bytes, status.received_messages = stats.bytes, stats.messages
-            status.spilled_rows, status.protocol_violations = stats.spilled_rows, stats.violations
-            status.region_errors = dict(self._machine.errors)
-            status.take_verdicts(self.watchdog.verdicts)
-            status.waiting_bytes, status.prewrite_bytes = matcher.row_bytes(), matcher.prewrite_bytes()
+            groups = self.company.sections() if self.company is not None else []
+            status.take([self.pulling.look(), *groups])
+            status.groups = self.company.look() if self.company is not None else []
+            status.heads, status.schema_head = self.heads(), self.writer.schema.head
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
             status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.start_ts = self.writer.identity.start_ts
-            status.refresh(self.writer.resolved_ts)
+            status.refresh(self.resolved_ts)
         return status.as_dict()
 
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
-
-
-def keeps(key: bytes) -> bool:
-    """Whether the schema stream keeps a key: rows of DDL jobs and the meta keys that schemas depend on."""
-    return key.startswith(b"t") or meta_filter(key)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tidemill.capture.tikv.feed import Transport
 from tidemill.capture.tikv.receiver import Options
@@ -19,6 +22,7 @@ LEAST_QUOTA = 64 << 20
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -39,6 +43,21 @@ def size_bytes(text: str, flag: str) -> int:
     return int(float(found[1]) * _UNIT_BYTES[(found[2] or "").lower()[:1]])
 
 
+def local_cores(master: str | None) -> int | None:
+    """How many tasks a local Spark master runs at the same time; None for a cluster's, or none."""
+    found = _LOCAL.fullmatch(master or "")
+    if found is None:
+        return None
+    return int(found[1]) if found[1] and found[1] != "*" else (os.cpu_count() or 1) if found[1] else 1
+
+
+_OF_GROUPS = (
+    *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after"),
+    *("ca", "cert", "key"),
+)
+"""Settings that groups share with their coordinator, besides PD's addresses."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
     """Flags of `tidemill capture`. `log`: a path or a URL; `data_dir`: for status.json and scratch files, by default beside a local log."""
@@ -55,7 +74,12 @@ class CaptureConfig:
     data_dir: Path | None = None
     rules: CaptureRules | None = None  # from_ts 0; None: as the log has them, all tables for a new one
     snapshot: bool = False  # a new log begins with the tables as of its start
-    master: str | None = None  # Spark master of the process that reads them
+    master: str | None = None  # Spark master of the process that reads them, and of groups
+    workers: int | None = None  # into how many groups the capture is divided; None: see worker_count
+    control_addr: str | None = None  # HOST[:PORT] where groups find the coordinator
+    silent_after: float = 30.0  # seconds after which a group that says nothing is given up
+    log_level: str = "info"  # of the groups' processes
+    log_file: Path | None = None
     low_water_bytes: int = DEFAULTS.low_water_bytes
     memory_quota: int = 1 << 30  # bytes of messages, rows and prewrites in memory, decoded; what is more waits on disk
     row_budget: int | None = None  # its parts, for tests
@@ -76,6 +100,53 @@ class CaptureConfig:
             raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        if self.workers is None:
+            return
+        if self.workers < 1:
+            raise ConfigError(f"--workers {self.workers}: at least 1")
+        cores = local_cores(self.master)
+        if self.workers > 1 and cores is not None and self.workers > cores:
+            raise ConfigError(
+                f"--workers {self.workers} needs as many cores, --master {self.master} has {cores}",
+                hint="A worker keeps its core for as long as the capture runs. Without --master workers are processes.",
+            )
+        if self.on_one_machine and self.memory_quota // self.workers < LEAST_QUOTA:
+            raise ConfigError(
+                f"--memory-quota {self.memory_quota} for {self.workers} workers on one machine: each needs {LEAST_QUOTA} bytes at least"
+            )
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether groups share this machine, and so the memory quota."""
+        return self.master is None or local_cores(self.master) is not None
+
+    def worker_count(self, partitions: int) -> int:
+        """Groups of a log with so many partitions; 1: everything in this process. Without --workers, a cluster is given as many as the log
+        has partitions, up to four, and one machine one."""
+        if self.workers is not None:
+            return self.workers
+        return 1 if self.on_one_machine else min(partitions, DEFAULT_PARTITIONS)
+
+    def of_group(self, workers: int) -> dict[str, Any]:
+        """What a group is told of these settings, as JSON has it; see `from_coordinator`."""
+        quota = self.memory_quota // workers if self.on_one_machine else self.memory_quota
+        told = {name: getattr(self, name) for name in _OF_GROUPS} | {"pd": list(self.pd), "memory_quota": quota}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
+
+    @classmethod
+    def from_coordinator(cls, settings: Mapping[str, Any], log: str, data_dir: Path) -> CaptureConfig:
+        """The settings of a group. Raises ConfigError for those of another version."""
+        try:
+            files = {name: Path(settings[name]) if settings[name] is not None else None for name in ("ca", "cert", "key")}
+            plain = {name: settings[name] for name in _OF_GROUPS} | {"transport": Transport(settings["transport"])}
+            return cls(**{**plain, **files}, pd=tuple(settings["pd"]), log=log, data_dir=data_dir)
+        except (KeyError, TypeError, ValueError) as e:
+            raise ConfigError(
+                f"a group was told settings of another version of Tidemill: {e}", hint="Use one version everywhere."
+            ) from None
 
     @property
     def security(self) -> Security | None:

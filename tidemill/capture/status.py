@@ -5,16 +5,53 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemill.capture.tikv.watchdog import Verdicts
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 
 FILE = "status.json"
+
+
+@dataclass(slots=True)
+class Section:
+    """What one process of a capture tells of its part. Counters begin with the process."""
+
+    heads: dict[int, int] = field(default_factory=dict)  # per partition that it owns
+    tables: int = 0
+    regions: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    bytes: int = 0
+    segments: int = 0
+    received_bytes: int = 0
+    received_messages: int = 0
+    spilled_rows: int = 0
+    region_errors: dict[str, int] = field(default_factory=dict)
+    protocol_violations: int = 0
+    waiting_bytes: int = 0
+    prewrite_bytes: int = 0
+    slowest: list[dict[str, Any]] = field(default_factory=list)
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    locks_resolved: int = 0
+    regions_renewed: int = 0
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Section:
+        """Of JSON. Raises TypeError, ValueError."""
+        return cls(**{**fields, "heads": {int(p): int(head) for p, head in fields.get("heads", {}).items()}})
+
+
+_SUMS = (
+    *("tables", "rows", "bytes", "segments", "received_bytes", "received_messages", "spilled_rows", "protocol_violations"),
+    *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed"),
+)
+_COUNTS = ("regions", "region_errors")
+LISTED = 64
+"""So many regions are listed at most."""
 
 
 @dataclass(slots=True)
@@ -52,20 +89,28 @@ class CaptureStatus:
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
+    groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: who, where, since when, its part
     error: dict[str, str] | None = None  # code and message
     updated: float = 0.0  # Unix seconds
+
+    def take(self, sections: Sequence[Section]) -> None:
+        """All parts together."""
+        for name in _SUMS:
+            setattr(self, name, sum(getattr(section, name) for section in sections))
+        for name in _COUNTS:
+            together: Counter[str] = Counter()
+            for section in sections:
+                together.update(getattr(section, name))
+            setattr(self, name, dict(together))
+        self.slowest = sorted((one for section in sections for one in section.slowest), key=lambda one: one["resolved_ts"])
+        self.stuck = sorted((one for section in sections for one in section.stuck), key=lambda one: one["resolved_ts"])[:LISTED]
+        self.holding = self.slowest[0] if self.slowest else {}
 
     def refresh(self, resolved_ts: int) -> None:
         """Set what follows from the resolved ts and the clock."""
         self.updated = time.time()
         self.resolved_ts, self.resolved_time = resolved_ts, describe(resolved_ts)
         self.lag_s = max(0.0, round(self.updated - physical_ms(resolved_ts) / 1000, 3))
-
-    def take_verdicts(self, verdicts: Verdicts) -> None:
-        """What the watchdog says."""
-        self.slowest, self.stuck = verdicts.holders, verdicts.stuck
-        self.holding = verdicts.holders[0] if verdicts.holders else {}
-        self.locks_resolved, self.regions_renewed = verdicts.locks_resolved, verdicts.renewed
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -85,26 +130,43 @@ class CaptureStatus:
         yield gauge("tidemill_capture_schema_resolved_ts", "Head of the schema stream", self.schema_head)
         for p, head in enumerate(self.heads):
             yield gauge("tidemill_capture_partition_resolved_ts", "Head of a partition", head, partition=str(p))
-        yield gauge("tidemill_capture_tables", "Physical tables captured", self.tables)
-        for phase, n in self.regions.items():
-            yield gauge("tidemill_capture_regions", "Pieces of key ranges by phase", n, phase=phase)
-        yield counter("tidemill_capture_rows", "Rows written to the log", self.rows)
-        yield counter("tidemill_capture_bytes", "Bytes of rows written to the log", self.bytes)
-        yield counter("tidemill_capture_segments", "Segments written", self.segments)
-        yield counter("tidemill_capture_received_bytes", "Bytes received from stores", self.received_bytes)
-        yield counter("tidemill_capture_received_messages", "Messages received from stores", self.received_messages)
-        yield counter("tidemill_capture_spilled_rows", "Rows that waited on disk", self.spilled_rows)
-        yield counter("tidemill_capture_protocol_violations", "Subscriptions begun anew because a store broke the protocol",
-                      self.protocol_violations)  # fmt: skip
-        for kind, n in self.region_errors.items():
-            yield counter("tidemill_capture_region_errors", "Errors of regions by kind", n, kind=kind)
-        yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", self.waiting_bytes)
-        yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", self.prewrite_bytes)
+        if self.groups:
+            for group in self.groups:
+                yield from _flow(group["part"], group=str(group["group"]))
+                yield gauge("tidemill_capture_group_up", "1 while a group captures", group["state"] == "running", group=str(group["group"]))
+                yield counter("tidemill_capture_group_restarts", "How often a group was started again", group["restarts"],
+                              group=str(group["group"]))  # fmt: skip
+        else:
+            yield from _flow(asdict(self))
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
         yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
         yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
                     self.holding.get("seconds", 0.0))  # fmt: skip
-        yield counter("tidemill_capture_locks_resolved", "Locks of dead clients that were ended", self.locks_resolved)
-        yield counter("tidemill_capture_regions_renewed", "Regions subscribed again because they were stuck", self.regions_renewed)
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)
+
+
+def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:
+    """The samples of one process."""
+    yield gauge("tidemill_capture_tables", "Physical tables captured", part["tables"], **labels)
+    for phase, n in part["regions"].items():
+        yield gauge("tidemill_capture_regions", "Pieces of key ranges by phase", n, phase=phase, **labels)
+    for name, text in _COUNTERS.items():
+        yield counter(f"tidemill_capture_{name}", text, part[name], **labels)
+    for kind, n in part["region_errors"].items():
+        yield counter("tidemill_capture_region_errors", "Errors of regions by kind", n, kind=kind, **labels)
+    yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", part["waiting_bytes"], **labels)
+    yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", part["prewrite_bytes"], **labels)
+
+
+_COUNTERS = {
+    "rows": "Rows written to the log",
+    "bytes": "Bytes of rows written to the log",
+    "segments": "Segments written",
+    "received_bytes": "Bytes received from stores",
+    "received_messages": "Messages received from stores",
+    "spilled_rows": "Rows that waited on disk",
+    "protocol_violations": "Subscriptions begun anew because a store broke the protocol",
+    "locks_resolved": "Locks of dead clients that were ended",
+    "regions_renewed": "Regions subscribed again because they were stuck",
+}

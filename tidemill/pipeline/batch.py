@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.changelog.layout import Affinity
-from tidemill.errors import BatchFailed, MessageRefused, SegmentGone, TidemillError
+from tidemill.errors import BatchFailed, MessageRefused, SegmentGone, TidemillError, made
 from tidemill.events import DdlEvent
 from tidemill.pipeline import planner
 from tidemill.pipeline.fence import Fence
@@ -272,22 +272,3 @@ def _checked(items: Sequence[WorkItem], results: Sequence[TaskResult]) -> list[T
 def error_of(failure: TaskFailure) -> TidemillError:
     """A task's error as it was raised there."""
     return made(failure.code, failure.message, retryable=failure.retryable)
-
-
-def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:
-    """An error of the class that a code belongs to."""
-    error = _classes().get(code, TidemillError)(message, hint=hint)
-    error.code, error.retryable = code, retryable
-    return error
-
-
-def _classes() -> dict[str, type[TidemillError]]:
-    """Error classes by code, those that are made of a message alone."""
-    found: dict[str, type[TidemillError]] = {}
-    waiting = [TidemillError]
-    while waiting:
-        kind = waiting.pop()
-        if kind.__init__ is TidemillError.__init__:
-            found.setdefault(kind.code, kind)
-        waiting += kind.__subclasses__()
-    return found

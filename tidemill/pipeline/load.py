@@ -29,8 +29,8 @@ from tidemill.capture.tikv.security import security_of
 from tidemill.capture.tikv.tableread import batches, drained
 from tidemill.changelog.initial import Part, missing, read_plan, write_part
 from tidemill.changelog.storage import open_storage
-from tidemill.errors import LogError, TidemillError, redact
-from tidemill.pipeline.batch import JobLost, made
+from tidemill.errors import LogError, TidemillError, made, redact
+from tidemill.pipeline.batch import JobLost
 from tidemill.pipeline.runners import cause_of
 
 PD_PATIENCE_S = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tidemill.capture.tikv.actions import Span
@@ -38,7 +38,11 @@ class _Retired:
 
 
 class TableSpans:
-    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition."""
+    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition.
+
+    `owned`: partitions that are captured here, by default all. Tables of the others are followed as well, so that one that comes over
+    from there is known, but nothing is added or removed for them; `moved` is told when either end is owned.
+    """
 
     def __init__(
         self,
@@ -47,8 +51,11 @@ class TableSpans:
         remove: Callable[[int], None],
         moved: Callable[[Moved], None],
         wants: Callable[[TableVersion], bool] = lambda version: True,
+        owned: Collection[int] | None = None,
     ) -> None:
         self.partitions = partitions
+        self._owned = frozenset(range(partitions) if owned is None else owned)
+        self._captured = 0
         self._wants = wants
         self._add, self._remove, self._moved = add, remove, moved
         self._next = 1
@@ -56,11 +63,11 @@ class TableSpans:
         self._retired: list[_Retired] = []
 
     def __len__(self) -> int:
-        """Physical tables that are captured."""
-        return len(self._span_of)
+        """Physical tables that are captured here."""
+        return self._captured
 
     def label(self, physical_id: int) -> str | None:
-        """What a physical table is called; None where it is not captured."""
+        """What a physical table is called; None where nobody captures it."""
         span = self._span_of.get(physical_id)
         return span.label if span is not None else None
 
@@ -100,7 +107,8 @@ class TableSpans:
             return
         if before is not None:
             self._retire(physical_id, ts)
-            self._moved(Moved(physical_id, ts, before.partition, partition))
+            if not self._owned.isdisjoint((before.partition, partition)):
+                self._moved(Moved(physical_id, ts, before.partition, partition))
         self._capture(physical_id, version, partition, max(ts, heads[partition]))
 
     def _capture(self, physical_id: int, version: TableVersion, partition: int, checkpoint: int) -> None:
@@ -108,11 +116,14 @@ class TableSpans:
         span = Span(self._next, start, end, partition, checkpoint, f"{version.schema}.{version.table} ({physical_id})")
         self._next += 1
         self._span_of[physical_id] = span
-        self._add(span)
+        if partition in self._owned:
+            self._captured += 1
+            self._add(span)
 
     def _retire(self, physical_id: int, ts: int) -> None:
         span = self._span_of.pop(physical_id, None)
-        if span is not None:
+        if span is not None and span.partition in self._owned:
+            self._captured -= 1
             self._retired.append(_Retired(ts, span.partition, span.id))
 
     def retire(self, heads: list[int]) -> None:

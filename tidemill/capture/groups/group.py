@@ -1,0 +1,229 @@
+"""A group: some partitions of the log, pulled by a process or a Spark task of its own, as its coordinator says.
+
+It owns its partitions' folders, and reads the schema stream from the log as far as the coordinator says that it has got. Without its
+coordinator no row could come any further, so it seals what is resolved and ends; another attempt goes on where its last segment ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.groups.messages import Assignment, Challenge, Ended, Head, Hello, Refused, Report, Stop, is_proof, proof
+from tidemill.capture.groups.ticket import Ticket
+from tidemill.capture.groups.wire import Wire, nonce
+from tidemill.capture.life import Life
+from tidemill.capture.pulling import Pulling, maintain
+from tidemill.capture.status import Section
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import SCHEMA
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import open_storage
+from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.errors import LogError, MalformedMessage, TidemillError, redact
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tso import describe
+
+REPORT_EVERY = 1.0
+LOOKS, LOOK_EVERY = 100, 0.2
+"""How long a file may take to be seen here that another machine has written: shared file systems remember listings."""
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(enum.Enum):
+    """How a group ended, if nothing failed."""
+
+    ORDERED = "ordered"
+    LOST = "lost"  # the coordinator is gone, or another attempt counts now
+
+
+class Group:
+    """One attempt. `run` it once."""
+
+    def __init__(self, ticket: Ticket, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
+        self.ticket, self.group, self.attempt, self.scratch, self.task = ticket, group, attempt, scratch, task
+        self.life: Life
+        self._outcome = Outcome.ORDERED
+        self._pulling: Pulling | None = None
+        self._head = Head(0, 0)
+        self._news = asyncio.Event()
+
+    def stop(self) -> None:
+        """End cleanly, as if the coordinator had said so."""
+        self.life.stop()
+
+    async def run(self) -> Outcome:
+        """Until the coordinator says so or is gone. Raises what cannot be mended here; the coordinator is told before."""
+        self.life = Life()
+        try:
+            wire = await Wire.connect(self.ticket.host, self.ticket.port)
+        except OSError as e:
+            _log.warning("no coordinator at %s:%d: %s", self.ticket.host, self.ticket.port, e)
+            return Outcome.LOST
+        try:
+            assignment = await self._meet(wire)
+            if assignment is None:
+                return Outcome.LOST
+            await self._work(wire, assignment)
+        finally:
+            wire.close()
+        return self._outcome
+
+    async def _meet(self, wire: Wire) -> Assignment | None:
+        """Show who we are, see who they are. The answer may take a while: a group that failed has to wait."""
+        challenge = await wire.receive()
+        if not isinstance(challenge, Challenge):
+            return None
+        token, mine, me = self.ticket.token, nonce(), (self.group, self.attempt)
+        shown = proof(token, "group", challenge.nonce, mine, *me)
+        wire.send(Hello(self.group, self.attempt, os.getpid(), socket.gethostname(), self.task, mine, shown))
+        answer = await wire.receive()
+        if isinstance(answer, Refused):
+            _log.info("group %d, attempt %d is not wanted: %s", *me, answer.reason)
+        if not isinstance(answer, Assignment):
+            return None
+        if not is_proof(answer.proof, token, "coordinator", mine, *me):
+            raise MalformedMessage(f"what answers at {self.ticket.host}:{self.ticket.port} is not this capture's coordinator")
+        self._head = Head(answer.head, answer.last_to)
+        return answer
+
+    async def _work(self, wire: Wire, assignment: Assignment) -> None:
+        beside = [asyncio.ensure_future(self._listen(wire)), asyncio.ensure_future(self._report(wire))]
+        try:
+            await self.life.lead(self._capture(assignment))
+            wire.send(Ended())
+        except TidemillError as e:
+            wire.send(Ended(e.code, str(e), e.retryable))
+            raise
+        except BaseException as e:  # whatever it is, the coordinator has to say what became of the group
+            wire.send(Ended(type(e).__name__, redact(str(e)), retryable=True))
+            raise
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            if self._pulling is not None:
+                wire.send(Report(asdict(self._pulling.look())))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_EVERY):
+                    await wire.drain()
+
+    async def _listen(self, wire: Wire) -> None:
+        while True:
+            try:
+                message = await wire.receive()
+            except MalformedMessage as e:
+                self.life.fail(e)
+                return
+            match message:
+                case Head():
+                    self._head = message
+                    self._news.set()
+                case Stop():
+                    self.life.stop()
+                case Refused(reason):
+                    _log.warning("group %d, attempt %d is not wanted any more: %s", self.group, self.attempt, reason)
+                    self._outcome = Outcome.LOST
+                    self.life.stop()
+                case None:
+                    if not self.life.is_over:
+                        _log.warning("the coordinator is gone; what is resolved is sealed, then this group ends")
+                        self._outcome = Outcome.LOST
+                    self.life.stop()
+                    return
+
+    async def _report(self, wire: Wire) -> None:
+        while True:
+            section = self._pulling.look() if self._pulling is not None else Section()
+            wire.send(Report(asdict(section)))
+            await asyncio.sleep(REPORT_EVERY)
+
+    # ------------------------------------------------------------------ capturing
+
+    async def _capture(self, assignment: Assignment) -> None:
+        config = CaptureConfig.from_coordinator(assignment.settings, self.ticket.log, self.scratch)
+        pd = await PdClient.connect(config.pd, cluster_id=int(assignment.cluster_id), security=config.security)
+        try:
+            writer = await asyncio.to_thread(self._open, config, assignment)
+            try:
+                await self._pull(config, pd, writer, assignment.partitions)
+            finally:
+                writer.close()
+        finally:
+            await pd.close()
+
+    def _open(self, config: CaptureConfig, assignment: Assignment) -> LogWriter:
+        return LogWriter.open(
+            open_storage(config.log),
+            cluster_id=assignment.cluster_id,
+            options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes),
+            share=Share(schema=False, partitions=frozenset(assignment.partitions)),
+        )
+
+    async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
+        reader = LogReader(config.log)
+        head = self._head
+        await _seen(reader, head)
+        history = await asyncio.to_thread(load_history, reader, head.last_to)
+        history.advance((), head.ts)
+        pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions)
+        try:
+            pulling.begin()
+            self._pulling = pulling
+            _log.info("group %d captures %d tables from %s", self.group, len(pulling.spans), describe(min(pulling.heads())))
+            await asyncio.gather(
+                self._follow(reader, history, pulling),
+                self._tidy(history, pulling),
+                maintain(pd, writer, lambda: min(pulling.heads())),
+                pulling.watchdog.run(),
+            )
+        finally:
+            await pulling.stop()
+            _log.info("group %d: its partitions are complete up to %s", self.group, describe(min(pulling.heads())))
+
+    async def _follow(self, reader: LogReader, history: SchemaHistory, pulling: Pulling) -> None:
+        """Read what the schema stream has got, for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            head = self._head
+            changes: pa.Table | Sequence[Any] = ()
+            if head.last_to > history.resolved_ts:
+                await _seen(reader, head)
+                changes = await asyncio.to_thread(reader.read_schema, history.resolved_ts, head.last_to)
+            history.advance(changes, head.ts)
+            pulling.follow(head.ts)
+
+    async def _tidy(self, history: SchemaHistory, pulling: Pulling) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            pulling.tidy()
+            history.forget(min(pulling.heads()))
+
+
+async def _seen(reader: LogReader, head: Head) -> None:
+    """Wait until the schema's last segment is there for us too: rows must not pass a DDL that we have not read. Raises LogError."""
+    for _ in range(LOOKS):
+        end = (await asyncio.to_thread(reader.listing, SCHEMA)).to_ts
+        if head.last_to <= max(end or 0, reader.start_ts):
+            return
+        reader.refresh()
+        await asyncio.sleep(LOOK_EVERY)
+    raise LogError(
+        f"{redact(reader.location)} does not show the schema stream up to {describe(head.last_to)} here, "
+        f"{LOOKS * LOOK_EVERY:.0f} s after it was written",
+        hint="All machines of a capture have to see the same files: use a shared file system or an object store.",
+    )

@@ -1,0 +1,136 @@
+"""Where groups run: in processes on this machine, or as the tasks of one Spark job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.capture.groups.roster import Who
+from tidemill.capture.groups.ticket import Ticket
+from tidemill.changefeed.supervisor import Half, Supervisor
+
+STOP_S = 10.0
+ATTEMPTS = 1_000_000
+"""Attempts of a task that one Spark job may make: the number of an attempt is that of the job times this, plus Spark's."""
+
+_log = logging.getLogger(__name__)
+
+
+class Launcher(Protocol):
+    """Starts groups and ends them."""
+
+    launches: bool
+    """Whether `launch` does something: Spark runs all tasks of its job, and again those that are lost."""
+    waits_for: str
+    """What a group lacks that has not come."""
+
+    async def run(self) -> None:
+        """For ever. Raises what cannot be mended by trying again."""
+
+    def launch(self, group: int, attempt: int) -> None: ...
+
+    def kill(self, group: int, who: Who) -> None:
+        """The attempt does not count any more: end whatever is left of it."""
+
+    async def stop(self) -> None:
+        """End all that is left."""
+
+
+class Processes:
+    """A process a group, in a session of its own: a terminal's Ctrl-C is the coordinator's. `on_exit(group, attempt, how)`."""
+
+    launches = True
+    waits_for = "its process"
+
+    def __init__(self, ticket: Ticket, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
+        self._ticket, self._folder, self._options, self._on_exit = ticket, folder, list(options), on_exit
+        self._processes: dict[tuple[int, int], asyncio.subprocess.Process] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def launch(self, group: int, attempt: int) -> None:
+        task = asyncio.ensure_future(self._process(group, attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _process(self, group: int, attempt: int) -> None:
+        numbers = ["--group", str(group), "--attempt", str(attempt), "--scratch", str(self._folder / f"group-{group}-{attempt}")]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tidemill.capture.groups.child", *numbers, *self._options),
+                stdin=asyncio.subprocess.PIPE,  # held open: the process ends when we do
+                env={**os.environ, **self._ticket.to_environment()},
+                start_new_session=True,
+            )
+        except OSError as e:
+            self._on_exit(group, attempt, f"its process cannot be started: {e}")
+            return
+        self._processes[group, attempt] = process
+        status = await process.wait()
+        del self._processes[group, attempt]
+        self._on_exit(group, attempt, f"its process ended with {_named(status)}")
+
+    def kill(self, group: int, who: Who) -> None:
+        process = self._processes.get((group, who.attempt))
+        if process is not None and process.returncode is None:
+            _log.info("group %d: process %d is killed", group, process.pid)
+            process.kill()
+
+    async def stop(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_S)
+        for process in list(self._processes.values()):
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class SparkJob:
+    """One Spark job with a task a group, in a driver process of its own that is started again when it dies."""
+
+    launches = False
+    waits_for = "an executor with a free core"
+
+    def __init__(self, ticket: Ticket, folder: Path, master: str, groups: int, options: Sequence[str], progress: Callable[[], int]) -> None:
+        plain = ["--master", master, "--groups", str(groups), "--host", ticket.host, "--scratch", str(folder), *options]
+        self._argv = [sys.executable, "-m", "tidemill.pipeline.groups", *plain]
+        self._half = Half("the groups' Spark", [*self._argv, "--job", "0"], progress, ticket.to_environment())
+        self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
+
+    def _number(self) -> None:
+        """Attempts of the next job are newer than those of the one before."""
+        self._half.argv = [*self._argv, "--job", str(self._half.restarts)]
+
+    async def run(self) -> None:
+        await self._boss.run()
+        await asyncio.Event().wait()  # all tasks have ended, as they were told
+
+    def launch(self, group: int, attempt: int) -> None:
+        """Spark does."""
+
+    def kill(self, group: int, who: Who) -> None:
+        process = self._half.process
+        if who.task >= 0 and who.attempt // ATTEMPTS == self._half.restarts and process is not None and process.stdin is not None:
+            _log.info("group %d: Spark is told to kill task attempt %d", group, who.task)
+            process.stdin.write(b"kill %d\n" % who.task)
+
+    async def stop(self) -> None:
+        process = self._half.process
+        if process is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_S):
+                    await process.wait()
+        self._boss.stop()
+
+
+def _named(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"

@@ -1,0 +1,72 @@
+"""A connection between a coordinator and a group: lines both ways, kept alive by the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+
+from tidemill.capture.groups.messages import LONGEST, Message, decode, encode
+from tidemill.errors import MalformedMessage
+
+IDLE_S, EVERY_S, PROBES = 10, 5, 4
+"""A machine that is gone without a word is noticed after half a minute."""
+HANDSHAKE_S = 20.0
+
+
+def nonce() -> str:
+    """A number that was never used before."""
+    return secrets.token_hex(16)
+
+
+class Wire:
+    """One end."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        connection: socket.socket = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, EVERY_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (IDLE_S + EVERY_S * PROBES))
+
+    @classmethod
+    async def connect(cls, host: str, port: int) -> Wire:
+        """To a coordinator. Raises OSError."""
+        return cls(*await asyncio.open_connection(host, port, limit=LONGEST))
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other end has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def send(self, message: Message) -> None:
+        """Without waiting: messages are small, and one that does not arrive ends the connection."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def receive(self) -> Message | None:
+        """The next message; None at the end. Raises MalformedMessage."""
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+        except asyncio.LimitOverrunError:
+            raise MalformedMessage(f"a line between the parts of a capture is longer than {LONGEST} bytes") from None
+        return decode(line)
+
+    async def drain(self) -> None:
+        """Wait until what was sent is on its way."""
+        try:
+            await self._writer.drain()
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """What was sent is still delivered."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Now."""
+        self._writer.transport.abort()

@@ -1,0 +1,45 @@
+"""The life of a process that works until it is told to stop or something fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Life:
+    """Belongs to the event loop that it is made on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has begun."""
+        return self._over.done()
+
+    def stop(self) -> None:
+        """End cleanly."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End with this error. The first call counts."""
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def later(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From another thread: call it on the event loop."""
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    async def lead(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say."""
+        task = asyncio.ensure_future(work)
+        await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
+        task.cancel()
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+        if self._over.done():
+            self._over.result()
+        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+            raise ended

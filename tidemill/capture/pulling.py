@@ -1,0 +1,194 @@
+"""What one process of a capture does itself: spans of its partitions, and the schema's, from the stores into the log.
+
+A capture that is one process has one of these for everything. One that is divided into groups has one in each group, for the group's
+partitions, and one in the coordinator, for the schema stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tidemill import tso
+from tidemill.capture import rules
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.life import Life
+from tidemill.capture.status import Section
+from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.matcher import FOREVER
+from tidemill.capture.tikv.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.puller import Puller
+from tidemill.capture.tikv.receiver import Receiver
+from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.tables import Moved, TableSpans
+from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.changelog.writer import LogWriter
+from tidemill.errors import UpstreamUnavailable
+from tidemill.tidb.keys import encode_range
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
+
+SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
+MAINTAIN_EVERY = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Pulling:
+    """`partitions` of the log, and its schema stream if `on_schema` is given: called on the event loop with what was sealed of it.
+
+    `history` is the caller's: it advances it, then calls `follow`. Rows come no further than `follow` has been told.
+    """
+
+    def __init__(
+        self,
+        config: CaptureConfig,
+        pd: PdClient,
+        writer: LogWriter,
+        history: SchemaHistory,
+        scratch: Path,
+        life: Life,
+        partitions: Sequence[int],
+        on_schema: Callable[[Sealed], None] | None = None,
+    ) -> None:
+        self.writer, self.history, self.life = writer, history, life
+        self.partitions = tuple(partitions)
+        self._on_schema = on_schema
+        self._index = {p: i for i, p in enumerate(self.partitions)}  # a partition of the log → of the receiver
+        scratch.mkdir(parents=True, exist_ok=True)
+        logs = [PartitionLog(writer.partition(p), scratch) for p in self.partitions]
+        if on_schema is not None:
+            logs.append(PartitionLog(writer.schema, scratch, key_filter=keeps))
+        self.receiver = Receiver(
+            logs,
+            scratch,
+            on_events=lambda events: self.puller.post(events),
+            on_sealed=self._sealed,
+            on_failure=partial(life.later, life.fail),
+            options=config.receiving,
+        )
+        self.machine = RegionMachine(len(logs))
+        self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
+        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.patience)
+        entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
+        n = writer.identity.partitions
+        self.spans = TableSpans(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions)
+        self._narrowed = entries[-1] if len(entries) > 1 else None
+        self._followed = 0  # schema changes up to here have become spans
+
+    def begin(self) -> None:
+        """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""
+        if self._on_schema is not None:
+            schema = len(self.partitions)
+            for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
+                low, high = encode_range(start, end)
+                self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, schema, self.writer.schema.head, "schema", urgent=True))
+        self.spans.begin(self.history, self.heads())
+        if self._narrowed is not None:
+            self.spans.narrow(rules.wants_of(self._narrowed), self.history, self._narrowed.from_ts)
+        self.puller.place_all()
+        self._followed = self.history.resolved_ts
+        self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
+        self.receiver.start()
+        self.puller.start()
+
+    def heads(self) -> list[int]:
+        """Of all partitions of the log; FOREVER for those that are not pulled here."""
+        found = [FOREVER] * self.writer.identity.partitions
+        for p in self.partitions:
+            found[p] = self.writer.partition(p).head
+        return found
+
+    def follow(self, head: int) -> None:
+        """The history has got as far as `head`: begin and end the spans that follow from it, then let rows come as far."""
+        heads = self.heads()
+        self.spans.follow(self.history.next_table_changes(self._followed, head), heads)
+        self.spans.retire(heads)
+        self._followed = head
+        self.puller.act()
+        self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
+
+    def tidy(self) -> None:
+        """Let go of spans whose end has been reached; now and then."""
+        self.spans.retire(self.heads())
+        self.puller.act()
+
+    async def stop(self) -> None:
+        """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
+        await self.puller.stop()
+        await asyncio.to_thread(self.receiver.stop)
+        if self.receiver.failure is not None:
+            self.life.fail(self.receiver.failure)
+
+    def look(self) -> Section:
+        """How it is."""
+        stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
+        return Section(
+            heads={p: self.writer.partition(p).head for p in self.partitions},
+            tables=len(self.spans),
+            regions=self.machine.counts(),
+            rows=stats.sealed_rows,
+            bytes=stats.sealed_bytes,
+            segments=stats.segments,
+            received_bytes=stats.bytes,
+            received_messages=stats.messages,
+            spilled_rows=stats.spilled_rows,
+            region_errors=dict(self.machine.errors),
+            protocol_violations=stats.violations,
+            waiting_bytes=matcher.row_bytes(),
+            prewrite_bytes=matcher.prewrite_bytes(),
+            slowest=[holder | {"partition": self._named(holder["partition"])} for holder in verdicts.holders],
+            stuck=verdicts.stuck,
+            locks_resolved=verdicts.locks_resolved,
+            regions_renewed=verdicts.renewed,
+        )
+
+    def _named(self, index: int) -> int:
+        """The partition of the log that a partition of the receiver is; the schema is the one behind the last."""
+        return self.partitions[index] if index < len(self.partitions) else self.writer.identity.partitions
+
+    def _add(self, span: Span) -> None:
+        self.puller.add_span(replace(span, partition=self._index[span.partition]))
+
+    def _moved(self, moved: Moved) -> None:
+        """Each end that is pulled here keeps to its side of the move."""
+        logs, old, new = self.receiver.logs, self._index.get(moved.old), self._index.get(moved.new)
+        if old is not None:
+            self.receiver.call(partial(logs[old].moved_away, moved.physical_id, moved.ts, FOREVER))
+        if new is not None:
+            self.receiver.call(partial(logs[new].came_back, moved.physical_id, moved.ts))
+
+    def _sealed(self, index: int, done: Sealed) -> None:
+        if index == len(self.partitions):
+            self.life.later(self._schema_sealed, done)
+
+    def _schema_sealed(self, done: Sealed) -> None:
+        if self.life.is_over or self._on_schema is None:
+            return
+        try:
+            self._on_schema(done)
+        except BaseException as e:  # a callback of the loop: what it raises would only be logged
+            self.life.fail(e)
+
+
+async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int]) -> None:
+    """The log's upkeep, for ever."""
+    while True:
+        await asyncio.sleep(MAINTAIN_EVERY)
+        try:
+            now = await pd.tso()
+        except UpstreamUnavailable as e:
+            _log.warning("%s", e.message)
+            now = resolved_ts()  # nothing gets older meanwhile
+        done = await asyncio.to_thread(writer.maintain, now)
+        _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
+
+
+def keeps(key: bytes) -> bool:
+    """Whether the schema stream keeps a key: rows of DDL jobs and the meta keys that schemas depend on."""
+    return key.startswith(b"t") or meta_filter(key)

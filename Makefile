@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test golden chaos lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test realpd golden chaos lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
@@ -16,6 +16,10 @@ demo-kafka: setup
 # Two at a time, a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile
+
+# The PD client and a whole capture against real PD servers, if this machine has a pd-server (TIDEMILL_PD_SERVER or PATH).
+realpd: setup
+	$(PYTHON) -m pytest tests/realpd -rs
 
 # Every protocol in every configuration against what TiCDC's own code wrote: make golden MATERIAL=../shared PROTOCOLS="avro csv"
 golden: setup

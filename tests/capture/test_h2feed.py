@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
+import hpack
 import numpy as np
 import pytest
 
+from tidemill.capture.tikv import h2feed
 from tidemill.capture.tikv.channels import Channels
 from tidemill.capture.tikv.feed import Feed, Method, Transport, open_feed
-from tidemill.capture.tikv.h2feed import OUT, frame
+from tidemill.capture.tikv.h2feed import OUT, Frame, frame
 from tidemill.capture.tikv.inbox import Inbox
 from tidemill.capture.tikv.scanner import Packed
 from tidemill.kernels.receive import layout as L
@@ -253,6 +255,81 @@ def test_nobody_there_is_an_error_of_the_connection() -> None:
             await open_feed(Transport.H2, "127.0.0.1:1", 0, Inbox(), Method.V2, Channels())
 
     asyncio.run(main())
+
+
+def h2_settings() -> bytes:
+    return frame(Frame.SETTINGS, 0, 0)
+
+
+def with_server(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], use: Callable[[Feed], Awaitable[None]]
+) -> None:
+    """A feed to a server that speaks byte by byte as it likes."""
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with asyncio.timeout(60):
+            port = server.sockets[0].getsockname()[1]
+            feed = await open_feed(Transport.H2, f"127.0.0.1:{port}", 0, Inbox(), Method.V2, Channels())
+            await use(feed)
+        feed.cancel()
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no HTTP/2 is spoken there: its answer begins with b'HTTP/1.1 "),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "no HTTP/2 is spoken there: it wants TLS"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "no HTTP/2 is spoken there: its answer begins with b'SSH-2.0"),
+        (h2_settings() + frame(Frame.SETTINGS, 0, 0, b"12345"), "an HTTP/2 frame of type 4 cannot be read"),
+        (h2_settings() + frame(Frame.HEADERS, 12, 1), "an HTTP/2 frame of type 1 cannot be read"),
+        (h2_settings() + frame(Frame.HEADERS, 5, 1, hpack.Encoder().encode([("grpc-status", "lots")])), "of type 1 cannot be read"),
+        (h2_settings() + frame(Frame.HEADERS, 5, 1, b"\xff\xff\xff\xff\xff"), "headers cannot be read"),
+        (h2_settings() + frame(Frame.GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\x0btoo_many_pings"), "goes away with HTTP/2 code 11 too_many_pings"),
+    ],
+)
+def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(24)
+        for i in range(len(answer)):  # in any pieces
+            writer.write(answer[i : i + 1])
+            await asyncio.sleep(0)
+
+    async def use(feed: Feed) -> None:
+        assert text in (await feed.ended).text
+
+    with_server(serve, use)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_ping_is_answered_by_anything_that_comes(monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+    """The answer to a PING may stand behind megabytes of rows: a store that sends is alive; one that hangs is given up."""
+    monkeypatch.setattr(h2feed, "KEEPALIVE", 0.2)
+    monkeypatch.setattr(h2feed, "KEEPALIVE_TIMEOUT", 0.15)
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(h2_settings())
+        while data := await reader.read(1 << 16):
+            if b"tidemill" in data[-8:]:  # a PING; it is never answered
+                asked.set()
+                if not silent:
+                    writer.write(frame(77, 0, 0, b"x"))
+
+    async def use(feed: Feed) -> None:
+        await asked.wait()
+        if silent:
+            assert "nothing is heard" in (await feed.ended).text
+            return
+        for _ in range(3):
+            asked.clear()
+            await asked.wait()
+        assert not feed.ended.done()
+
+    with_server(serve, use)
 
 
 @pytest.mark.parametrize("transport", Transport)

@@ -92,7 +92,10 @@ def test_a_primary_that_was_never_written_is_rolled_back() -> None:
             pending = store.prewrite([(key, b"after") for key in KEYS])
             lock = store.mvcc.locks.pop(KEYS[0])
             assert lock.primary == KEYS[0]
-            assert await resolve(playground, pd) == Found((), 0, 5)
+            found = await resolve(playground, pd)
+            assert (len(found.left), found.rolled_back) == (5, 0), "its client may be about to write it"
+            assert (KEYS[0], pending.start_ts) not in store.mvcc.rolled_back
+            assert await resolve(playground, pd, later_ms=lock.ttl_ms + 1) == Found((), 0, 5)
             assert (KEYS[0], pending.start_ts) in store.mvcc.rolled_back, "it cannot come later"
             assert values(store) == [b"before"] * 6
 

@@ -55,6 +55,8 @@ class Member(pdpb_pb2_grpc.PDServicer):
     async def Tso(self, requests: Any, context: Any) -> Any:
         async for request in requests:
             await self._enter("Tso", request, context)
+            if self.cluster.tso_trouble:
+                await context.abort(grpc.StatusCode.UNKNOWN, self.cluster.tso_trouble.pop())
             self.cluster.ts += 1
             yield pdpb.TsoResponse(header=self._header(), count=1, timestamp=pdpb.Timestamp(physical=5, logical=self.cluster.ts))
 
@@ -105,6 +107,7 @@ class FakeCluster:
         self.cluster_id, self.ts, self.pd_version = 77, 0, "v8.5.1"
         self.members = [Member(self, f"pd{i}") for i in range(members)]
         self.leader: Member | None = self.members[0]
+        self.tso_trouble: list[str] = []
         self.header_error: pdpb.ResponseHeader | None = None
         self.stores: list[metapb.Store] = []
         self.least_wish = self.collected = 0
@@ -213,6 +216,55 @@ def test_many_calls_at_once_share_one_search_for_the_leader() -> None:
     with_cluster(cluster, use)
 
 
+TSO_TROUBLE = [
+    "[PD:tso:ErrGenerateTimestamp]generate timestamp failed, timestamp in memory isn't initialized",
+    "[PD:tso:ErrGenerateTimestamp]generate timestamp failed, requested pd is not leader of cluster",
+    "[PD:tso:ErrGenerateTimestamp]generate timestamp failed, generate global tso maximum number of retries exceeded",
+    "[PD:etcd:ErrEtcdTxnConflict]etcd transaction failed, conflicted and rolled back",
+    "server not started",
+]
+
+
+def test_what_a_pd_says_during_an_election_is_waited_out() -> None:
+    """The words of a real PD that has just become leader, or just ceased to be it; they come without a kind of their own."""
+    cluster = FakeCluster()
+    cluster.tso_trouble = list(TSO_TROUBLE)
+
+    async def use(pd: PdClient) -> None:
+        assert await pd.tso() > 0
+        assert not cluster.tso_trouble
+
+    with_cluster(cluster, use)
+
+
+def test_a_member_that_hangs_does_not_keep_the_others_from_answering() -> None:
+    cluster = FakeCluster(2)
+
+    async def use(pd: PdClient) -> None:
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        server = await asyncio.start_server(hang, "127.0.0.1", 0)
+        frozen = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        asked: list[str] = []
+
+        class Watched(PdClient):
+            async def _ask_members(self, address: str) -> Any:
+                asked.append(address)
+                return await super()._ask_members(address)
+
+        other = await Watched.connect([frozen, frozen.replace("127.0.0.1", "localhost"), pd.leader])
+        assert await other.tso() > 0
+        assert asked == [frozen, frozen.replace("127.0.0.1", "localhost"), pd.leader]
+        asked.clear()
+        await other.refresh(pd.leader)
+        assert asked[0] != pd.leader, "who has just failed is asked last"
+        await other.close()
+        server.close()
+
+    with_cluster(cluster, use)
+
+
 def test_nobody_answers() -> None:
     async def main() -> None:
         with pytest.raises(UpstreamUnavailable, match=r"PD does not answer GetMembers.*127\.0\.0\.1:1"):
@@ -311,7 +363,10 @@ def test_service_safe_point() -> None:
         await safe_point.protect(ts)
         assert safe_point.safe_point == ts - 1
         cluster.least_wish = ts
-        with pytest.raises(StartTsBeforeGc, match=rf"history from {ts} \(.*UTC\) on .* below {ts} .*gc_worker"):
+        await safe_point.protect(ts)
+        assert safe_point.safe_point == ts, "a safe point keeps what can be read at it"
+        cluster.least_wish = ts + 1
+        with pytest.raises(StartTsBeforeGc, match=rf"history from {ts} \(.*UTC\) on .* below {ts + 1} .*gc_worker"):
             await safe_point.protect(ts)
         cluster.least_wish, cluster.collected = 0, ts + 1
         with pytest.raises(StartTsBeforeGc, match=r"PD's GC safe point"):
@@ -338,9 +393,12 @@ def test_a_guard_holds_garbage_collection_back_until_it_is_removed(barriers: boo
                 await guard.remove()
                 assert guard.seconds_left == 0
                 assert points.advance_gc(ts + 10) == ts + 10
-                with pytest.raises(StartTsBeforeGc, match=rf"history from {ts + 10} \(.*UTC\) on .* below {ts + 10} "):
-                    await guard.protect(ts + 10)
-                await guard.protect(ts + 11)
+                with pytest.raises(StartTsBeforeGc, match=rf"history from {ts + 9} \(.*UTC\) on .* below {ts + 10} "):
+                    await guard.protect(ts + 9)
+                await guard.protect(ts + 10)
+                assert (guard.safe_point, points.advance_gc(ts + 20)) == (ts + 10, ts + 10), "just where the log begins"
+                await guard.protect(ts + 15)
+                assert (guard.safe_point, points.advance_gc(ts + 20)) == (ts + 14, ts + 14)
             finally:
                 await pd.close()
 

@@ -182,7 +182,7 @@ class Capture:
                 raise LogError(f"{self.status.log} was not written by a capture of TiKV: log.json has no {CAPTURE_ID}")
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
-            self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
+            self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
             self.loading = loading_of(storage, config)
             self.loading.look()
             if config.snapshot and not initial.plans(storage, identity.start_ts):

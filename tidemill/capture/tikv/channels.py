@@ -9,12 +9,12 @@ import grpc
 
 from tidemill.capture.tikv.security import Security, Stamp
 
+# No keepalive without calls: PD's server takes PINGs on a connection without calls for an attack and closes it (too_many_pings).
 OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),  # one row may be 2 x 120 MiB
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 3_000),

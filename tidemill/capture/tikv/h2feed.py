@@ -52,6 +52,8 @@ class Frame(enum.IntEnum):
     CONTINUATION = 9
 
 
+FRAME_HEAD = 9  # bytes
+TLS_ALERT = b"\x15\x03"  # how an answer begins that wants TLS
 END_STREAM = ACK = 1
 END_HEADERS, PADDED, PRIORITY = 4, 8, 32
 
@@ -102,7 +104,8 @@ class H2Feed(asyncio.BufferedProtocol):
         self._block = b""
         self._status: dict[str, str] = {}
         self._last_block = False  # the header block being read ends the stream
-        self._ponged = True
+        self._heard = True  # anything, since the last PING
+        self._greeted = False
         self._began = 0  # where the present kernel call began in the read buffer
         self._transport: asyncio.Transport
 
@@ -122,21 +125,25 @@ class H2Feed(asyncio.BufferedProtocol):
         self._keepalive = self._loop.call_later(KEEPALIVE, self._ping)
 
     def _ping(self) -> None:
-        self._ponged = False
+        self._heard = False
         self._transport.write(frame(Frame.PING, 0, 0, b"tidemill"))
         self._keepalive = self._loop.call_later(KEEPALIVE_TIMEOUT, self._expect_pong)
 
     def _expect_pong(self) -> None:
-        if self._ponged:
+        if self._heard:
             self._keepalive = self._loop.call_later(KEEPALIVE - KEEPALIVE_TIMEOUT, self._ping)
         else:
-            self._end(FeedEnd(UNAVAILABLE, "no answer to PING"))
+            self._end(FeedEnd(UNAVAILABLE, "nothing is heard, not even an answer to PING"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
         state = self._state
+        self._heard = True  # the answer to a PING may stand behind megabytes of rows
+        if not self._greeted and not self._greeting(self._have + nbytes):
+            self._have += nbytes
+            return
         at = self._deframe(self._have + nbytes)
         if at is None:
             return
@@ -156,6 +163,18 @@ class H2Feed(asyncio.BufferedProtocol):
             self._timer = self._loop.call_later(FLUSH, self.flush)
         if state[L.D_END] and not state[L.D_LEFT]:
             self._end(FeedEnd(UNKNOWN, "the stream ended without trailers"))
+
+    def _greeting(self, have: int) -> bool:
+        """Whether the peer's first frame may be taken: it has to be SETTINGS. What speaks something else is named at once."""
+        first = bytes(self._received[: min(have, 60)])
+        wants_tls = first[:2] == TLS_ALERT
+        if have < FRAME_HEAD and not wants_tls:
+            return False
+        self._greeted = first[3:4] == bytes([Frame.SETTINGS]) and not any(first[5:9])
+        if not self._greeted:
+            text = "it wants TLS" if wants_tls else f"its answer begins with {first!r}"
+            self._end(FeedEnd(UNAVAILABLE, f"no HTTP/2 is spoken there: {text}"))
+        return self._greeted
 
     def _deframe(self, have: int) -> int | None:
         """Take `have` received bytes apart. Returns how many are done with; None: the stream has ended."""
@@ -224,7 +243,10 @@ class H2Feed(asyncio.BufferedProtocol):
         self._state[L.D_CTL] = 0
         for kind, flags, stream, where in frames:
             offset, n = (where >> 32) + self._began, where & 0xFFFFFFFF  # offsets count from where that kernel call began
-            self._control(kind, flags, stream, bytes(self._received[offset : offset + n]))
+            try:
+                self._control(kind, flags, stream, bytes(self._received[offset : offset + n]))
+            except (struct.error, ValueError, IndexError) as e:
+                self._end(FeedEnd(UNKNOWN, f"an HTTP/2 frame of type {kind} cannot be read: {e}"))
             if self.ended.done():
                 return
 
@@ -233,9 +255,7 @@ class H2Feed(asyncio.BufferedProtocol):
             if not flags & ACK:
                 self._settings(payload)
         elif kind == Frame.PING:
-            if flags & ACK:
-                self._ponged = True
-            else:
+            if not flags & ACK:
                 self._transport.write(frame(Frame.PING, ACK, 0, payload))
         elif kind == Frame.WINDOW_UPDATE:
             self._window[stream] = self._window.get(stream, 0) + int.from_bytes(payload, "big")

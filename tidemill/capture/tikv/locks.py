@@ -1,9 +1,10 @@
 """Locks that their clients left behind: found by KvScanLock, and ended as their transaction ended.
 
 A prewritten lock holds back the resolved ts of its whole region. Its transaction's fate is decided by its primary key
-(KvCheckTxnStatus); while the primary's time to live is not over, the client may be alive and the lock is left alone. An async-commit
-transaction has no fate until its secondaries are looked at (KvCheckSecondaryLocks): it is committed if all of them are there. What
-is decided is carried out by KvResolveLock; the change feed then shows the COMMIT or ROLLBACK like any other.
+(KvCheckTxnStatus); while the primary's time to live is not over, the client may be alive and the lock is left alone. Clients prewrite
+secondaries beside the primary: a primary that is not there yet is rolled back only when the lock's own time is over, as client-go
+does. An async-commit transaction has no fate until its secondaries are looked at (KvCheckSecondaryLocks): it is committed if all of
+them are there. What is decided is carried out by KvResolveLock; the change feed then shows the COMMIT or ROLLBACK like any other.
 """
 
 from __future__ import annotations
@@ -107,22 +108,23 @@ class LockResolver:
     # ------------------------------------------------------------------ the fate of a transaction
 
     async def _fate(self, lock: Any, now_ts: int, force_sync: bool = False) -> Fate:
+        age = tso.physical_ms(now_ts) - tso.physical_ms(lock.lock_version)
+
         def request(_: Region) -> Any:
             return kvrpcpb_pb2.CheckTxnStatusRequest(
                 primary_key=lock.primary_lock,
                 lock_ts=lock.lock_version,
                 current_ts=now_ts,
-                rollback_if_not_exist=True,
+                rollback_if_not_exist=age >= lock.lock_ttl,
                 force_sync_commit=force_sync,
                 verify_is_primary=True,
             )
 
         _, answer = await self._calls.call("KvCheckTxnStatus", lock.primary_lock, request)
-        if answer.HasField("error"):  # the primary may have been written again as another's secondary: leave it to the next look
+        if answer.HasField("error"):  # the primary is still to be written, or was as another's secondary: leave it to the next look
             return NOT_ENDED
         primary = answer.lock_info if answer.HasField("lock_info") else None
         if primary is not None and primary.use_async_commit and not force_sync:
-            age = tso.physical_ms(now_ts) - tso.physical_ms(lock.lock_version)
             if age < answer.lock_ttl:
                 return Fate(None, answer.lock_ttl)
             return await self._async_fate(lock, primary, now_ts)

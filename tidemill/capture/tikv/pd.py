@@ -7,8 +7,10 @@ another try, for at most `patience` seconds. The rules are PD's own (see docs of
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,9 +29,18 @@ OLDEST = (7, 5, 0)
 CALL_TIMEOUT = 3.0
 """Seconds a single call may take."""
 
+STAGGER = 0.5
+"""Seconds that a member is waited for before the next one is asked beside it who leads."""
+
 _FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
+_FINAL = ("not found", "behind the txn safe point", "of gc_worker", "InvalidKeyspace", "should be positive")
+"""Errors without a kind of their own that another try does not change, by their words. All others may be a passing trouble of PD's
+storage or election: those come without a kind as well."""
+
 _NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
 """The scope of a cluster without keyspaces."""
+
+_log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
@@ -165,22 +176,41 @@ class PdClient:
     # ------------------------------------------------------------------ members
 
     async def refresh(self, failed: str | None = None) -> None:
-        """Ask the members, one after the other, who leads; not if it is another than `failed` already. Raises UpstreamUnavailable."""
+        """Ask the members who leads, each a little after the one before, `failed` last; not if another leads already than `failed`.
+
+        Raises UpstreamUnavailable, ClusterMismatch."""
         async with self._lookup:
             if failed is not None and self._leader != failed:
                 return  # another call has just found the new one
-            failures = []
-            for address in dict.fromkeys((*self._members, *self._seeds)):
-                stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
-                try:
-                    answer = await stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT)
-                except grpc.aio.AioRpcError as e:
-                    failures.append(f"{address}: {e.code().name} {e.details()}")
-                    continue
-                if self._adopt(answer, address):
-                    return
-                failures.append(f"{address}: no leader")
-            raise UpstreamUnavailable(f"no PD member answers with a leader ({'; '.join(failures)})")
+            failures: list[str] = []
+            waiting = deque(sorted(dict.fromkeys((*self._members, *self._seeds)), key=lambda address: address == failed))
+            asked: dict[asyncio.Task[Any], str] = {}
+            try:
+                while waiting or asked:
+                    if waiting:
+                        address = waiting.popleft()
+                        asked[asyncio.ensure_future(self._ask_members(address))] = address
+                    done, _ = await asyncio.wait(asked, timeout=STAGGER if waiting else None, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        address, answer = asked.pop(task), task.result()
+                        if isinstance(answer, str):
+                            failures.append(f"{address}: {answer}")
+                        elif self._adopt(answer, address):
+                            return
+                        else:
+                            failures.append(f"{address}: {answer.header.error.message or 'no leader'}")
+            finally:
+                for task in asked:
+                    task.cancel()
+            raise UpstreamUnavailable(f"no PD member answers with a leader ({'; '.join(failures)})", hint=_hint(failures))
+
+    async def _ask_members(self, address: str) -> Any:
+        """The member's answer, or what went wrong."""
+        stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
+        try:
+            return await stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT)
+        except grpc.aio.AioRpcError as e:
+            return f"{e.code().name} {e.details()}"
 
     def _adopt(self, answer: pdpb_pb2.GetMembersResponse, asked: str) -> bool:
         found = answer.header.cluster_id
@@ -206,6 +236,7 @@ class PdClient:
         """`attempt`, again after a look for the leader when it may help, for at most `patience` seconds."""
         until = time.monotonic() + self.patience
         backoff = Backoff(0.1, 3.0)
+        told = False
         while True:
             leader = self._leader
             try:
@@ -213,14 +244,17 @@ class PdClient:
             except UpstreamUnavailable as e:
                 wait = backoff.next()
                 if time.monotonic() + wait > until:
-                    raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}") from None
+                    raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
+                if not told:
+                    told = True
+                    _log.warning("%s; trying again for %.0f s", e.message, until - time.monotonic())
             await asyncio.sleep(wait)
             if attempt != self.refresh:
                 try:
                     await self.refresh(leader)
                 except UpstreamUnavailable as e:
                     if time.monotonic() > until:
-                        raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}") from None
+                        raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
 
     async def _call(self, name: str, request: Any, service: Any = pdpb_pb2_grpc.PDStub) -> Any:
         """One unary call to the leader, tried again while it may help.
@@ -238,7 +272,7 @@ class PdClient:
             error = answer.header.error
             if error.type != pdpb_pb2.OK:
                 text = f"PD {leader} answers {name} with {pdpb_pb2.ErrorType.Name(error.type)}: {error.message}"
-                fatal = error.type in _FATAL_HEADER_ERRORS or "not found" in error.message
+                fatal = error.type in _FATAL_HEADER_ERRORS or _is_final(error.message)
                 raise UpstreamError(text) if fatal else UpstreamUnavailable(text)
             return answer
 
@@ -385,6 +419,24 @@ def _error_of(error: Any, name: str, leader: str) -> UpstreamError:
         return _Unimplemented(text)
     if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return UpstreamError(text)
-    if code == grpc.StatusCode.UNKNOWN and "leader" not in details and "not started" not in details:
+    if code == grpc.StatusCode.UNKNOWN and _is_final(details):
         return UpstreamError(text)
-    return UpstreamUnavailable(text)
+    return UpstreamUnavailable(text, hint=_hint([text]))
+
+
+def _is_final(text: str) -> bool:
+    return any(words in text for words in _FINAL)
+
+
+def _hint(failures: Sequence[str]) -> str:
+    """What may be wrong, where the words of a failure betray it."""
+    text = " ".join(failures)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "The certificates do not fit: --ca has to be the CA of PD's and TiKV's certificates, which have to name these addresses."
+    if "WRONG_VERSION_NUMBER" in text:
+        return "PD does not speak TLS there: leave out --ca, --cert and --key, and write http://."
+    if "DNS resolution failed" in text or "Domain name" in text or "Name or service not known" in text:
+        return "A name has no address on this machine: PD's advertised client URLs have to be reachable from here."
+    if "refused" in text:
+        return "Nothing listens there: is PD running, and is the port its client port (2379)?"
+    return "Is that PD's client port, is it reachable from this machine, and does it want TLS (--ca, --cert, --key)?"

@@ -1,7 +1,8 @@
 """What keeps TiDB from collecting history that the log does not hold yet: a GC barrier at PD, or a service GC safe point where PD is older.
 
-Both follow the log: history above resolved - 1 is needed, for old values at resolved. They differ in how PD refuses a wish that comes
-too late: a barrier is refused, a safe point is silently not noted, and only the smallest wish in the answer tells.
+Both follow the log, at resolved - 1; a log that begins just where PD's safe point lies is held there, for old values are read at or
+above resolved. They differ in how PD refuses a wish that comes too late: a barrier is refused, a safe point is silently not noted,
+and only the smallest wish in the answer tells.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def service_id(cluster_id: int | str, capture_id: str) -> str:
 
 
 class GcGuard:
-    """A log's wish at PD."""
+    """A log's wish at PD. `resumes`: there is a log already, which ends where history is needed from."""
 
-    def __init__(self, pd: PdClient, service_id: str, ttl: int, *, clock: Callable[[], float] = time.time) -> None:
-        self.pd, self.service_id, self.ttl = pd, service_id, ttl
+    def __init__(self, pd: PdClient, service_id: str, ttl: int, *, resumes: bool = False, clock: Callable[[], float] = time.time) -> None:
+        self.pd, self.service_id, self.ttl, self.resumes = pd, service_id, ttl, resumes
         self.safe_point = 0
         self.expires = 0.0  # Unix seconds until which PD keeps the wish without another word
         self._clock = clock
@@ -45,32 +46,62 @@ class GcGuard:
 
     async def protect(self, resolved_ts: int, ttl: int | None = None) -> None:
         """Wish that nothing that a capture from `resolved_ts` needs is collected. Raises StartTsBeforeGc when it may have been already."""
-        wanted, seconds = resolved_ts - 1, self.ttl if ttl is None else ttl
+        seconds = self.ttl if ttl is None else ttl
         asked_at = self._clock()
         state = await self.pd.gc_state()
         if state is None:
-            await self._safe_point(resolved_ts, wanted, seconds)
+            self.safe_point = await self._safe_point(resolved_ts, seconds)
         else:
-            await self._barrier(resolved_ts, wanted, seconds, state)
-        self.safe_point, self.expires = wanted, asked_at + seconds
+            self.safe_point = await self._barrier(resolved_ts, seconds, state)
+        self.expires = asked_at + seconds
 
-    async def _safe_point(self, resolved_ts: int, wanted: int, ttl: int) -> None:
+    async def _safe_point(self, resolved_ts: int, ttl: int) -> int:
+        wanted = resolved_ts - 1
         service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
+        if least == resolved_ts:  # still whole: a safe point keeps what can be read at it
+            wanted = resolved_ts
+            service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
         if least > wanted:
-            raise _lost(resolved_ts, least, f"service {service} lets PD collect up to there")
+            raise self._lost(resolved_ts, least, f"service {service} lets PD collect up to there")
         collected = await self.pd.gc_safe_point()
         if collected > resolved_ts:
-            raise _lost(resolved_ts, collected, "PD's GC safe point")
+            raise self._lost(resolved_ts, collected, "PD's GC safe point")
+        return wanted
 
-    async def _barrier(self, resolved_ts: int, wanted: int, ttl: int, state: GcState) -> None:
-        _check(resolved_ts, wanted, state)
+    async def _barrier(self, resolved_ts: int, ttl: int, state: GcState) -> int:
+        wanted = self._possible(resolved_ts, state)
         try:
             await self.pd.set_gc_barrier(self.service_id, wanted, ttl)
         except UpstreamError:
             now = await self.pd.gc_state()  # has it passed us between the two calls?
-            if now is not None:
-                _check(resolved_ts, wanted, now)
-            raise
+            later = self._possible(resolved_ts, now) if now is not None else wanted
+            if later == wanted:
+                raise
+            wanted = later
+            await self.pd.set_gc_barrier(self.service_id, wanted, ttl)
+        return wanted
+
+    def _possible(self, resolved_ts: int, state: GcState) -> int:
+        """The ts of a barrier that PD accepts and that keeps everything. Raises StartTsBeforeGc where there is none."""
+        if state.txn_safe_point > resolved_ts:
+            raise self._lost(resolved_ts, state.txn_safe_point, "PD's transaction safe point")
+        if state.gc_safe_point > resolved_ts:
+            raise self._lost(resolved_ts, state.gc_safe_point, "PD's GC safe point")
+        return max(resolved_ts - 1, state.txn_safe_point)
+
+    def _lost(self, resolved_ts: int, limit: int, why: str) -> StartTsBeforeGc:
+        gone = f"everything below {describe(limit)} may be gone ({why})"
+        if not self.resumes:
+            return StartTsBeforeGc(
+                f"history from {describe(resolved_ts)} on may have been collected already: {gone}",
+                hint="Start from a later ts: --start-ts now, with --snapshot, or after bringing the downstream there by a dump.",
+            )
+        return StartTsBeforeGc(
+            f"the log ends at {describe(resolved_ts)}, and what changed from then on may have been collected already: {gone}",
+            hint="The capture was away for longer than PD kept the history for it (--gc-ttl). What changed between the two is lost to "
+            "this log, so it is not continued. Begin a new log (tidemill capture --snapshot), or bring the downstream to a later ts by "
+            "a dump and begin the new log there.",
+        )
 
     async def remove(self) -> None:
         """Take the wish back, in whichever form PD has it."""
@@ -90,17 +121,3 @@ class GcGuard:
                 raise
             except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
                 _log.warning("the GC safe point could not be moved, it lasts for another %.0f s: %s", self.seconds_left, e.message)
-
-
-def _check(resolved_ts: int, wanted: int, state: GcState) -> None:
-    if state.txn_safe_point > wanted:
-        raise _lost(resolved_ts, state.txn_safe_point, "PD's transaction safe point")
-    if state.gc_safe_point > resolved_ts:
-        raise _lost(resolved_ts, state.gc_safe_point, "PD's GC safe point")
-
-
-def _lost(resolved_ts: int, limit: int, why: str) -> StartTsBeforeGc:
-    return StartTsBeforeGc(
-        f"history from {describe(resolved_ts)} on may have been collected already: everything below {describe(limit)} may be gone ({why})",
-        hint="Start from a later ts, with a new log, after bringing the downstream there by a dump.",
-    )

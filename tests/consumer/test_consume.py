@@ -273,3 +273,24 @@ def test_from_topic_to_topic_in_another_protocol(kafka_broker: KafkaBroker, tmp_
     code, out, err = tidemill(capsys, "consume", *flags, "--topic", other, "--protocol", "canal-json", "--sink-uri", f"sqlite://{file}")
     assert (code, out.startswith("35 rows in 35 transactions")) == (0, True), err
     assert dict(select(file, 'SELECT id, v FROM "d.t"')) == {ts % 7: ts for ts in range(5, 40)}  # type: ignore[arg-type]
+
+
+def test_a_topic_that_is_not_there(kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is to end at its end is refused; else it is waited for, and that is said."""
+    there, absent, file = new_topic_name("there"), new_topic_name("absent"), tmp_path / "tables.db"
+    make_topic(kafka_broker, there, 1)
+    write(kafka_broker, there, [(0, *changes(5, 1)), (0, *resolved_message(9))])
+    flags = ("--kafka", kafka_broker.address, "--topic", there, "--topic", absent, "--sink-uri", f"sqlite://{file}")
+    code, _, err = tidemill(capsys, "consume", *flags, "--topic", "^no-such-.*", "--stop-at-end")
+    assert (code, f"Error TM:ErrTopic: no such topic: {absent}, ^no-such-.*\n" in err) == (1, True), err
+    with Process(tmp_path, *flags) as consumer:
+        consumer.wait_for(lambda: f"no such topic yet, it is waited for: {absent}" in consumer.said, "it says so")
+        make_topic(kafka_broker, absent, 1)
+        write(kafka_broker, absent, [(0, *changes(6, 1, "u")), (0, *resolved_message(9))])
+        consumer.wait_for(lambda: flushed_ts(file) == 9, "both are read")
+
+
+def test_a_topic_is_not_sent_into_itself(kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = f"kafka://{kafka_broker.address}/loop?protocol=open-protocol"
+    code, _, err = tidemill(capsys, "consume", "--kafka", kafka_broker.address, "--topic", "^lo+p", "--sink-uri", uri)
+    assert (code, "topic loop is among those that are read" in err) == (1, True), err

@@ -90,5 +90,9 @@ def test_progress_is_in_the_state_file_and_what_was_not_kept_is_sent_again(tmp_p
 def test_what_cannot_be_made_of_events_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="protocol"):
         open_target(f"messages://{tmp_path}/x.jsonl?protocol=avro&schema-registry=http://127.0.0.1:1")
+    for protocol in ("csv", "canal-json"):
+        with pytest.raises(ConfigError, match="cannot be made of events"):
+            open_target(f"file://{tmp_path}/folder?protocol={protocol}")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="no such sink"):
         open_target("mysql://root@127.0.0.1/")

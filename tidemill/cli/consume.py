@@ -73,7 +73,7 @@ def command(
     from tidemill.consumer.kafka import KafkaTopics
     from tidemill.consumer.reading import reader
     from tidemill.consumer.run import Consumer, Options
-    from tidemill.consumer.targets import open_target
+    from tidemill.consumer.targets import check_loop, open_target
     from tidemill.pipeline.zone import parse_zone
 
     logs.setup(log_level, log_file, part="consume")
@@ -92,6 +92,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    check_loop(upstream, sink_uri)
     with ExitStack() as stack:
         target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config)
         stack.callback(target.close)

@@ -43,10 +43,11 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The cluster's id, and all partitions that are to be read."""
+    """The cluster's id, all partitions that are to be read, and the topics and patterns that nothing is there of."""
 
     cluster: str
     partitions: list[progress.TopicPartition]
+    absent: tuple[str, ...] = ()
 
 
 class KafkaTopics:
@@ -86,7 +87,7 @@ class KafkaTopics:
                     raise self._told(topic.error, f"topic {name}")
                 numbers = sorted(topic.partitions)
                 found += [(name, number) for number in numbers[: self._upstream.partition_num]]
-        return Found(str(metadata.cluster_id or ""), sorted(found))
+        return Found(str(metadata.cluster_id or ""), sorted(found), self._upstream.absent({name for name, _ in found}))
 
     def bounds(self, source: progress.TopicPartition) -> tuple[int, int]:
         """The first offset that is kept, and the one behind the last."""

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Callable
 
 from tidemill.consumer.canal import open_events
+from tidemill.consumer.foreign import foreign_protocol
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.protocols import canal_json
 from tidemill.protocols import open as open_protocol
@@ -62,8 +63,12 @@ def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
 
 
 def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:
-    """Read the message of a place. Raises MalformedMessage that names the place."""
+    """Read the message of a place. Raises MalformedMessage that names the place, and the protocol if it is one that is not read."""
     try:
         return read(key, value)
     except MalformedMessage as error:
-        raise MalformedMessage(f"topic {topic}, partition {partition}, offset {offset}: {error.message}", hint=error.hint) from error
+        message, hint = error.message, error.hint
+        if (foreign := foreign_protocol(key, value)) is not None:
+            message = f"it is of protocol {foreign}, which is not read here"
+            hint = f"Readable are {_READABLE}. Let the changefeed write one of them."
+        raise MalformedMessage(f"topic {topic}, partition {partition}, offset {offset}: {message}", hint=hint) from error

@@ -32,12 +32,13 @@ from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
 from tidemill.sinks.parts import file_errors, sync_folder
+from tidemill.sinks.storage.open import wants_tables
 
 log = logging.getLogger(__name__)
 
 FEED = "consume"
 _CHUNK_ROWS = 4096
-_NEEDS_A_REGISTRY = (MessageFormat.AVRO,)
+_FROM_EVENTS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMPLE}
 
 
 @dataclass(slots=True)
@@ -50,12 +51,17 @@ class _Batch:
 
 
 class Resend:
-    """See the module. Raises ConfigError for a protocol that needs more than events tell."""
+    """See the module. Raises ConfigError for a protocol or layout that needs more than events tell: versions of tables."""
 
     def __init__(self, sink: SinkUri, config: ChangefeedConfig, state: Path) -> None:
-        if sink.protocol in _NEEDS_A_REGISTRY or sink.protocol is None:
+        if sink.protocol not in _FROM_EVENTS:
             raise ConfigError(
-                f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint="Use open-protocol or canal-json."
+                f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint="Use open-protocol, canal-json or simple."
+            )
+        if wants_tables(sink):
+            raise ConfigError(
+                f"--sink-uri {sink}: files of tables cannot be made of events, which tell no table's schema",
+                hint="Use messages://FILE for canal-json, or file:// with open-protocol.",
             )
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()

@@ -72,6 +72,7 @@ class Consumer:
         self._followed: set[TopicPartition] = set()
         self._flushed_at = self._committed_at = self._moved_at = time.monotonic()
         self._frontier = 0
+        self._absent: tuple[str, ...] = ()
 
     def _begun(self) -> Ordering:
         return Ordering(Pending(self._options.quota, TemporaryFiles()), self._target.progress(), self._options.ended_topics)
@@ -91,6 +92,7 @@ class Consumer:
     def run(self, stop: threading.Event) -> None:
         """See the class."""
         self._patiently(self._join_new, stop)
+        self._check_all_there()
         while not stop.is_set() and not self._is_done():
             records = self._topics.poll(POLL_MESSAGES, POLL_S)
             self._patiently(lambda records=records: self._take(records), stop)  # type: ignore[misc]
@@ -103,6 +105,17 @@ class Consumer:
                 self._flush()
             except (SinkUnavailable, TopicUnavailable) as error:
                 log.warning("%s; what was complete is written after the next start", error.message)
+
+    def _check_all_there(self) -> None:
+        """A topic that is not there yet is waited for: its writer makes it. What is to end at its end has none. Raises TopicError."""
+        if not self._absent:
+            return
+        names = ", ".join(self._absent)
+        if self._options.stop_at_end:
+            raise TopicError(
+                f"no such topic: {names}", hint="Look at its spelling and the brokers' address; without --stop-at-end it is waited for."
+            )
+        log.warning("no such topic yet, it is waited for: %s", names)
 
     def _is_done(self) -> bool:
         if self._options.target_ts is not None and self.ordering.flushed_ts >= self._options.target_ts:
@@ -148,6 +161,7 @@ class Consumer:
         """Follow partitions that have appeared. They hold the frontier until they have said something."""
         found = self._topics.discover()
         self._check_cluster(found.cluster)
+        self._absent = found.absent
         offsets: dict[TopicPartition, int] = {}
         for source in found.partitions:
             if source not in self.ordering.partitions:

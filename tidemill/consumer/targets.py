@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.values import parse_duration
 from tidemill.consumer.progress import Progress
+from tidemill.consumer.upstream import Upstream
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 
@@ -76,6 +77,16 @@ def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, conf
     raise ConfigError(
         f"--sink-uri {redact(uri)}: no such sink", hint="Give sqlite:///FILE, kafka://, file://, messages:// or blackhole://."
     )
+
+
+def check_loop(source: Upstream, uri: str) -> None:
+    """A topic that is written into is not to be read. Raises ConfigError."""
+    if uri.partition("://")[0] not in ("kafka", "kafka+ssl"):
+        return
+    parts = urlsplit(uri)
+    topic = unquote(parts.path).lstrip("/")
+    if set(parts.netloc.split(",")) & set(source.kafka.hosts) and source.wants(topic):
+        raise ConfigError(f"--sink-uri {redact(uri)}: topic {topic} is among those that are read", hint="Name another topic to write to.")
 
 
 def _tables(uri: str, zone: tzinfo) -> ConsumerTarget:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -37,6 +37,11 @@ class Upstream:
     def wants(self, topic: str) -> bool:
         """Whether a topic is read."""
         return topic in self.topics or any(pattern.fullmatch(topic) for pattern in self.patterns)
+
+    def absent(self, there: Set[str]) -> tuple[str, ...]:
+        """The named topics that are not there, and the patterns that none fits."""
+        patterns = (pattern for pattern in self.patterns if not any(pattern.fullmatch(topic) for topic in there))
+        return (*(topic for topic in self.topics if topic not in there), *(pattern.pattern for pattern in patterns))
 
     def __str__(self) -> str:
         names = [*self.topics, *(pattern.pattern for pattern in self.patterns)]

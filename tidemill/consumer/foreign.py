@@ -1,0 +1,46 @@
+"""Protocols that a consumer cannot read, told by their first bytes. Pure.
+
+Their marks: simple's rows, DDLs and watermarks have a `version`; Debezium's messages a `payload`; Maxwell's a `ts` beside `database`; Avro
+begins with a zero byte and a schema's id; Canal's packet with its version and type.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tidemill.protocols.open.codes import VERSION
+
+_OPEN = VERSION.to_bytes(8, "big")
+_CANAL_PACKET = b"\x10\x01\x18\x07"  # version 1, messages
+_AVRO_HEAD = 5
+
+
+def foreign_protocol(key: bytes | None, value: bytes | None) -> str | None:
+    """The name of the protocol that a message is of, if it is one that is not read; None: no idea, or one that is."""
+    if key is not None and key[: len(_OPEN)] == _OPEN:
+        return None
+    if value is None:
+        return "avro" if _is_avro(key) else None  # a delete
+    if value[:1] == b"{":
+        return _json_protocol(value)
+    if value.startswith(_CANAL_PACKET):
+        return "canal"
+    return "avro" if _is_avro(value) and (key is None or _is_avro(key)) else None
+
+
+def _is_avro(data: bytes | None) -> bool:
+    return data is not None and len(data) > _AVRO_HEAD and data[0] == 0
+
+
+def _json_protocol(value: bytes) -> str | None:
+    try:
+        members = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(members, dict) or "isDdl" in members:
+        return None
+    if {"version", "type", "commitTs"} <= members.keys():
+        return "simple"
+    if "payload" in members:
+        return "debezium"
+    return "maxwell" if {"database", "table", "ts", "type"} <= members.keys() else None

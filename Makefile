@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test realpd golden chaos lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test realpd golden chaos soak lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
@@ -29,6 +29,12 @@ golden: setup
 chaos: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
 	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos -x -s
+
+# One capture of a stormy playground after the other: make soak SEED=7 ROUNDS=3 SECONDS=120, or make soak MINUTES=30
+soak: setup
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} minutes=$${MINUTES:-0} rounds=$${ROUNDS:-3} seconds=$${SECONDS:-60}; \
+	[ "$$minutes" = 0 ] || rounds=0; echo "SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds"; \
+	SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds $(PYTHON) -m pytest tests/soak -x -s --basetemp=.tidemill/soak
 
 lint: setup
 	.venv/bin/ruff check .

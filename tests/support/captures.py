@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from tidemill.playground.feed import LOSSY_DDL_MASK
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.versions import TableVersion
 
 PATIENCE = 60.0
 
@@ -104,36 +106,56 @@ def stored_changes(cluster: Cluster, from_ts: int, to_ts: int) -> list[Change]:
 
 
 def compare(cluster: Cluster, log: Path) -> tuple[int, SchemaHistory]:
+    """compare_changes with what the playground's store holds."""
+    reader = LogReader(log)
+    stored = stored_changes(cluster, reader.start_ts, reader.resolved_ts())
+    sources = cluster.mvcc.sources
+    told = (c for c in stored if not sources.get(c.start_ts, 0) & LOSSY_DDL_MASK)  # the DDL wrote the others: no store tells of them
+    return compare_changes(told, log)
+
+
+def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHistory]:
     """Every change that a table in force saw is in the log once, in its table's partition; whatever else is there belongs to ids
     that were not in force. Returns the number of changes, and the log's schema history."""
     reader = LogReader(log)
     history = load_history(reader)
-    start, end = reader.start_ts, reader.resolved_ts()
-    return compare_rows(cluster, history, log_changes(log), dict.fromkeys(range(reader.partitions), (start, end))), history
-
-
-def compare_rows(cluster: Cluster, history: SchemaHistory, logged: dict[int, list[Change]], spans: dict[int, tuple[int, int]]) -> int:
-    """As `compare`, of the rows of each partition in its (from_ts, to_ts]; rows beyond may be there. Returns their number."""
+    end = reader.resolved_ts()
+    logged = log_changes(log)
     for rows in logged.values():
         assert len(rows) == len(set(rows)), "a change is there twice"
         assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))
     where = {(c.key, c.commit_ts): (p, c) for p, rows in logged.items() for c in rows}
+    assert len(where) == sum(len(rows) for rows in logged.values()), "a change is there in two forms"
+    snapshots = _Snapshots(history)
     n = 0
-    for change in stored_changes(cluster, min(low for low, _ in spans.values()), max(high for _, high in spans.values())):
-        version = history.snapshot(change.commit_ts - 1).by_physical.get(change.table_id)
+    for change in stored:
+        version = snapshots.before(change.commit_ts).get(change.table_id)
         if version is None or (change.value is None and change.old_value is None):
             continue
-        if cluster.mvcc.sources.get(change.start_ts, 0) & LOSSY_DDL_MASK:  # the DDL wrote it: no store tells of it
-            continue
-        belongs = partition_of(version.table_id, len(spans))
-        if not spans[belongs][0] < change.commit_ts <= spans[belongs][1]:
-            continue
-        assert (change.key, change.commit_ts) in where, f"the log misses {change} of {version.schema}.{version.table}"
-        partition, row = where.pop((change.key, change.commit_ts))
+        found = where.pop((change.key, change.commit_ts), None)
+        assert found is not None, f"a change of {version.schema}.{version.table} is missing: {change}"
+        partition, row = found
         assert row == change
-        assert partition == belongs
+        assert partition == partition_of(version.table_id, reader.partitions)
         n += 1
-    for partition, row in where.values():
-        if row.commit_ts <= spans[partition][1]:
-            assert row.table_id not in history.snapshot(row.commit_ts - 1).by_physical, row
-    return n
+    for _, row in where.values():
+        if row.commit_ts <= end:
+            assert row.table_id not in snapshots.before(row.commit_ts), row
+    return n, history
+
+
+class _Snapshots:
+    """Which physical tables are in force for rows of a commit ts, kept from one switch to the next."""
+
+    def __init__(self, history: SchemaHistory) -> None:
+        self._history = history
+        self._switches = [change.ts for change in history.next_table_changes(history.start_ts, history.resolved_ts)]
+        self._known: dict[int, Mapping[int, TableVersion]] = {}
+
+    def before(self, commit_ts: int) -> Mapping[int, TableVersion]:
+        """Table versions by physical id that rows with this commit ts belong to."""
+        position = bisect_left(self._switches, commit_ts)
+        found = self._known.get(position)
+        if found is None:
+            found = self._known[position] = self._history.snapshot(commit_ts - 1).by_physical
+        return found

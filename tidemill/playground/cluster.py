@@ -153,6 +153,38 @@ class Cluster:
                 rows.append((key, wb.entry(head, b"", key, protected, None)))
         self._publish(rows, 0)
 
+    def resolve_orphans(self) -> int:
+        """End the locks of clients that are gone, as a reader does that meets them; returns how many. Locks whose time is not over stay."""
+        now = tso.physical_ms(self.oracle.next())
+        by_start: dict[int, list[Lock]] = {}
+        for lock in self.mvcc.locks.values():
+            by_start.setdefault(lock.start_ts, []).append(lock)
+        ended = 0
+        for start_ts, locks in by_start.items():
+            if any(tso.physical_ms(start_ts) + lock.ttl_ms > now for lock in locks):
+                continue
+            commit_ts = self._fate(start_ts, locks)
+            pending = Pending(start_ts, tuple(lock.key for lock in locks))
+            if commit_ts:
+                self.commit(pending, commit_ts)
+            else:
+                self.rollback(pending)
+            ended += len(locks)
+        return ended
+
+    def _fate(self, start_ts: int, locks: list[Lock]) -> int:
+        """The commit_ts of a transaction whose client is gone; 0: it is rolled back."""
+        primary = locks[0].primary
+        committed = self.mvcc.committed_at(primary, start_ts)
+        held = self.mvcc.locks.get(primary)
+        if committed or held is None or held.start_ts != start_ts or not held.async_commit:
+            return committed
+        others = {lock.key for lock in locks}
+        known = [self.mvcc.committed_at(key, start_ts) for key in held.secondaries]
+        if any(known):
+            return max(known)
+        return max(lock.min_commit_ts for lock in locks) if others.issuperset(held.secondaries) else 0
+
     def _publish_data(self, changes: Sequence[tuple[bytes, bytes | None, bytes | None]], head: bytes, source: int) -> None:
         entry, put, delete = wb.entry, wb.OP_PUT, wb.OP_DELETE
         rows = [(key, entry(head, delete if value is None else put, key, value, old, source)) for key, value, old in changes]

@@ -61,6 +61,10 @@ def _put(job: Job, table: Table, state: SchemaState, *, action: Action | None = 
 def add(context: DdlContext, table: Table, action: ast.AddPartitions) -> Steps:
     """ADD PARTITION: visible at the end only."""
     partition = _partition(table)
+    known = {d["name"]["L"] for d in partition["definitions"]}
+    taken = [d.name for d in action.definitions if d.name.lower() in known]
+    if taken:
+        raise SqlError(f"table {table.name} has a partition {taken[0]} already")
     new = [definition_json(d, context.catalog.allocate_id()) for d in action.definitions]
     job = context.job(
         Action.ADD_TABLE_PARTITION, table.schema_id, table.id, table.name, {"part_info": {**copy.deepcopy(partition), "definitions": new}}

@@ -1,0 +1,187 @@
+"""A soak: one playground, one capture, and everything that may go wrong between them, as a seed decides.
+
+At the end the upstream rests, the capture catches up, ends whatever orphan locks are left, and is stopped; then the log is judged. While
+it runs, the resolved ts never goes back, and the service safe point is never above what the log has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.soak.judge import judge
+from tests.soak.plan import FAULTS, Plan
+from tests.soak.processes import Capture, Tls, Upstream
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import SqlError, TidemillError
+
+CATCH_UP_S = 150.0
+LOOK_S = 0.2
+
+
+@dataclass
+class Soak:
+    """`run` it once. `seconds`: how long faults happen."""
+
+    folder: Path
+    seed: int
+    seconds: float
+    say: Callable[[str], None] = print
+    happened: Counter[str] = field(default_factory=Counter)
+    resolved: int = 0
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = Plan.of(self.seed)
+        self.random = Random(self.seed + 1)
+
+    def run(self) -> None:
+        """Raises AssertionError that says what is wrong and how to run it again."""
+        self.say(f"soak SEED={self.seed}: {self.plan}")
+        try:
+            self._run()
+        except (AssertionError, TidemillError) as error:
+            again = f"make soak SEED={self.seed} ROUNDS=1 SECONDS={self.seconds:.0f}"
+            raise AssertionError(f"{error}\nRun it again with: {again}\nIts folder: {self.folder}") from error
+
+    def _run(self) -> None:
+        tls = Tls.of(self.plan.tls, self.folder)
+        with Upstream(self.folder, self.plan.upstream, tls) as upstream:
+            start = ["--start-ts", str(upstream.stats()["began_ts"])] if self.plan.from_the_beginning else []
+            capture = Capture(self.folder, ["--pd", upstream.pd, *start, *self.plan.capture, *tls.client])
+            began = time.monotonic()
+            capture.start()
+            try:
+                capture.running()
+                took = {"start": time.monotonic() - began}
+                self._storm(upstream, capture)
+                began = time.monotonic()
+                self._calm(upstream, capture)
+                took["calm"] = time.monotonic() - began
+                capture.stop()
+            finally:
+                if capture.process is not None and capture.process.poll() is None:
+                    capture.process.kill()
+                    capture.process.wait()
+            upstream.call("dump", path=str(self.folder / "dump.arrow"))
+            began = time.monotonic()
+            figures = judge(capture.log, self.folder / "dump.arrow", upstream.pd, tls.security)
+            took["judge"] = time.monotonic() - began
+            work = upstream.stats()["workload"]
+        self.say(f"  {figures}; {capture.starts} starts; {dict(sorted(self.happened.items()))}")
+        self.say(f"  seconds: {took}")
+        self.say(f"  upstream {work}; capture {dict(sorted(capture.totals.items()))}; {self.samples} looks")
+
+    # ------------------------------------------------------------------ faults
+
+    def _storm(self, upstream: Upstream, capture: Capture) -> None:
+        upstream.call("gc", life_time_ms=3_600_000, remember=True)
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until:
+            self._watch(upstream, capture, self.random.choice((0.1, 0.4, 1.0)) * 2 * self.random.random())
+            [kind] = self.random.choices(list(FAULTS), list(FAULTS.values()))
+            try:
+                self._strike(kind, upstream, capture)
+            except SqlError as refused:  # two faults in each other's way: the store is down already, the region is gone
+                self.happened["refused"] += 1
+                self.say(f"  {kind}: {refused.message}")
+            self.happened[kind] += 1
+
+    def _strike(self, kind: str, upstream: Upstream, capture: Capture) -> None:
+        random, plan = self.random, self.plan
+        store = random.randint(1, plan.stores)
+        match kind:
+            case "kill":
+                capture.kill()
+                self._watch(upstream, None, random.choice((0.0, 0.0, 1.0)))
+                capture.start()
+            case "stop":
+                capture.running()
+                capture.stop()
+                capture.start()
+            case "wire":
+                fault = random.choice(("reset", "cut", "cut", "goaway", "goaway", "stall", "refuse"))
+                member = random.randint(1, plan.pds) if random.random() < 0.2 else 0
+                self.happened[fault] += 1
+                upstream.call("wire", fault=fault, store=store, member=member, seconds=random.choice((0.3, 2.0, 6.0)))
+            case "streams":
+                upstream.call("break-streams", store=store)
+            case "store":
+                upstream.call("restart-store", store=store, seconds=random.choice((0.1, 1.0, 3.0)))
+            case "pd" | "pds":
+                upstream.call("restart-pd", all=kind == "pds", seconds=random.choice((0.1, 1.0, 4.0)))
+            case "pd leader" if plan.pds > 1:
+                upstream.call("pd-leader")
+            case "gc":
+                upstream.call("gc", life_time_ms=0)
+            case "busy":
+                upstream.call("busy", scans=random.choice((0, 1)), seconds=random.choice((0.5, 2.0)))
+            case "pace":
+                upstream.call("pace", seconds=random.choice((plan.resolved_interval, plan.resolved_interval, 2.0)))
+            case "split" | "merge" | "leader" | "region" | "mute":
+                self._change_region(kind, upstream)
+
+    def _change_region(self, kind: str, upstream: Upstream) -> None:
+        random = self.random
+        regions: list[dict[str, Any]] = upstream.call("regions")["regions"]
+        position = random.randrange(len(regions))
+        region = regions[position]
+        if kind == "split":
+            upstream.call("split", table=random.choice(("one.a", "one.b", "one.p", "one.q")), handles=[random.randrange(1000)])
+        elif kind == "merge" and position + 1 < len(regions):
+            pair = [region["id"], regions[position + 1]["id"]]
+            random.shuffle(pair)
+            upstream.call("merge", source=pair[0], target=pair[1])
+        elif kind == "leader":
+            upstream.call("transfer-leader", region=region["id"], store=random.choice(region["stores"]))
+        elif kind == "region":
+            errors = ("not_leader", "no_leader", "epoch_not_match", "region_not_found", "server_is_busy", "congested")
+            upstream.call("fail-region", region=region["id"], error=random.choice(errors))
+        elif kind == "mute":
+            upstream.call("mute", region=region["id"])
+
+    # ------------------------------------------------------------------ what must hold all the time
+
+    def _watch(self, upstream: Upstream, capture: Capture | None, seconds: float) -> None:
+        """Look at the log and at PD for a while."""
+        until = time.monotonic() + seconds
+        while True:
+            if capture is not None:
+                capture.check()
+            self._look(upstream, capture)
+            if time.monotonic() >= until:
+                return
+            time.sleep(LOOK_S)
+
+    def _look(self, upstream: Upstream, capture: Capture | None) -> None:
+        services: dict[str, int] = upstream.stats()["services"]
+        reader = LogReader(self.folder / "log")
+        now = reader.resolved_ts()
+        assert now >= self.resolved, f"the log's resolved ts went back from {self.resolved} to {now}"
+        self.resolved = now
+        self.samples += 1
+        for service, ts in services.items():
+            if service != "gc_worker":
+                assert ts <= now, f"the safe point of {service} is {ts}, above the log's resolved ts {now}"
+        status = capture.status() if capture is not None else {}
+        if status.get("resolved_ts"):
+            assert status["resolved_ts"] <= LogReader(self.folder / "log").resolved_ts(), "the status says more than the log has"
+
+    # ------------------------------------------------------------------ the end
+
+    def _calm(self, upstream: Upstream, capture: Capture) -> None:
+        """No fault goes on; what was written arrives. Orphan locks are the capture's to end."""
+        upstream.call("pace", seconds=self.plan.resolved_interval)
+        upstream.call("pause")
+        goal = int(upstream.stats()["ts"])
+        deadline = time.monotonic() + CATCH_UP_S
+        while self.resolved < goal:
+            self._watch(upstream, capture, LOOK_S)
+            assert time.monotonic() < deadline, (
+                f"the log stands still at {self.resolved} < {goal}: {capture.status().get('holding')}, {upstream.stats()['locks']} locks"
+            )

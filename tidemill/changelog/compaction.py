@@ -95,15 +95,34 @@ class Compactor:
 
     def compact(self, reader: LogReader, folder: str, budget_bytes: int) -> tuple[int, int]:
         """Join what is worth it, up to about so many bytes. Returns the number of files joined, and the bytes read."""
-        chain = reader.listing(folder).intervals
+        announced, chain = self._announced(reader, folder)
         joined = used = 0
-        for group in plan([self._weigh(reader, i) for i in chain], self.target_rows):
+        for group in [*announced, *plan([self._weigh(reader, i) for i in chain], self.target_rows)]:
             if used >= budget_bytes:
                 break
             self._join(reader, folder, group)
             joined += len(group)
             used += sum(w.size for w in group)
         return joined, used
+
+    def _announced(self, reader: LogReader, folder: str) -> tuple[list[list[Weighed]], Sequence[Interval]]:
+        """The join that was announced and is not there, and the intervals that others may be planned with.
+
+        It may appear at any time, if a writer before is still at it, and none that overlaps it in part may be there then.
+        """
+        chain = reader.listing(folder).intervals
+        joining = self.ownership.joining(folder)
+        if joining is None:
+            return [], chain
+        from_ts, to_ts = joining
+        if to_ts <= reader.identity.start_ts or any(i.from_ts <= from_ts and to_ts <= i.to_ts for i in chain):
+            return [], chain
+        later = [i for i in chain if i.from_ts >= to_ts]
+        group = [self._weigh(reader, i) for i in chain if from_ts <= i.from_ts and i.to_ts <= to_ts]
+        weighed = [w for w in group if w is not None]
+        if len(weighed) < len(group) or not weighed or (weighed[0].interval.from_ts, weighed[-1].interval.to_ts) != joining:
+            return [], later  # retention was there since
+        return [weighed], later
 
     def _weigh(self, reader: LogReader, interval: Interval) -> Weighed | None:
         if len(interval.parts) > 1:
@@ -129,7 +148,7 @@ class Compactor:
             if inspector.rows != expected:
                 raise LogCorrupt(f"{redact(paths[0])} and its neighbours had {expected} rows, reading them gave {inspector.rows}")
             name = str(SegmentName(from_ts, to_ts))
-            with self.ownership.publishing(folder):
+            with self.ownership.publishing_joined(folder, from_ts, to_ts):
                 draft.publish(name)
         finally:
             draft.discard()

@@ -15,4 +15,5 @@ def drop(storage: Storage) -> None:
     for folder in FOLDERS:
         storage.delete_folder(folder)
     storage.delete(f"{layout.SCHEMA}.lock")
+    storage.delete(layout.PROBE)
     storage.delete(layout.LOCK)

@@ -22,6 +22,7 @@ MAX_BATCH_BYTES = 64 << 20
 
 IDENTITY = "log.json"
 LOCK = "writer.lock"
+PROBE = "writer.probe"
 ROWS = "rows"
 SCHEMA = "schema"
 SNAPSHOT = "snapshot"
@@ -198,21 +199,41 @@ def _whole(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """owner.json: who may publish in a folder. A higher epoch ends all lower ones."""
+    """owner.json: who may publish in a folder. A higher epoch ends all lower ones.
+
+    The pledges, on object stores: of what has been announced the owner, or one before, may be publishing still.
+    """
 
     epoch: int
     writer: str
+    pledged_to: int | None = None  # the next segment ends here
+    joining: tuple[int, int] | None = None  # segments that become this interval
 
     def to_json(self) -> bytes:
-        return (json.dumps({"epoch": self.epoch, "writer": self.writer}) + "\n").encode()
+        fields: dict[str, Any] = {"epoch": self.epoch, "writer": self.writer}
+        if self.pledged_to is not None:
+            fields["pledged_to"] = self.pledged_to
+        if self.joining is not None:
+            fields["joining"] = self.joining
+        return (json.dumps(fields) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> Owner:
         fields = parse_object(data, name)
         try:
-            return cls(_whole(fields["epoch"]), str(fields["writer"]))
-        except (KeyError, ValueError) as e:
+            pledged, joining = fields.get("pledged_to"), fields.get("joining")
+            return cls(
+                _whole(fields["epoch"]),
+                str(fields["writer"]),
+                None if pledged is None else _whole(pledged),
+                None if joining is None else (_whole(joining[0]), _whole(joining[1])),
+            )
+        except (KeyError, IndexError, TypeError, ValueError) as e:
             raise LogCorrupt(f"{redact(name)} is no owner: {e}") from None
+
+    def is_same(self, other: Owner | None) -> bool:
+        """The same writer, whatever it has announced."""
+        return other is not None and (self.epoch, self.writer) == (other.epoch, other.writer)
 
 
 # ---- names of files ------------------------------------------------------------------------------------------------

@@ -2,8 +2,13 @@
 
 The lock is the operating system's (flock) on LOG/writer.lock, so a killed process leaves none behind; the file says who holds
 it. Each opening raises the epoch in the owner.json of every folder it takes; a writer reads it again before each publish and stops
-when it is no longer its own. Locally a second, short lock on the folder makes the look and the publication one step, so that a
-writer that was stopped in between cannot publish into a folder that another one has taken meanwhile.
+when it is no longer its own. A writer may be stopped between its look and its publication, for as long as it takes another one to
+take the folder. What keeps it from publishing then:
+
+- Locally a second, short lock on the folder makes look and publication one step.
+- An object store has no such step, but compare-and-swap: a writer swaps what it is about to publish into owner.json first. Its
+  successor finds it there and publishes the same, so a late PUT of the one before changes nothing; its next swap fails.
+- Elsewhere nothing does. A log there has one writer at a time, and whoever starts a second one stops the first.
 """
 
 from __future__ import annotations
@@ -12,15 +17,16 @@ import contextlib
 import fcntl
 import os
 import socket
+import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.changelog import layout
 from tidemill.changelog.fence import FolderLock, describe_holder, holder
 from tidemill.changelog.layout import Owner
-from tidemill.changelog.storage import Storage
+from tidemill.changelog.storage import Storage, Token
 from tidemill.errors import LogError, LogFenced, LogLocked, redact
 
 
@@ -86,19 +92,24 @@ class Share:
         return found
 
 
+TRIES = 100
+"""So often a folder is tried to be taken that others take at the same time."""
+
+
 class Ownership:
     """This writer's right to publish in its folders."""
 
     def __init__(self, storage: Storage, folders: list[str]) -> None:
-        """Takes the folders, and removes what writers before did not get to publish."""
+        """Takes the folders, and removes what writers before did not get to publish. Raises LogLocked."""
         self._storage = storage
+        self._swaps = storage.can_swap
         self._writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
         self._owners: dict[str, Owner] = {}
-        self._locks = {folder: FolderLock(storage.path(folder)) for folder in folders if storage.local}
+        self._tokens: dict[str, Token] = {}
+        self._locks = {folder: FolderLock(storage.path(folder)) if storage.local else threading.Lock() for folder in folders}
         for folder in folders:
-            with self._locked(folder):
+            with self._locks[folder]:
                 self._take(folder)
-                self._clean(folder)
 
     @property
     def writer(self) -> str:
@@ -107,46 +118,116 @@ class Ownership:
     def epoch(self, folder: str) -> int:
         return self._owners[folder].epoch
 
+    def pledged_to(self, folder: str) -> int | None:
+        """The end of the segment that was announced last, by this writer or one before."""
+        return self._owners[folder].pledged_to
+
+    def joining(self, folder: str) -> tuple[int, int] | None:
+        """The interval that segments were announced to be joined to, by this writer or one before."""
+        return self._owners[folder].joining
+
     @contextlib.contextmanager
     def publishing(self, folder: str) -> Iterator[None]:
-        """What gets its name inside gets it while the folder is this writer's.
+        """What gets its name inside gets it, on a local disk, while the folder is this writer's.
 
         Raises LogFenced naming the writer that has taken the folder; LogLocked if another one holds it for too long.
         """
-        with self._locked(folder):
+        if not self._storage.local:
+            self.check(folder)
+            yield
+            return
+        with self._locks[folder]:
             self.check(folder)
             yield
 
-    def _locked(self, folder: str) -> contextlib.AbstractContextManager[object]:
-        return self._locks.get(folder) or contextlib.nullcontext()
+    @contextlib.contextmanager
+    def publishing_to(self, folder: str, end: int | None) -> Iterator[None]:
+        """As `publishing`, of a segment up to `end`, which an object store learns first: whoever takes the folder then knows what may still
+        appear in it. None: several files, which cannot be announced."""
+        if self._swaps:
+            self._announce(folder, lambda owner: replace(owner, pledged_to=end))
+            yield
+            return
+        with self.publishing(folder):
+            yield
+
+    @contextlib.contextmanager
+    def publishing_joined(self, folder: str, from_ts: int, to_ts: int) -> Iterator[None]:
+        """As `publishing_to`, of segments that become one of (from_ts, to_ts]."""
+        if self._swaps:
+            self._announce(folder, lambda owner: replace(owner, joining=(from_ts, to_ts)))
+            yield
+            return
+        with self.publishing(folder):
+            yield
+
+    # ---- owner.json
 
     def _take(self, folder: str) -> None:
+        """Under the lock."""
+        if self._swaps:
+            self._take_by_swap(folder)
+            return
         current = self._read(folder)
         owner = Owner(current.epoch + 1 if current else 1, self._writer)
-        self._storage.replace(f"{folder}/{layout.OWNER}", owner.to_json())
+        self._storage.replace(_file(folder), owner.to_json())
         self._owners[folder] = owner
-
-    def _clean(self, folder: str) -> None:
-        """Files that a dead writer did not get to publish. Under the lock: later they could be those of a living one."""
-        for name in self._storage.names(folder):
+        for name in self._storage.names(folder):  # under the lock: later these could be a living writer's
             if layout.is_temporary(name):
                 self._storage.delete(f"{folder}/{name}")
 
+    def _take_by_swap(self, folder: str) -> None:
+        for _ in range(TRIES):
+            found = self._storage.versioned(_file(folder))
+            current = self._parsed(folder, found[0]) if found else None
+            owner = replace(current, epoch=current.epoch + 1, writer=self._writer) if current else Owner(1, self._writer)
+            token = self._storage.swap(_file(folder), found[1] if found else None, owner.to_json())
+            if token is not None:
+                self._owners[folder], self._tokens[folder] = owner, token
+                return
+        raise LogLocked(f"{redact(self._storage.path(folder))} is being taken by others again and again", hint="Let one of them write it.")
+
+    def _announce(self, folder: str, change: Callable[[Owner], Owner]) -> None:
+        """Change owner.json, which fails if it is another writer's. Raises LogFenced."""
+        with self._locks[folder]:
+            while True:
+                owner = change(self._owners[folder])
+                token = self._storage.swap(_file(folder), self._tokens[folder], owner.to_json())
+                if token is not None:
+                    self._owners[folder], self._tokens[folder] = owner, token
+                    return
+                found = self._storage.versioned(_file(folder))
+                current = self._parsed(folder, found[0]) if found else None
+                if found is None or not self._owners[folder].is_same(current):
+                    raise self._fenced(folder, current)
+                # A request of this writer that seemed to have failed was only late.
+                self._tokens[folder] = found[1]
+
     def _read(self, folder: str) -> Owner | None:
-        name = f"{folder}/{layout.OWNER}"
-        data = self._storage.read(name)
-        return Owner.from_json(data, redact(self._storage.path(name))) if data is not None else None
+        data = self._storage.read(_file(folder))
+        return self._parsed(folder, data) if data is not None else None
+
+    def _parsed(self, folder: str, data: bytes) -> Owner:
+        return Owner.from_json(data, redact(self._storage.path(_file(folder))))
 
     def check(self, folder: str) -> None:
         """Raises LogFenced naming the writer that has taken the folder. Says nothing about the next moment."""
         mine = self._owners[folder]
-        if self._storage.read(f"{folder}/{layout.OWNER}") == mine.to_json():
+        data = self._storage.read(_file(folder))
+        if data == mine.to_json():
             return
-        current = self._read(folder)
-        if current == mine:
-            return
+        current = self._parsed(folder, data) if data is not None else None
+        if not mine.is_same(current):
+            raise self._fenced(folder, current)
+
+    def _fenced(self, folder: str, current: Owner | None) -> LogFenced:
+        mine = self._owners[folder]
         taken = f"epoch {current.epoch} of {current.writer}" if current else "nobody: owner.json is gone"
-        raise LogFenced(
+        return LogFenced(
             f"{redact(self._storage.path(folder))} belongs to {taken}, no longer to epoch {mine.epoch} of {mine.writer}",
             hint="Another writer has taken it over; this one stops.",
         )
+
+
+def _file(folder: str) -> str:
+    return f"{folder}/{layout.OWNER}"

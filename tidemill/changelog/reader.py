@@ -275,10 +275,14 @@ def read_identity(storage: Storage) -> LogIdentity:
 def read_head(storage: Storage, folder: str) -> int | None:
     """A folder's head.json; None where there is none or, after a crash of the machine, an empty one."""
     name = f"{folder}/{layout.HEAD}"
-    data = storage.read(name)
+    return parse_head(storage.read(name), storage.path(name))
+
+
+def parse_head(data: bytes | None, name: str) -> int | None:
+    """The content of a head.json; None where there is none or an empty one. Raises LogCorrupt naming the file."""
     if data is None or not data.strip(b"\0 \n"):
         return None
-    return layout.parse_ts_file(data, "resolved_ts", storage.path(name))
+    return layout.parse_ts_file(data, "resolved_ts", name)
 
 
 def read_feeds(storage: Storage) -> dict[str, int]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
+from tidemill.changelog.files import Draft, full_disk_is_disk_low
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
-from tidemill.changelog.storage import Draft, full_disk_is_disk_low
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.events import RAW_CHANGE
 

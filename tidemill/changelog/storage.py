@@ -1,20 +1,15 @@
 """Where a change log lies: a local folder, whose segments are mapped, or a file system that pyarrow knows.
 
-Names are relative to the log (`rows/0/head.json`); `path` makes them what people see and tasks open. A file appears whole or
-not at all: locally it is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it.
+Locally a file is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,105 +19,14 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.ipc
 
-from tidemill.errors import DiskLow, LogCorrupt, LogError, SegmentGone, redact
+from tidemill.changelog import s3
+from tidemill.changelog.files import Draft, Entry, Storage, Token, broken, full_disk_is_disk_low, gone, temporary_name
+from tidemill.changelog.swap import Objects, swap, tried
+from tidemill.errors import LogError, redact
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+__all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token", "make_folder", "open_segment", "open_storage"]
+
 _RENAMING = {"hdfs"}  # file systems without PUT, with a rename
-_counter = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file of a folder."""
-
-    name: str
-    size: int
-    modified: float  # Unix seconds
-
-
-class Draft(ABC):
-    """A file that is being written and does not exist for anybody else yet."""
-
-    sink: Any  # pa.NativeFile
-
-    @abstractmethod
-    def seal(self) -> None:
-        """Nothing more will be written; what was is safe from a crash of the machine, where the storage can do that."""
-
-    @abstractmethod
-    def publish(self, name: str) -> None:
-        """Give the sealed file its name, at once and whole. Call `Storage.settle` of the folder afterwards."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Forget the file. Harmless after `publish`."""
-
-
-class Storage(ABC):
-    """The files of one log. Folders need no making."""
-
-    location: str
-
-    @property
-    @abstractmethod
-    def local(self) -> bool:
-        """Can its files be mapped."""
-
-    def path(self, name: str) -> str:
-        """The path or URL of a file."""
-        return f"{self.location}/{name}"
-
-    def name(self, path: str) -> str:
-        """The name within the log of a path that `path` made."""
-        return path.removeprefix(f"{self.location}/")
-
-    @abstractmethod
-    def names(self, folder: str) -> list[str]:
-        """Files of a folder, in no order; none where there is no such folder."""
-
-    @abstractmethod
-    def entries(self, folder: str) -> list[Entry]:
-        """As `names`, with sizes and ages; files that vanish meanwhile are left out."""
-
-    @abstractmethod
-    def subfolders(self, folder: str) -> list[str]:
-        """Folders in a folder."""
-
-    @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """A small file; None where there is none."""
-
-    @abstractmethod
-    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a small file over the one before. `durable`: also safe from a crash of the machine when this returns."""
-
-    @abstractmethod
-    def draft(self, folder: str) -> Draft:
-        """Begin a file of a folder."""
-
-    @abstractmethod
-    def settle(self, folder: str) -> None:
-        """Published names of the folder are safe from a crash of the machine."""
-
-    @abstractmethod
-    def delete(self, name: str) -> None:
-        """Remove a file; harmless where there is none."""
-
-    @abstractmethod
-    def delete_folder(self, folder: str) -> None:
-        """Remove a folder and all below it; harmless where there is none."""
-
-    @abstractmethod
-    def open(self, name: str) -> Any:
-        """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
-
-    @abstractmethod
-    def size(self, name: str) -> int:
-        """Bytes of a file. Raises SegmentGone."""
-
-    @abstractmethod
-    def free_bytes(self) -> int | None:
-        """Room left; None where nobody can say."""
 
 
 def open_storage(location: str | Path | Storage) -> Storage:
@@ -160,42 +64,15 @@ def _file_system(url: str) -> tuple[Any, str]:
     return filesystem, root
 
 
-def _gone(path: str) -> SegmentGone:
-    return SegmentGone(
-        f"{redact(path)} is not there (any more)",
-        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
-        "removed by hand: restore it, or start a new log.",
-    )
-
-
-def _broken(path: str, why: object) -> LogCorrupt:
-    return LogCorrupt(
-        f"{redact(path)} is no whole Arrow file: {why}",
-        hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
-        "file's interval.",
-    )
-
-
 def _open_local(path: str) -> Any:
     try:
         if not Path(path).stat().st_size:
-            raise _broken(path, "it is empty")
+            raise broken(path, "it is empty")
         return pyarrow.ipc.open_file(pa.memory_map(path))
     except FileNotFoundError:
-        raise _gone(path) from None
+        raise gone(path) from None
     except (pa.ArrowException, OSError) as e:
-        raise _broken(path, e) from None
-
-
-@contextlib.contextmanager
-def full_disk_is_disk_low(path: str) -> Iterator[None]:
-    """Turns the operating system's "no space left" into DiskLow."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno not in _FULL:
-            raise
-        raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
+        raise broken(path, e) from None
 
 
 # ---- a local folder ------------------------------------------------------------------------------------------------
@@ -246,7 +123,7 @@ class LocalStorage(Storage):
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         path, folder = self.path(name), name.rpartition("/")[0]
-        temporary = self.path(f"{folder}/{_temporary()}" if folder else _temporary())
+        temporary = self.path(f"{folder}/{temporary_name()}" if folder else temporary_name())
         try:
             with full_disk_is_disk_low(path):
                 self._write(temporary, data, sync=durable and self._sync)
@@ -292,14 +169,10 @@ class LocalStorage(Storage):
         try:
             return Path(self.path(name)).stat().st_size
         except FileNotFoundError:
-            raise _gone(self.path(name)) from None
+            raise gone(self.path(name)) from None
 
     def free_bytes(self) -> int | None:
         return shutil.disk_usage(self.location).free
-
-
-def _temporary() -> str:
-    return f".{os.getpid()}-{next(_counter)}.tmp"
 
 
 def _sync_folder(path: str) -> None:
@@ -325,7 +198,7 @@ class _LocalDraft(Draft):
     def __init__(self, folder: str, *, sync: bool) -> None:
         make_folder(folder, sync=sync)
         self._folder, self._sync = folder, sync
-        self._path = f"{folder}/{_temporary()}"
+        self._path = f"{folder}/{temporary_name()}"
         self.sink = pa.OSFile(self._path, "wb")
 
     def seal(self) -> None:
@@ -353,8 +226,10 @@ class RemoteStorage(Storage):
     """A log on a file system that pyarrow knows. Segments are made up in a local scratch file and PUT in one go, because a
     stream that is closed half-way would leave half a segment."""
 
-    def __init__(self, filesystem: Any, root: str, location: str = "") -> None:
-        self._fs, self._root = filesystem, root.rstrip("/")
+    def __init__(self, filesystem: Any, root: str, location: str = "", objects: Objects | None = None) -> None:
+        """`objects`: the same place by conditional requests; found by itself for S3."""
+        self._fs, self._root, self._objects = filesystem, root.rstrip("/"), objects
+        self._can_swap: bool | None = None
         self.location = location or f"{filesystem.type_name}://{root}"
         bare, mark, query = self.location.partition("?")
         self._base, self._query = bare.rstrip("/") + "/", mark + query  # options of the URL stay at its end
@@ -407,16 +282,35 @@ class RemoteStorage(Storage):
             f.write(data)
 
     def put_file(self, name: str, scratch: str) -> None:
-        """A whole local file under a name."""
+        """A whole local file under a name. Where the name is taken already and `swap` works, the file that has it stays: names say what
+        is in them, and a reader of a file that is replaced would see parts of both."""
+        if self._can_swap and self._objects is not None and self._objects.create(name, scratch):
+            return
         with pa.memory_map(scratch) as source:
             data = source.read_buffer()
             if not self._renaming:
                 self._put(name, data)
                 return
             folder = name.rpartition("/")[0]
-            temporary = f"{folder}/{_temporary()}"
+            temporary = f"{folder}/{temporary_name()}"
             self._put(temporary, data)
             self._fs.move(self._at(temporary), self._at(name))
+
+    @property
+    def can_swap(self) -> bool:
+        """Whether the store does conditional PUTs. Some take one that has to fail for an unconditional one, so one is tried."""
+        if self._can_swap is None:
+            self._objects = self._objects or s3.objects_of(self._fs, self._root)
+            self._can_swap = self._objects is not None and tried(self._objects)
+        return self._can_swap
+
+    def versioned(self, name: str) -> tuple[bytes, Token] | None:
+        assert self._objects is not None
+        return self._objects.get(name)
+
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+        assert self._objects is not None
+        return swap(self._objects, name, expected, data)
 
     def draft(self, folder: str) -> Draft:
         self._make_folder(folder)
@@ -437,17 +331,17 @@ class RemoteStorage(Storage):
         try:
             source = self._fs.open_input_file(self._at(name))
             if not source.size():
-                raise _broken(self.path(name), "it is empty")
+                raise broken(self.path(name), "it is empty")
             return pyarrow.ipc.open_file(source)
         except FileNotFoundError:
-            raise _gone(self.path(name)) from None
+            raise gone(self.path(name)) from None
         except pa.ArrowException as e:
-            raise _broken(self.path(name), e) from None
+            raise broken(self.path(name), e) from None
 
     def size(self, name: str) -> int:
         info = self._fs.get_file_info(self._at(name))
         if not info.is_file:
-            raise _gone(self.path(name))
+            raise gone(self.path(name))
         return int(info.size)
 
     def free_bytes(self) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +20,10 @@ from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, LogIdentity, SegmentName, Source
 from tidemill.changelog.ownership import Ownership, Share, lock_of
-from tidemill.changelog.reader import LogReader, read_head, read_identity
+from tidemill.changelog.reader import LogReader, read_identity
 from tidemill.changelog.retention import Retention, check_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
+from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage import Draft, Storage, open_storage
 from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
@@ -68,8 +70,9 @@ class PartitionWriter:
         if chain.from_ts is not None and chain.from_ts > start:
             raise LogCorrupt(f"nothing holds ({start}, {chain.from_ts}] before {redact(chain.intervals[0].parts[0])}", hint=_WRITE_HINT)
         self._last_to = start if chain.to_ts is None else chain.to_ts
-        self._head = max(self._last_to, start, read_head(log.storage, folder) or 0)
-        if chain.incomplete:  # parts of an interval whose publication a crash cut short
+        self._head_file = HeadFile(log.storage, folder, log.ownership)
+        self._head = max(self._last_to, start, self._head_file.ts)
+        if chain.incomplete and not log.is_shared:  # parts of an interval whose publication a crash cut short
             with log.ownership.publishing(folder):
                 for path in chain.incomplete:
                     log.storage.delete(log.storage.name(path))
@@ -86,8 +89,15 @@ class PartitionWriter:
 
     @property
     def pledged_to(self) -> int | None:
-        """Where the next segment has to end, because the writer before may still publish it up to there; None: anywhere."""
-        return None
+        """Where the next segment has to end, because a writer before may still publish it up to there; None: anywhere."""
+        pledged = self._pledged
+        return pledged if pledged is not None and pledged > self._head else None
+
+    @property
+    def _pledged(self) -> int | None:
+        """The end of a segment that was announced, and is not there."""
+        end = self._log.ownership.pledged_to(self.folder)
+        return end if end is not None and end > self._last_to else None
 
     def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch], *, trusted: bool = False) -> str:
         """The rows with last_to < commit_ts <= to_ts as one segment; the head moves to to_ts. Returns its path.
@@ -105,9 +115,19 @@ class PartitionWriter:
         """As `publish`, of a big interval in several files, each sorted, together in need of a merge."""
         if not parts:
             raise LogError("an interval has at least one part")
+        if len(parts) > 1 and self._log.is_shared and self._storage.can_swap:
+            # A part's content does not follow from its interval: a late PUT of another writer's would not be the same.
+            raise LogError("a writer that shares a log on an object store publishes an interval as one file; cut it into smaller ones")
         self._log.check_room()
         with self._turn:
+            self._keep_pledge(self._head)
             return self._publish(to_ts, parts, trusted)
+
+    def _keep_pledge(self, head: int) -> None:
+        """An interval that a writer before announced has no rows, if all up to `head` is there or never was: publish it so."""
+        pledged = self._pledged
+        if pledged is not None and pledged <= head:
+            self._publish(pledged, [()], trusted=False)
 
     def _publish(self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], trusted: bool) -> list[str]:
         drafts: list[Draft] = []
@@ -116,12 +136,12 @@ class PartitionWriter:
             end = to_ts if isinstance(to_ts, int) else to_ts()
             self._check_end(end, lasts)
             names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
-            with self._log.ownership.publishing(self.folder):
+            with self._log.ownership.publishing_to(self.folder, end if len(drafts) == 1 else None):
                 for draft, name in zip(drafts, names, strict=True):
                     draft.publish(name)
                 self._storage.settle(self.folder)
                 self._last_to = end
-                self._put_head(max(end, self._head))
+                self._head = self._head_file.put(max(end, self._head))
         finally:
             for draft in drafts:
                 draft.discard()
@@ -133,14 +153,10 @@ class PartitionWriter:
         Raises LogFenced.
         """
         with self._turn:
+            self._keep_pledge(ts)
             if ts > self._head:
                 with self._log.ownership.publishing(self.folder):
-                    self._put_head(ts)
-
-    def _put_head(self, ts: int) -> None:
-        # Unsynced: should a crash of the machine undo it, the last segment's end still stands, and what lies between is captured anew.
-        self._storage.replace(f"{self.folder}/{layout.HEAD}", layout.format_ts_file("resolved_ts", ts), durable=False)
-        self._head = ts
+                    self._head = self._head_file.put(ts)
 
     def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
         """One file, not yet published. Returns its largest commit ts, 0 without rows."""
@@ -152,6 +168,11 @@ class PartitionWriter:
         return inspector.last[0] if inspector.last else 0
 
     def _check_end(self, end: int, lasts: list[int]) -> None:
+        pledged = self._pledged
+        if pledged is not None and end != pledged:
+            raise LogError(
+                f"{redact(self._storage.path(self.folder))}: the next segment has to end at {pledged}, not {end}: that was announced before"
+            )
         if end <= self._last_to:
             raise LogError(f"{redact(self._storage.path(self.folder))}: a segment up to {end} cannot follow one up to {self._last_to}")
         if max(lasts) > end:
@@ -165,8 +186,7 @@ class SchemaWriter(PartitionWriter):
         """All meta key-values as of `ts`. Returns the file's path."""
         table = pairs if isinstance(pairs, pa.Table) else pairs_table(pairs)
         self._log.check_room()
-        with self._log.ownership.publishing(self.folder):
-            return write_snapshot(self._storage, ts, table)
+        return write_snapshot(self._storage, ts, table, self._log.ownership.publishing(self.folder))
 
 
 def pairs_table(pairs: Mapping[bytes, bytes]) -> pa.Table:
@@ -176,8 +196,8 @@ def pairs_table(pairs: Mapping[bytes, bytes]) -> pa.Table:
     return pa.table(columns, schema=META_PAIR)
 
 
-def write_snapshot(storage: Storage, ts: int, pairs: pa.Table) -> str:
-    """schema/snapshot-<ts>.arrow, in key order."""
+def write_snapshot(storage: Storage, ts: int, pairs: pa.Table, publishing: AbstractContextManager[None] | None = None) -> str:
+    """schema/snapshot-<ts>.arrow, in key order. It gets its name inside `publishing`."""
     if not same_columns(pairs.schema, META_PAIR):
         raise LogError(f"a schema snapshot has the columns key and value, not {', '.join(pairs.column_names)}")
     ordered = pa.table(pairs.columns, schema=META_PAIR).sort_by("key").combine_chunks()
@@ -185,7 +205,8 @@ def write_snapshot(storage: Storage, ts: int, pairs: pa.Table) -> str:
     name = layout.snapshot_name(ts)
     try:
         write_file(draft, storage.path(layout.SCHEMA), ordered.to_batches(max_chunksize=layout.MAX_BATCH_ROWS), META_PAIR, "none")
-        draft.publish(name)
+        with publishing or nullcontext():
+            draft.publish(name)
     finally:
         draft.discard()
     storage.settle(layout.SCHEMA)
@@ -208,15 +229,18 @@ class LogWriter:
         self._maintaining = threading.Lock()
         self._identity = read_identity(storage)
         self._folders = share.folders() if share else layout.folders(self._identity.partitions)
+        self.is_shared = share is not None
         self._check_share(share)
         self._lock = lock_of(storage) if self._has_schema else None
         if self._lock:
             self._lock.take()
         try:
-            self._identity = read_identity(storage)
             self.ownership = Ownership(storage, self._folders)
+            self._identity_file = IdentityFile(storage, self.ownership)
             if self._has_schema:
                 self._clean()
+                self._identity_file.take()
+            self._identity = self._identity_file.read()
             self._writers = {f: (SchemaWriter if f == layout.SCHEMA else PartitionWriter)(self, f) for f in self._folders}
             self._reader = LogReader(storage)
             self._retention = Retention(self)
@@ -236,10 +260,12 @@ class LogWriter:
         strange = sorted(p for p in share.partitions if not 0 <= p < self._identity.partitions)
         if strange:
             raise LogError(f"{name} has partitions 0 to {self._identity.partitions - 1}, not {strange[0]}")
-        if not self.storage.local:
+        if not self.storage.local and not self.storage.can_swap:
             raise LogError(
-                f"several writers cannot share {name}: nothing there keeps one that was taken for dead from publishing later",
-                hint="Write the log from one process, or keep it on a disk that all of them mount.",
+                f"several writers cannot share {name}: nothing there keeps one that was taken for dead from publishing later, because the "
+                "storage does no conditional PUT (If-Match), or Tidemill cannot ask it to",
+                hint="Capture in one process without groups, or keep the log on S3, on a store that does S3's conditional PUT, or on a "
+                "disk that all writers mount.",
             )
 
     @classmethod
@@ -265,7 +291,11 @@ class LogWriter:
             if snapshot is not None:
                 write_snapshot(storage, identity.start_ts, snapshot if isinstance(snapshot, pa.Table) else pairs_table(snapshot))
             # log.json makes it a log, so it comes last.
-            storage.replace(layout.IDENTITY, identity.to_json().encode())
+            data = identity.to_json().encode()
+            if not storage.can_swap:
+                storage.replace(layout.IDENTITY, data)
+            elif storage.swap(layout.IDENTITY, None, data) is None:
+                raise LogError(f"{redact(storage.location)} has just become a change log")
         finally:
             if lock:
                 lock.release()
@@ -348,9 +378,7 @@ class LogWriter:
     def set_identity(self, identity: LogIdentity) -> None:
         """Write log.json anew. Raises LogFenced, and LogError where another writer has the schema stream."""
         self._writer(layout.SCHEMA)
-        with self.ownership.publishing(layout.SCHEMA):
-            self.storage.replace(layout.IDENTITY, identity.to_json().encode())
-        self._identity = identity
+        self._identity = self._identity_file.write(identity)
 
     def check_room(self) -> None:
         """Raises DiskLow below the low-water mark, naming the changefeed that pins the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,14 @@ class PartitionLog:
         """Nothing at or below it is missing from the log."""
         return self.writer.head
 
+    def reach(self, to_ts: int) -> int:
+        """How far a seal may go that could go to `to_ts`: where a writer before may still publish a segment, exactly to the end of that,
+        and not at all before all its rows are here."""
+        pledged = self.writer.pledged_to
+        if pledged is None:
+            return to_ts
+        return pledged if to_ts >= pledged else self.head
+
     @property
     def spilled_rows(self) -> int:
         """Rows that wait on disk."""
@@ -94,8 +103,8 @@ class PartitionLog:
         release(address(chunks.refs), address(rows), len(rows))
 
     def seal(self, rows: Array, to_ts: int) -> Sealed:
-        """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts. A big
-        interval is cut into several, each a closed interval of its own. Raises what the log's writer raises."""
+        """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`
+        has to allow. A big interval is cut into several, each a closed interval of its own. Raises what the log's writer raises."""
         done = Sealed(to_ts)
         if len(rows):
             done.hold(rows)
@@ -145,7 +154,9 @@ class PartitionLog:
                 more = False
 
     def _pieces(self, slices: Iterator[Array]) -> Iterator[tuple[Array, int | None]]:
-        """Sorted slices without torn copies of a row, and where a segment ends behind one (a ts, else None)."""
+        """Sorted slices without torn copies of a row, and where a segment ends behind one (a ts, else None). One that a writer before may
+        publish still is made whole, as that one would."""
+        limit = self.segment_bytes if self.writer.pledged_to is None else sys.maxsize
         held: Array = np.empty(0, ROW)
         size = 0
         for following in slices:
@@ -153,7 +164,7 @@ class PartitionLog:
                 last = int(held["commit_ts"][-1])
                 size += sum(int(held[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
                 first_of_last = int(np.searchsorted(held["commit_ts"], last))
-                if first_of_last and size >= self.segment_bytes:
+                if first_of_last and size >= limit:
                     yield held[:first_of_last], last - 1
                     held, size = held[first_of_last:], 0
                 else:

@@ -333,9 +333,9 @@ class Receiver:
         for p, to_ts in enumerate(np.minimum(matcher.frontiers(), self.ceilings).tolist()):
             if p in self._sealing and force:
                 self._finish_seals(wait=True)
-            if p not in self._sealing and self.logs[p].head < to_ts < FOREVER:
-                rows = matcher.take(p, to_ts)
-                self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, to_ts)
+            if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
+                rows = matcher.take(p, end)
+                self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, end)
         self._lap("take", begin)
         self.prewrites.drop_ended()
         matcher.sweep()

@@ -1,0 +1,157 @@
+"""A log on S3 (moto's server): conditional PUTs, by every way to say who one is, and what they keep from happening."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import botocore.client
+import pyarrow.fs
+import pytest
+
+from tests.changelog.conftest import META
+from tests.support.logs import START, batch_of, changes_of, put
+from tests.support.s3 import filesystem, make_bucket, objects, s3_server  # noqa: F401
+from tidemill.changelog import layout
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import RemoteStorage, open_storage
+from tidemill.changelog.swap import Outcome
+from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogWriter, Share
+from tidemill.errors import LogError, LogFenced
+
+COORDINATOR = Share(schema=True, partitions=frozenset())
+GROUP = Share(schema=False, partitions=frozenset({0, 1}))
+_buckets = itertools.count()
+
+
+def url_of(endpoint: str, bucket: str, who: str = "test:test@") -> str:
+    return f"s3://{who}{bucket}/logs/one?endpoint_override={endpoint.partition('://')[2]}&scheme=http&region=us-east-1"
+
+
+@pytest.fixture
+def bucket(s3_server: str) -> str:  # noqa: F811
+    name = f"log-{next(_buckets)}"
+    make_bucket(s3_server, name)
+    return name
+
+
+@pytest.fixture
+def url(s3_server: str, bucket: str) -> str:  # noqa: F811
+    """A log of two partitions."""
+    url = url_of(s3_server, bucket)
+    LogWriter.create(url, LogIdentity("7051", START, 2), snapshot=META).close()
+    return url
+
+
+def test_swapping(url: str) -> None:
+    place = open_storage(url)
+    assert place.can_swap
+    assert place.versioned("a.json") is None
+    first = place.swap("a.json", None, b"1")
+    assert first is not None
+    assert place.versioned("a.json") == (b"1", first)
+    assert place.swap("a.json", None, b"2") is None
+    second = place.swap("a.json", first, b"2")
+    assert second is not None
+    assert place.swap("a.json", first, b"3") is None
+    assert place.read("a.json") == b"2"
+    place.delete("a.json")
+    assert place.swap("a.json", second, b"3") is None
+
+
+@pytest.mark.parametrize("secret", ["test", "a/b+c=d&e"])
+def test_who_one_is_may_stand_in_the_address(s3_server: str, bucket: str, secret: str) -> None:  # noqa: F811
+    place = open_storage(url_of(s3_server, bucket, f"someone:{quote(secret, safe='')}@"))
+    assert place.can_swap
+
+
+def test_who_one_is_may_stand_in_the_environment(s3_server: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    assert open_storage(url_of(s3_server, bucket, "")).can_swap
+
+
+def test_who_one_is_may_stand_in_a_profile(
+    s3_server: str,  # noqa: F811
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = test\naws_secret_access_key = test\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert open_storage(url_of(s3_server, bucket, "")).can_swap
+
+
+def test_the_endpoint_may_carry_its_scheme_and_that_of_the_environment_is_not_followed(
+    s3_server: str,  # noqa: F811
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    place = open_storage(f"s3://test:test@{bucket}/log?endpoint_override={quote(s3_server, safe='')}&region=us-east-1")
+    assert place.can_swap
+    place.replace("x", b"1")
+    assert place.versioned("x") is not None
+
+
+def test_a_bucket_that_is_not_there_is_an_error_not_a_store_without_conditions(s3_server: str) -> None:  # noqa: F811
+    with pytest.raises(OSError, match="NoSuchBucket"):
+        assert open_storage(url_of(s3_server, "nowhere-at-all")).can_swap
+
+
+# ---- writers
+
+
+def test_writers_share_a_log(s3_server: str, bucket: str, url: str) -> None:  # noqa: F811
+    coordinator, group = LogWriter.open(url, share=COORDINATOR), LogWriter.open(url, share=GROUP)
+    group.partition(0).publish(START + 10, [batch_of([put(70, 1, START + 1)])])
+    group.partition(1).set_head(START + 12)
+    coordinator.schema.set_head(START + 11)
+    reader = LogReader(url)
+    assert reader.resolved_ts() == START + 10
+    (interval,) = reader.chain(0, START, START + 10)
+    assert changes_of(reader.open_segment(interval.parts[0]).read_all()) == [put(70, 1, START + 1)]
+    owner = json.loads(objects(s3_server, f"{bucket}/logs/one")["rows/0/owner.json"])
+    assert owner["epoch"] == 2
+    assert owner["pledged_to"] == START + 10
+    assert [p.text for p in verify(url).problems if "does not know" not in p.text] == []
+
+
+def test_the_whole_logs_writer_is_fenced_too(url: str) -> None:
+    old = LogWriter.open(url)
+    old.partition(0).publish(START + 5, [batch_of([put(7, 1, START + 1)])])
+    new = LogWriter.open(url)
+    for attempt in (
+        lambda: old.partition(0).publish(START + 20, [batch_of([put(7, 1, START + 11)])]),
+        lambda: old.partition(0).set_head(START + 20),
+        lambda: old.schema.publish(START + 20, []),
+        lambda: old.schema.snapshot(START, {}),
+        lambda: old.declare(split_tables=[1]),
+    ):
+        with pytest.raises(LogFenced, match=r"epoch 3|epoch 2"):
+            attempt()
+    new.partition(0).publish(START + 30, [batch_of([put(7, 1, START + 11)])])
+    assert new.identity.split_tables == ()
+
+
+def test_a_second_log_is_not_made_in_the_place_of_the_first(url: str) -> None:
+    with pytest.raises(LogError, match="already"):
+        LogWriter.create(url, LogIdentity("1", START, 1), snapshot={})
+
+
+def test_other_object_stores_and_file_systems_are_refused_for_shares(tmp_path: Path) -> None:
+    place = RemoteStorage(pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem()), "log")
+    LogWriter.create(place, LogIdentity("7051", START, 2), snapshot=META).close()
+    with pytest.raises(LogError, match="no conditional PUT") as e:
+        LogWriter.open(place, share=GROUP)
+    assert "one process without groups" in e.value.hint
+    LogWriter.open(place).close()

@@ -1,0 +1,168 @@
+"""What a change log asks of the place it lies in.
+
+Names are relative to the log (`rows/0/head.json`); `path` makes them what people see and tasks open. A file appears whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.errors import DiskLow, LogCorrupt, SegmentGone, redact
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_ORIGIN = secrets.token_hex(4)
+_counter = itertools.count()
+
+Token = str
+"""Stands for one version of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a folder."""
+
+    name: str
+    size: int
+    modified: float  # Unix seconds
+
+
+class Draft(ABC):
+    """A file that is being written and does not exist for anybody else yet."""
+
+    sink: Any  # pa.NativeFile
+
+    @abstractmethod
+    def seal(self) -> None:
+        """Nothing more will be written; what was is safe from a crash of the machine, where the storage can do that."""
+
+    @abstractmethod
+    def publish(self, name: str) -> None:
+        """Give the sealed file its name, at once and whole. Call `Storage.settle` of the folder afterwards."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Forget the file. Harmless after `publish`."""
+
+
+class Storage(ABC):
+    """The files of one log. Folders need no making."""
+
+    location: str
+
+    @property
+    @abstractmethod
+    def local(self) -> bool:
+        """Can its files be mapped."""
+
+    def path(self, name: str) -> str:
+        """The path or URL of a file."""
+        return f"{self.location}/{name}"
+
+    def name(self, path: str) -> str:
+        """The name within the log of a path that `path` made."""
+        return path.removeprefix(f"{self.location}/")
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """Files of a folder, in no order; none where there is no such folder."""
+
+    @abstractmethod
+    def entries(self, folder: str) -> list[Entry]:
+        """As `names`, with sizes and ages; files that vanish meanwhile are left out."""
+
+    @abstractmethod
+    def subfolders(self, folder: str) -> list[str]:
+        """Folders in a folder."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A small file; None where there is none."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a small file over the one before. `durable`: also safe from a crash of the machine when this returns."""
+
+    @property
+    def can_swap(self) -> bool:
+        """Does `swap` work: it was tried out."""
+        return False
+
+    def versioned(self, name: str) -> tuple[bytes, Token] | None:
+        """As `read`, with what `swap` needs to know of it. Only where `can_swap`."""
+        raise NotImplementedError
+
+    def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
+        """Write a small file over the version that `expected` stands for (None: there is no file), or not at all. Only where
+        `can_swap`. Returns what the new version is known by; None where another version is there."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def draft(self, folder: str) -> Draft:
+        """Begin a file of a folder."""
+
+    @abstractmethod
+    def settle(self, folder: str) -> None:
+        """Published names of the folder are safe from a crash of the machine."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file; harmless where there is none."""
+
+    @abstractmethod
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder and all below it; harmless where there is none."""
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of a file. Raises SegmentGone."""
+
+    @abstractmethod
+    def free_bytes(self) -> int | None:
+        """Room left; None where nobody can say."""
+
+
+def gone(path: str) -> SegmentGone:
+    """The error for a file that is not there."""
+    return SegmentGone(
+        f"{redact(path)} is not there (any more)",
+        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
+        "removed by hand: restore it, or start a new log.",
+    )
+
+
+def broken(path: str, why: object) -> LogCorrupt:
+    """The error for a file that cannot be read."""
+    return LogCorrupt(
+        f"{redact(path)} is no whole Arrow file: {why}",
+        hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
+        "file's interval.",
+    )
+
+
+@contextlib.contextmanager
+def full_disk_is_disk_low(path: str) -> Iterator[None]:
+    """Turns the operating system's "no space left" into DiskLow."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno not in _FULL:
+            raise
+        raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
+
+
+def temporary_name() -> str:
+    """For a file that is being written. Processes of several hosts may write one folder, under the same process id."""
+    return f".{os.getpid()}-{_ORIGIN}-{next(_counter)}.tmp"

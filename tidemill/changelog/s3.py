@@ -1,0 +1,130 @@
+"""S3 by conditional requests, which pyarrow's S3 does not know: with the options of a pyarrow file system, and its credentials.
+
+botocore looks for credentials in the same places as pyarrow does where the URL gives none: the environment, ~/.aws, a web identity, the
+machine's role.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+
+from tidemill.changelog.files import Token
+from tidemill.changelog.swap import TRIES, Outcome
+from tidemill.errors import redact
+
+LARGEST_PUT = 5 << 30
+"""A larger file is not put in one request."""
+
+_REFUSED = {404, 412}  # 404: a version is asked for, and there is none
+_UNCONDITIONAL = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
+_UNKNOWN = {408, 409, 429}  # 409: a request for the same object was under way
+
+
+class S3Objects:
+    """See `swap.Objects`."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self._client, self._bucket, self._prefix = client, bucket, prefix
+
+    def _key(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}/{name}" if self._prefix else name}
+
+    def get(self, name: str) -> tuple[bytes, Token] | None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            found = self._client.get_object(**self._key(name))
+            return found["Body"].read(), str(found["ETag"])
+        except ClientError as error:
+            if _status(error) == 404:
+                return None
+            raise self._failure(name, error) from None
+        except BotoCoreError as error:
+            raise self._failure(name, error) from None
+
+    def put(self, name: str, data: bytes, expected: Token | None) -> Token | Outcome:
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        return self._put(name, data, condition)
+
+    def create(self, name: str, path: str) -> bool:
+        if Path(path).stat().st_size > LARGEST_PUT:
+            return False
+        for _ in range(TRIES):
+            with open(path, "rb") as body:
+                outcome = self._put(name, body, {"IfNoneMatch": "*"})
+            if outcome is Outcome.UNCONDITIONAL:
+                return False
+            if outcome is not Outcome.UNKNOWN:
+                return True
+        raise OSError(f"{name}: the object store does not say whether it was written")
+
+    def _put(self, name: str, body: Any, condition: dict[str, str]) -> Token | Outcome:
+        from botocore.exceptions import ClientError, HTTPClientError
+
+        try:
+            return str(self._client.put_object(**self._key(name), Body=body, **condition)["ETag"])
+        except HTTPClientError:  # the connection, not the store
+            return Outcome.UNKNOWN
+        except ClientError as error:
+            status, code = _status(error), error.response.get("Error", {}).get("Code")
+            if code in _UNCONDITIONAL or status == 501:
+                return Outcome.UNCONDITIONAL
+            if status in _UNKNOWN or status >= 500:
+                return Outcome.UNKNOWN
+            if status in _REFUSED and code != "NoSuchBucket":
+                return Outcome.REFUSED
+            raise self._failure(name, error) from None
+
+    def _failure(self, name: str, error: Exception) -> OSError:
+        return OSError(redact(f"s3://{self._bucket}/{self._key(name)['Key']}: {error}"))
+
+
+def _status(error: Any) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def objects_of(filesystem: Any, root: str) -> S3Objects | None:
+    """The place of a pyarrow file system; None where that is no S3, or one by a role or a proxy of its own."""
+    if not isinstance(filesystem, pyarrow.fs.S3FileSystem):
+        return None
+    options = filesystem.__reduce__()[1][0]
+    if options["role_arn"] or options["proxy_options"]["host"]:
+        return None
+    bucket, _, prefix = root.partition("/")
+    return S3Objects(_client(options), bucket, prefix)
+
+
+def _client(options: dict[str, Any]) -> Any:
+    """A botocore client with the options that pyarrow's file system would give to its copy in another process."""
+    import botocore
+    import botocore.session
+    from botocore.config import Config
+
+    endpoint = options["endpoint_override"] or None
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options['scheme']}://{endpoint}"
+    by_path = endpoint is not None and not options["force_virtual_addressing"]
+    config = Config(
+        signature_version=botocore.UNSIGNED if options["anonymous"] else None,
+        s3={"addressing_style": "path" if by_path else "virtual" if options["force_virtual_addressing"] else "auto"},
+        # Checksums that came later than conditional requests: other stores may not know them.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        ignore_configured_endpoint_urls=True,  # pyarrow goes where its options say
+        connect_timeout=10,
+        retries={"mode": "standard", "max_attempts": TRIES},
+    )
+    return botocore.session.Session().create_client(
+        "s3",
+        region_name=options["region"] or None,
+        endpoint_url=endpoint,
+        use_ssl=options["scheme"] != "http",
+        verify=options["tls_ca_file_path"] or None,
+        aws_access_key_id=options["access_key"] or None,
+        aws_secret_access_key=options["secret_key"] or None,
+        aws_session_token=options["session_token"] or None,
+        config=config,
+    )

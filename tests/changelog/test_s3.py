@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import botocore.client
 import pyarrow.fs
 import pytest
 
 from tests.changelog.conftest import META
 from tests.support.logs import START, batch_of, changes_of, put
 from tests.support.s3 import filesystem, make_bucket, objects, s3_server  # noqa: F401
-from tidemill.changelog import layout
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import RemoteStorage, open_storage
-from tidemill.changelog.swap import Outcome
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, LogFenced

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import uvloop
 
 from tests.support.captures import caught_up, compare, config, running
 from tests.support.certificates import Authority
+from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.loading import loading_of
 from tidemill.capture.tikv.feed import Transport
@@ -22,9 +24,11 @@ from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.security import Security, security_of
 from tidemill.changelog.initial import Part
 from tidemill.changelog.storage import open_storage
-from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.errors import ConfigError, UpstreamError, UpstreamUnavailable
 from tidemill.pipeline.load import Upstream, load_parts
+from tidemill.playground.feed_service import FeedService
 from tidemill.playground.gate import ServerTls
+from tidemill.playground.kv_service import KvService
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_range
 
@@ -97,6 +101,33 @@ def test_what_is_wrong_is_said(tmp_path: Path, case: str, text: str) -> None:
             with pytest.raises(UpstreamUnavailable, match="GetMembers") as caught:
                 await PdClient.connect(playground.pd_address, patience=1.0, security=security)
             assert text in caught.value.message
+
+    run(main())
+
+
+@pytest.mark.parametrize("transport", Transport)
+@pytest.mark.parametrize("where", ["change feed", "reads"])
+def test_a_name_that_the_cluster_does_not_allow_ends_the_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Transport, where: str
+) -> None:
+    """TiKV accepts the connection and answers each call so (cert-allowed-cn): trying again for ever would hide it."""
+
+    async def refuse(self: object, requests: object, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "reason: CN not allowed")
+
+    if where == "change feed":
+        monkeypatch.setattr(FeedService, "_event_feed_v2", refuse)
+    else:
+        monkeypatch.setattr(KvService, "_in_region", lambda service, *_: partial(refuse, service))
+
+    async def main() -> None:
+        async with Playground(14) as playground:
+            playground.execute("create table t (id int primary key)")
+            with pytest.raises(
+                UpstreamError, match=r"TiKV 127\.0\.0\.1:\d+ refuses this client: .*CN not allowed\n.*common name"
+            ) as caught:
+                await Capture(config(playground, tmp_path / "log", transport=transport)).run()
+            assert not caught.value.retryable
 
     run(main())
 

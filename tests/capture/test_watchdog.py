@@ -16,6 +16,7 @@ from tidemill.capture.tikv.feed import Transport
 from tidemill.capture.tikv.watch import Ail, Patience, Survey, Watch
 from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
+from tidemill.playground.feed import region_not_found
 from tidemill.playground.server import Playground
 
 
@@ -85,6 +86,21 @@ def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
     assert fleet.stuck() == {}
 
 
+def test_time_goes_on_through_new_subscriptions() -> None:
+    """A piece that is subscribed again every second, in vain, has held the watermark since the first time."""
+    fleet = Fleet(4)
+    fleet.pass_time(3)
+    for piece in range(100, 130):
+        fleet.subs["piece"][0] = piece
+        fleet.pass_time(1, quiet=(0,))
+        (first, *_) = fleet.watch.holders(fleet.now)
+        assert first.piece == piece
+    assert first.seconds >= 29
+    fleet.pass_time(1)
+    (first, *_) = fleet.watch.holders(fleet.now)
+    assert first.seconds <= 1
+
+
 def test_our_own_sleep_is_nobodys_fault() -> None:
     fleet = Fleet(4)
     fleet.pass_time(3)
@@ -136,6 +152,36 @@ def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> No
                 await caught_up(capture, playground.cluster.oracle.next())
                 assert not before & feeds.streams
                 assert capture.pulling.machine.errors.keys() == {"stream"}
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_a_region_that_no_store_takes_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store answers region_not_found for ever: the status says so, for which range, and since when; then it goes on."""
+
+    async def main() -> None:
+        async with Playground(10, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key); insert into t values (1)")
+            async with running(config(playground, tmp_path / "log", stuck_after=1.5)) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+                region = playground.cluster.regions.at(b"t" + (table.model.id + (1 << 63)).to_bytes(8, "big") + b"_r")
+                feeds = playground.cluster.feeds
+                check = feeds._check
+                with monkeypatch.context() as gone:
+                    gone.setattr(feeds, "_check", lambda s, r: region_not_found(r.region_id) if r.region_id == region.id else check(s, r))
+                    feeds.fail_region(region.id, region_not_found(region.id))
+                    playground.execute("insert into t values (2)")
+                    await until(lambda: any(s["problem"] == "not subscribed" for s in capture.status.stuck))
+                    holding = capture.status.holding
+                    assert holding["why"] == "region_not_found"
+                    assert holding["table"].startswith("test.t ")
+                    assert holding["seconds"] >= 1.5
+                    assert "has had no subscription for" in caplog.text
+                    assert "not subscribed: region_not_found" in "\n".join(status_verb.summary(capture.status.as_dict()))
+                await caught_up(capture, playground.cluster.oracle.next())
+                await until(lambda: not capture.status.stuck)
             compare(playground.cluster, tmp_path / "log")
 
     run(main())

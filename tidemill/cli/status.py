@@ -96,6 +96,8 @@ def held_by(holding: dict[str, Any]) -> str:
     said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
     if "region" in holding:
         said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
+    if holding.get("why"):
+        said += f", not subscribed: {holding['why']}"
     if "lock" in holding:
         lock = holding["lock"]
         said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
@@ -107,6 +109,7 @@ def _stuck_table(stuck: list[dict[str, Any]]) -> Table:
     for one in stuck:
         store = f"{one.get('store', '')} {one.get('store_address', '')}".strip()
         lock = one.get("lock", {}).get("key", "")
-        row = (one.get("region", ""), store, one.get("table", ""), one["problem"], f"{one['seconds']} s", one["resolved_time"], lock)
+        problem = f"{one['problem']}: {one['why']}" if one.get("why") else one["problem"]
+        row = (one.get("region", ""), store, one.get("table", ""), problem, f"{one['seconds']} s", one["resolved_time"], lock)
         table.add_row(*(str(cell) for cell in row))
     return table

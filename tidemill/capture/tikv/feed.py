@@ -21,6 +21,8 @@ MULTIPLEXED = ("features", "stream-multiplexing")
 UNIMPLEMENTED = 12
 UNKNOWN = 2
 UNAVAILABLE = 14
+REFUSED = frozenset({7, 16})
+"""PERMISSION_DENIED and UNAUTHENTICATED: how TiKV answers a client certificate whose name it does not want (cert-allowed-cn)."""
 CANCELLED = 1
 
 

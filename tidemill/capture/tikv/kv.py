@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff
-from tidemill.capture.tikv.pd import CALL_TIMEOUT, PdClient, Region, region_of
+from tidemill.capture.tikv.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
@@ -59,6 +59,8 @@ class RegionCalls:
             self._addresses.pop(region.leader.store_id, None)
             if e.code() == grpc.StatusCode.UNIMPLEMENTED:
                 raise UpstreamError(f"TiKV {address} does not know {name}") from None
+            if e.code() in REFUSALS:
+                raise refused(f"TiKV {address}", f"{e.code().name} {e.details()}") from None
             raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None
         if answer.HasField("region_error"):
             raise UpstreamUnavailable(f"region {region.id}: {region_error(answer.region_error)}")

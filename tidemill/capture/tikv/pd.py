@@ -37,6 +37,8 @@ _FINAL = ("not found", "behind the txn safe point", "of gc_worker", "InvalidKeys
 """Errors without a kind of their own that another try does not change, by their words. All others may be a passing trouble of PD's
 storage or election: those come without a kind as well."""
 
+REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+
 _NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
 """The scope of a cluster without keyspaces."""
 
@@ -417,11 +419,19 @@ def _error_of(error: Any, name: str, leader: str) -> UpstreamError:
         return ClusterMismatch(text)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return _Unimplemented(text)
-    if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+    if code in REFUSALS:
+        return refused(f"PD {leader}", f"{code.name} {details}")
+    if code == grpc.StatusCode.INVALID_ARGUMENT:
         return UpstreamError(text)
     if code == grpc.StatusCode.UNKNOWN and _is_final(details):
         return UpstreamError(text)
     return UpstreamUnavailable(text, hint=_hint([text]))
+
+
+def refused(who: str, what: str) -> UpstreamError:
+    """A server does not want us; trying again has no use."""
+    hint = "Where the cluster verifies clients (cert-allowed-cn), --cert has to carry a common name that PD and TiKV allow."
+    return UpstreamError(f"{who} refuses this client: {what}", hint=hint)
 
 
 def _is_final(text: str) -> bool:

@@ -44,6 +44,7 @@ class Piece:
     attempts: int = 0
     failed_at: float = -1e9
     duplicates: int = 0
+    why: str = ""  # it is not subscribed, after the last error
     refused: int = 0  # times in a row that the range lock did not let it have what PD told
 
     def is_due(self, now: float) -> bool:

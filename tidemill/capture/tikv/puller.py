@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.feed import UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed, window_of
+from tidemill.capture.tikv.feed import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed, window_of
 from tidemill.capture.tikv.inbox import EndOfStream
-from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.pd import PdClient, refused
 from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.errors import ClusterMismatch, MalformedBytes, UpstreamError
@@ -263,15 +263,18 @@ class Puller:
             return
         _log.info("stream %d to store %d (%s) is open: %s", slot, store_id, store.address, method.name)
         self._feeds[slot] = feed
-        feed.ended.add_done_callback(partial(self._visibly, self._ended, slot, method))
+        feed.ended.add_done_callback(partial(self._visibly, self._ended, slot, method, store.address))
         self.machine.stream_opened(slot, self._loop.time())
         self.act()
 
-    def _ended(self, slot: int, method: Method, ended: asyncio.Future[FeedEnd]) -> None:
+    def _ended(self, slot: int, method: Method, address: str, ended: asyncio.Future[FeedEnd]) -> None:
         self._feeds.pop(slot, None)
         if self._stopped or ended.cancelled():
             return
         end = ended.result()
+        if end.status in REFUSED:
+            self._on_fatal(refused(f"TiKV {address}", str(end)))
+            return
         old = end.status == UNIMPLEMENTED and method.multiplexed
         if old:
             _log.warning("a store does not know EventFeedV2 (%s); EventFeed it is", end.text)

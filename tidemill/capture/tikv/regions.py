@@ -46,6 +46,7 @@ MAX_LOADS = 16
 MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
 MAX_REFUSED = 2  # answers of PD that the range lock refuses in a row before TiKV is asked what it thinks
 
+_NOT_KNOWN = "PD knows no region there that has a leader and fits its neighbours"
 _NO_ERROR = cdcpb_pb2.Error()
 
 
@@ -203,6 +204,7 @@ class RegionMachine:
     def load_failed(self, load: int, now: float) -> None:
         """PD did not answer."""
         for piece in self._loading(load):
+            piece.why = "PD does not answer"
             self._gap(piece, now, piece.backoff(now))
         self._load_more(now)
 
@@ -263,6 +265,7 @@ class RegionMachine:
             else:  # nothing new is known of any of them
                 for gap in gaps:
                     gap.refused += region is not None
+                    gap.why = _NOT_KNOWN
                     self._gap(gap, now, gap.backoff(now) if complete or regions else 0.0)
                 return
             new.append(piece)
@@ -270,6 +273,7 @@ class RegionMachine:
                 to_queue.append((piece, region))
             else:
                 piece.refused = refused + (region is not None)
+                piece.why = _NOT_KNOWN
                 waiting.append(piece)
         lock.replace(gaps, new)
         gone = [g for g in gaps if g.id not in kept]
@@ -389,6 +393,7 @@ class RegionMachine:
         for id_ in waiting:
             piece = self._pieces.get(id_)
             if piece is not None and store.waits(piece, now):
+                piece.why = f"store {store.id} cannot be reached"
                 self._gap(piece, now, piece.backoff(now))
 
     def stream_lost(self, slot: int, pieces: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
@@ -409,6 +414,7 @@ class RegionMachine:
                 continue
             self._leave_stream(piece, now)
             self._count("stream")
+            piece.why = f"the stream to store {store.id} broke"
             if fell_back and piece.region is not None:
                 self._queue(piece, piece.region, now, 0.0)
             else:
@@ -425,7 +431,7 @@ class RegionMachine:
         if piece is None or piece.phase is not Phase.SCANNING:
             return
         self._enter(piece, Phase.LIVE, now)
-        piece.duplicates = 0
+        piece.duplicates, piece.why = 0, ""
         store = self._streams.stores[self._streams.by_slot[piece.slot].store_id]
         store.scanning -= 1
         store.grow(self.max_scans)
@@ -457,6 +463,7 @@ class RegionMachine:
         if piece is None:
             return
         self._count(kind)
+        piece.why = kind
         reaction, region, stream = REACTIONS[kind], piece.region, self._streams.by_slot[piece.slot]
         assert region is not None
         store = self._streams.stores[stream.store_id]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff
-from tidemill.capture.tikv.pd import CALL_TIMEOUT, PdClient, Region, region_of
+from tidemill.capture.tikv.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
 from tidemill.errors import StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.tso import describe
@@ -110,6 +110,8 @@ class Snapshot:
             answer: _T = await call(request, timeout=10 * CALL_TIMEOUT)
         except grpc.aio.AioRpcError as e:
             self._addresses.pop(region.leader.store_id, None)
+            if e.code() in REFUSALS:
+                raise refused(f"TiKV {address}", f"{e.code().name} {e.details()}") from None
             raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None
         return answer
 

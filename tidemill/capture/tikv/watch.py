@@ -74,6 +74,7 @@ class Watch:
         self._piece: Array = np.zeros(0, np.int64)
         self._resolved: Array = np.zeros(0, np.int64)
         self._since: Array = np.zeros(0, np.float64)
+        self._held: dict[int, tuple[int, float]] = {}  # partition -> its lowest resolved ts, and since when it has been that
         self._last_look = -1.0
         self._blind_until = 0.0
         self._subs: Array = np.zeros(0)
@@ -135,7 +136,7 @@ class Watch:
         return int(((subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["stream"] == stream)).sum()) if len(subs) else 0
 
     def holders(self, now: float) -> list[Holder]:
-        """The slowest piece of each partition that has any, the slowest partition first."""
+        """The slowest piece of each partition that has any, the slowest partition first. Its time goes on through new subscriptions."""
         subs = self._subs
         if not len(subs):
             return []
@@ -144,5 +145,9 @@ class Watch:
             which = np.flatnonzero((subs["state"] != FREE) & (subs["partition"] == p))
             if len(which):
                 i = int(which[np.argmin(subs["resolved"][which])])
-                found.append(Holder(p, int(subs["piece"][i]), int(subs["resolved"][i]), max(0.0, float(now - self._since[i]))))
+                resolved = int(subs["resolved"][i])
+                held = self._held.get(p)
+                if held is None or held[0] != resolved:
+                    held = self._held[p] = resolved, min(now, float(self._since[i]))
+                found.append(Holder(p, int(subs["piece"][i]), resolved, now - held[1]))
         return sorted(found, key=lambda h: h.resolved)

@@ -38,6 +38,9 @@ SEARCHES = 32  # regions that are searched in one round at most
 RENEW = 4  # subscriptions that are renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
 
+UNSUBSCRIBED = "not subscribed"
+"""What is wrong with a piece that no store takes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -76,6 +79,7 @@ class Watchdog:
         self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
         self._spent = 0.0  # CPU seconds that the last survey took
         self._reported: set[tuple[int, Ail]] = set()
+        self._told_unsubscribed: set[int] = set()
 
     async def run(self) -> None:
         """For ever."""
@@ -99,7 +103,9 @@ class Watchdog:
         else:
             await self._search_locks(present, now)
             self._renew(now)
-        self.verdicts.holders = [self._described_holder(h) for h in self.watch.holders(time.monotonic())]
+        holders = self.watch.holders(time.monotonic())
+        self.verdicts.holders = [self._described_holder(h) for h in holders]
+        self._tell_unsubscribed(holders)
 
     async def _survey(self) -> Survey:
         loop = asyncio.get_running_loop()
@@ -222,6 +228,24 @@ class Watchdog:
                 _log.warning("%s", self._sentence(one))
         self._reported = now_stuck
 
+    def _tell_unsubscribed(self, holders: list[Holder]) -> None:
+        """The watermark may be held by what cannot be subscribed at all, again and again: that is said as well."""
+        telling: set[int] = set()
+        found = [one for one in self.verdicts.stuck if one["problem"] != UNSUBSCRIBED]
+        for holder in holders:
+            piece = self.puller.machine.piece(holder.piece)
+            if piece is None or not piece.why or piece.phase is Phase.LIVE or holder.seconds < self.watch.patience.frozen:
+                continue
+            where = self._where(holder.piece, holder.resolved)
+            found.append({"problem": UNSUBSCRIBED, "seconds": round(holder.seconds, 1), **where})
+            telling.add(holder.piece)
+            if holder.piece not in self._told_unsubscribed:
+                _log.warning(
+                    "%s [%s, %s) has had no subscription for %.0f s, at %s: %s",
+                    piece.span.label, piece.start.hex(), piece.end.hex(), holder.seconds, where["resolved_time"], piece.why,
+                )  # fmt: skip
+        self._told_unsubscribed, self.verdicts.stuck = telling, found
+
     # ------------------------------------------------------------------ words
 
     def _described(self, one: Stuck) -> dict[str, Any]:
@@ -239,6 +263,8 @@ class Watchdog:
         if piece is None:
             return told
         told |= {"table": piece.span.label, "start_key": piece.start.hex(), "end_key": piece.end.hex(), "phase": piece.phase.value}
+        if piece.why:
+            told["why"] = piece.why
         store = self.puller.machine.store_of(piece)
         if piece.region is not None:
             told |= {"region": piece.region.id, "store": store, "store_address": self.puller.addresses.get(store, "")}

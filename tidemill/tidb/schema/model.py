@@ -14,6 +14,8 @@ from typing import Any
 
 from tidemill.errors import SchemaError
 from tidemill.tidb.schema.codes import ColumnFlag, HandleKind, MySQLType, PartitionType, SchemaState, mysql_type
+from tidemill.tidb.schema.details import NOTHING, TableDetails, policy_of
+from tidemill.tidb.schema.details import name_of as _name
 
 __all__ = [
     "ColumnInfo",
@@ -29,13 +31,6 @@ __all__ = [
 ]
 
 Json = Mapping[str, Any]
-
-
-def _name(value: Any) -> str:
-    """The original spelling of a name, `{"O": original, "L": lower}`."""
-    if isinstance(value, str):
-        return value
-    return str(value.get("O") or "") if value else ""
 
 
 def _bytes(value: str | None) -> bytes | None:
@@ -167,6 +162,7 @@ class IndexInfo:
     multi_valued: bool
     condition: str  # of a partial index
     comment: str
+    distance: str = ""  # of a vector index: its metric
 
     @classmethod
     def from_json(cls, data: Json) -> IndexInfo:
@@ -185,6 +181,7 @@ class IndexInfo:
             multi_valued=get("mv_index", False),
             condition=get("condition_expr_string") or get("condition") or "",
             comment=get("comment", ""),
+            distance=(get("vector_index") or {}).get("distance_metric") or "",
         )
 
     @property
@@ -201,6 +198,8 @@ class PartitionDefinition:
     name: str
     less_than: tuple[str, ...]
     in_values: tuple[tuple[str, ...], ...]
+    comment: str = ""
+    placement_policy: str = ""
 
     @classmethod
     def from_json(cls, data: Json) -> PartitionDefinition:
@@ -211,6 +210,8 @@ class PartitionDefinition:
             name=_name(data.get("name")),
             less_than=tuple(data.get("less_than") or ()),
             in_values=tuple(tuple(row) for row in values),
+            comment=data.get("comment") or "",
+            placement_policy=policy_of(data),
         )
 
 
@@ -280,6 +281,7 @@ class TableInfo:
     update_ts: int
     version: int
     mode: int = 0  # TableMode
+    details: TableDetails = NOTHING
 
     def __hash__(self) -> int:
         return hash((self.id, self.update_ts))
@@ -321,6 +323,7 @@ class TableInfo:
             update_ts=get("update_timestamp", 0),
             version=get("version", 0),
             mode=get("mode", 0),
+            details=TableDetails.from_json(data),
         )
 
     @cached_property

@@ -8,9 +8,11 @@ log = sql.write(folder)
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.support.captures import stored_changes
 from tests.support.logs import DELETE, PUT, Change, build_log
+from tidemill.playground.mvcc import Mvcc
 from tidemill.playground.server import Playground
 from tidemill.tidb import keys
 
@@ -31,6 +33,15 @@ class SqlLog:
         for sql in statements:
             self._playground.execute(sql)
         return self._playground.cluster.oracle.next()
+
+    @property
+    def mvcc(self) -> Mvcc:
+        """The store."""
+        return self._playground.cluster.mvcc
+
+    def tables_at(self, ts: int) -> dict[tuple[str, str], Any]:
+        """What the tables hold."""
+        return self._playground.tables_at(ts)
 
     def write(self, folder: Path, *, partitions: int = 1) -> str:
         """The log of all that was run until now."""

@@ -221,6 +221,10 @@ _DELIVERY = [
         keys=(_K + "partition-num",),
     ),
     Parameter(
+        *("create-tables", v.parse_bool, "false", "CREATE TABLE ahead of the rows of an initial load or a resync (Tidemill's own)"),
+        keys=("sink.create-tables",),
+    ),
+    Parameter(
         *("split-on-dispatch-key", v.parse_bool, "false", "an update that changes a dispatched column is split too (Tidemill's own)"),
         keys=("sink.split-on-dispatch-key",),
     ),

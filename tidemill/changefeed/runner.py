@@ -24,7 +24,8 @@ from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.skip import SkipRow, parse_skip_rows
 from tidemill.changefeed.states import Event, State, after
-from tidemill.changelog import feeds, initial
+from tidemill.changelog import feeds
+from tidemill.changelog.beginning import is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import (
@@ -117,7 +118,7 @@ class Runner:
         self._check_start(reader, at)
         self._forget_refused()
         self._begin_status(identity, at)
-        feeds.register(wishes.log, wishes.changefeed, max(at, reader.start_ts))
+        feeds.register(wishes.log, wishes.changefeed, within(reader.start_ts, at))
         if wishes.target_ts is not None and at >= wishes.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
@@ -134,10 +135,11 @@ class Runner:
             find_limits=sink.message_limits,
             lenient=delivered is not None,
         )
-        history = load_history(reader, from_ts=max(at, reader.start_ts))
-        upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows)
+        history = load_history(reader, from_ts=within(reader.start_ts, at))
+        create_in = settings.zone if settings.sink.create_tables else None
+        upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in)
         if schemas is not None:
-            packs.follow(history.snapshot(max(at, history.start_ts)))  # what is refused had better be said before Spark starts
+            packs.follow(history.snapshot(within(history.start_ts, at)))  # what is refused had better be said before Spark starts
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
         stack.callback(session.stop)
@@ -221,13 +223,10 @@ class Runner:
         )
 
     def _check_start(self, reader: LogReader, at: int) -> None:
-        begin = reader.start_ts
-        if at == begin - 1 and initial.read_plan(reader.storage, begin) is not None:
-            return  # the tables as of the start come first
-        if at < begin:
+        if not is_covered(reader, at):
             raise StartTsOutOfLog(
                 f"changefeed {self._wishes.changefeed} needs changes from {tso.describe(at)} on; the log {redact(reader.location)} "
-                f"holds {tso.describe(begin)} to {tso.describe(reader.resolved_ts())}"
+                f"holds {tso.describe(reader.start_ts)} to {tso.describe(reader.resolved_ts())}"
             )
 
     def _begin_status(self, identity: FeedIdentity, at: int) -> None:

@@ -208,6 +208,7 @@ class SinkSection(Section):
     send_bootstrap_to_all_partition: bool | None = None
     send_all_bootstrap_at_start: bool | None = None
     split_on_dispatch_key: bool | None = None
+    create_tables: bool | None = None
     csv: CsvSection = CsvSection()
     open: OpenSection = OpenSection()
     integrity: IntegritySection = IntegritySection()

@@ -118,6 +118,7 @@ class SinkUri:
     path: str  # of file and messages, absolute; of s3 within the bucket
     partition_num: int | None
     split_on_dispatch_key: bool
+    create_tables: bool  # downstream, ahead of the rows that they have at the start
     kafka: KafkaOptions | None
     storage: StorageOptions | None
     warnings: tuple[str, ...] = ()
@@ -208,6 +209,7 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         path=_path(scheme, parts, text),
         partition_num=whole["partition-num"],
         split_on_dispatch_key=whole["split-on-dispatch-key"],
+        create_tables=whole["create-tables"],
         kafka=_kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None,
         storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
         warnings=tuple(warnings),

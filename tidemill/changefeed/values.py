@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TypeVar
+from urllib.parse import quote
 
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -161,3 +162,12 @@ def file_index_digits(value: str) -> int:
     """sink.file-index-digit: TiCDC takes 20 for what lies outside of 6 to 20."""
     digits = integer(-(2**31), 2**31)(value)
     return digits if 6 <= digits <= 20 else 20
+
+
+def with_parameter(sink_uri: str, name: str, value: str | None) -> str:
+    """A sink URI with this value of a parameter, whatever it says itself; None: as it is."""
+    if value is None:
+        return sink_uri
+    head, _, query = sink_uri.partition("?")
+    kept = [one for one in query.split("&") if one and one.partition("=")[0] != name]
+    return head + "?" + "&".join([*kept, f"{name}={quote(value, safe='')}"])

@@ -31,6 +31,9 @@ def command(
             help="Of protocol avro: http[s]://[USER:PASSWORD@]HOST:PORT, user and password percent-encoded. Wins over the sink URI's.",
         ),
     ] = None,
+    create_tables: Annotated[
+        bool, typer.Option("--create-tables", help="CREATE TABLE ahead of the rows of an initial load; create-tables=true of the sink URI.")
+    ] = False,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
@@ -46,6 +49,7 @@ def command(
     """
     from tidemill.changefeed.config import load_config
     from tidemill.changefeed.skip import parse_skip_rows
+    from tidemill.changefeed.values import with_parameter
     from tidemill.pipeline.delivery import Settings
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
@@ -55,7 +59,8 @@ def command(
     start = tso.parse(start_ts) if start_ts is not None else None
     target = tso.parse(target_ts) if target_ts is not None else None
     changefeed = load_config(config)
-    sink = changefeed.sink_uri(with_registry(sink_uri, schema_registry))
+    sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
+    sink = changefeed.sink_uri(sink_uri)
     settings = Settings("replay", sink, changefeed, parse_zone(tz), parse_skip_rows(skip_row or ()))
     for warning in (*changefeed.warnings, *settings.sink.warnings):
         log_.warning("%s", warning)

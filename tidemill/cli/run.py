@@ -22,7 +22,8 @@ from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_pr
 from tidemill.changefeed.skip import parse_skip_rows
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
-from tidemill.changelog import initial
+from tidemill.changefeed.values import with_parameter
+from tidemill.changelog.beginning import before_tables, holds_tables
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
@@ -65,6 +66,11 @@ class Wishes:
     snapshot: bool = False
     master: str | None = None
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
+
+    @property
+    def ahead(self) -> int:
+        """How far before the log's start the feed begins: see `changelog.beginning`."""
+        return -before_tables(0, created=self.sink.create_tables) if self.snapshot else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +120,16 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     known = folder.identity()
     delivered = folder.checkpoint()
     if known is not None and delivered is not None:
-        given = known.start_ts if start is None else start - wishes.snapshot
+        given = known.start_ts if start is None else start - wishes.ahead
         folder.check(known, _identity(wishes, cluster_id, given), start_given=start is not None)
     if not log_exists(wishes.log):
         if known is not None and delivered is not None:
+            _tell_of_snapshot(wishes, delivered)
             return Times(delivered, None, target)
         begin = now if start is None else start
         if known is not None:
-            begin = known.start_ts + wishes.snapshot
-        return Times(begin, begin - wishes.snapshot, target, wishes.snapshot)
+            begin = known.start_ts + wishes.ahead
+        return Times(begin, begin - wishes.ahead, target, wishes.snapshot)
     reader = LogReader(wishes.log)
     if reader.identity.cluster_id != cluster_id:
         raise ClusterMismatch(
@@ -130,9 +137,11 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
             hint="Name the PD of the log's cluster, or another --log.",
         )
     if known is not None:
+        if wishes.snapshot and not holds_tables(reader, known.start_ts + wishes.ahead):
+            _tell_of_snapshot(wishes, known.start_ts if delivered is None else delivered)
         return Times(None, None, target)
     if wishes.snapshot:
-        return Times(None, _before_the_tables(reader, start), target)
+        return Times(None, _start_of_tables(reader, start) - wishes.ahead, target)
     begin = reader.resolved_ts() if start is None else start
     _check_inside(reader, "--start-ts", begin)
     if target is not None and target < begin:
@@ -140,17 +149,26 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     return Times(None, begin, target)
 
 
-def _before_the_tables(reader: Any, start: int | None) -> int:
-    """Where a feed begins that wants the tables as of the log's start. Raises ConfigError if the log has none."""
+def _tell_of_snapshot(wishes: Wishes, at: int) -> None:
+    """A changefeed that began without the tables does not get them by being started again."""
+    if wishes.snapshot:
+        log.warning(
+            "changefeed %s is there already and goes on from %s; --snapshot is for new ones: `tidemill resync` reads one table again",
+            *(wishes.changefeed_id, tso.describe(at)),
+        )
+
+
+def _start_of_tables(reader: Any, start: int | None) -> int:
+    """The log's start, for a feed that wants the tables as of then. Raises ConfigError if the log has none."""
     begin: int = reader.start_ts
-    if initial.read_plan(reader.storage, begin) is None:
+    if not holds_tables(reader, begin):
         raise ConfigError(
             f"--snapshot: the log {redact(reader.location)} does not hold the tables as of its start, {tso.describe(begin)}",
             hint="Name another --log: a new one can begin with them.",
         )
     if start not in (None, begin):
         raise ConfigError(f"--snapshot: the log holds the tables as of its start, {tso.describe(begin)}, which --start-ts has to be then")
-    return begin - 1
+    return begin
 
 
 def _check_inside(reader: Any, flag: str, ts: int) -> None:
@@ -294,6 +312,10 @@ def command(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Deliver the rows that the tables have at the start first, as inserts; then the changes.")
     ] = False,
+    create_tables: Annotated[
+        bool,
+        typer.Option("--create-tables", help="CREATE TABLE ahead of rows of --snapshot and resync; create-tables=true of the sink URI."),
+    ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     schema_registry: Annotated[
         str | None,
@@ -339,7 +361,7 @@ def command(
     logs.setup(log_level, log_file, part="run")
     changefeed = load_config(config)
     zone = zone_name(parse_zone(tz))
-    sink_uri = with_registry(sink_uri, schema_registry)
+    sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
     wishes = Wishes(
         pd=pd,
         sink_uri=sink_uri,

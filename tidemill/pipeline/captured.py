@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.capture.rules import in_force, table_filter
+from tidemill.changelog.beginning import within
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.errors import DataWithoutEvents, NotCaptured
 from tidemill.tidb.schema.codes import TableMode
@@ -29,15 +30,15 @@ class Captured:
 
         No switch of schemas lies inside the interval.
         """
-        self._check_modes(history, max(from_ts, history.start_ts), to_ts)
+        self._check_modes(history, within(history.start_ts, from_ts), to_ts)
         identity = self._identity()
         if not identity.capture_rules:
             return
         # Rows as of the log's start stand just before it (an initial load): the rules of the start hold for them.
-        now, *later = in_force(identity, max(from_ts, identity.start_ts))
+        now, *later = in_force(identity, within(identity.start_ts, from_ts))
         for entry in (now, *(e for e in later if e is not None and e.from_ts < to_ts)):
             if entry is not None:
-                self._check_tables(history, max(from_ts, history.start_ts), entry)
+                self._check_tables(history, within(history.start_ts, from_ts), entry)
 
     def _check_modes(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
         versions = [version for change in history.next_table_changes(from_ts, to_ts) for version in change.begun]

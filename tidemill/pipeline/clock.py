@@ -82,11 +82,12 @@ class ClockReader(DataSourceStreamReader):
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:
+            from tidemill.changelog.beginning import within
             from tidemill.changelog.history import load_history
             from tidemill.changelog.reader import LogReader
 
             reader = LogReader(self._log)
-            self._state = reader, load_history(reader, from_ts=max(from_ts, reader.start_ts))
+            self._state = reader, load_history(reader, from_ts=within(reader.start_ts, from_ts))
         return self._state
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog import initial
+from tidemill.changelog.beginning import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import StartTsOutOfLog, redact
@@ -49,15 +49,9 @@ class Delivered:
         self.ddls += len(report.ddls)
 
 
-def first_ts(reader: LogReader) -> int:
-    """Where all that a log holds begins: just before its start, if it holds the tables as of then."""
-    start_ts = reader.start_ts
-    return start_ts - 1 if initial.read_plan(reader.storage, start_ts) is not None else start_ts
-
-
-def interval(reader: LogReader, start_ts: int | None, target_ts: int | None) -> tuple[int, int]:
+def interval(reader: LogReader, start_ts: int | None, target_ts: int | None, *, created: bool = False) -> tuple[int, int]:
     """What is replayed: (start, target], by default all of the log. Raises StartTsOutOfLog with both ends of the log."""
-    begin, resolved = first_ts(reader), reader.resolved_ts()
+    begin, resolved = first_ts(reader, created=created), reader.resolved_ts()
     start = begin if start_ts is None else start_ts
     target = resolved if target_ts is None else target_ts
     for name, ts in (("start-ts", start), ("target-ts", target)):
@@ -84,8 +78,10 @@ def replay(
 ) -> Delivered:
     """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
     reader = LogReader(log)
-    start, target = interval(reader, start_ts, target_ts)
-    history = load_history(reader, max(target, reader.start_ts), from_ts=max(start, reader.start_ts))
+    create_in = settings.zone if settings.sink.create_tables else None
+    start, target = interval(reader, start_ts, target_ts, created=create_in is not None)
+    begin = reader.start_ts
+    history = load_history(reader, within(begin, target), from_ts=within(begin, start))
     delivered = Delivered(start, target)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
@@ -104,7 +100,7 @@ def replay(
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
         driver = BatchDriver(
             feed=settings.feed,
-            upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows),
+            upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in),
             events=SinkEvents(settings, chooser, packs),
             sink=sink,
             sink_uri=settings.sink.text,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
+from datetime import tzinfo
 
 import pyarrow.compute as pc
 
 from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog import initial
+from tidemill.changelog.beginning import within
 from tidemill.changelog.history import follow
-from tidemill.changelog.layout import Affinity
+from tidemill.changelog.layout import Affinity, Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.events import DdlEvent
 from tidemill.kernels.flow import layout as f
 from tidemill.pipeline.captured import Captured
+from tidemill.pipeline.creation import creating
 from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.planner import MAX_INTERVAL, Load, batch_end, end_by_size
 from tidemill.pipeline.reading import Sources
@@ -62,7 +65,10 @@ class LogUpstream:
         packs: PackStore,
         wants: Callable[[DdlEvent], bool],
         wants_rows: Callable[[TableVersion], bool] = lambda version: False,
+        create_in: tzinfo | None = None,
     ) -> None:
+        """`create_in`: tables are created downstream ahead of their initial rows, with TIMESTAMP defaults in that zone."""
+        self._create_in = create_in
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
         self._captured = Captured(reader.identity_now, wants_rows)
         self.affinity: Affinity = reader.identity.affinity
@@ -75,7 +81,7 @@ class LogUpstream:
     def loads(self, from_ts: int, to_ts: int) -> list[Load]:
         if self._loads[:2] != (from_ts, to_ts):
             self._captured.check(self._history, from_ts, to_ts)
-            loads = [self._load(p, max(from_ts, self._reader.identity.start_ts), to_ts) for p in range(self._reader.partitions)]
+            loads = [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
             self._loads = from_ts, to_ts, self._with_tables(loads, from_ts, to_ts)
         return self._loads[2]
 
@@ -90,7 +96,7 @@ class LogUpstream:
         return loads
 
     def _load(self, partition: int, from_ts: int, to_ts: int) -> Load:
-        intervals = self._reader.chain(partition, from_ts, to_ts)
+        intervals = _chain(self._reader, partition, from_ts, to_ts)
         load = Load(partition, tuple(intervals), tuple(self._reader.partition_bytes(i) for i in intervals))
         if not intervals or not self._reader.storage.local or len(intervals) > COUNTED_FILES:
             return load
@@ -101,10 +107,19 @@ class LogUpstream:
         return self._history.barriers(from_ts, to_ts)
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
-        return [event for event in self._history.ddl_events(from_ts, to_ts) if self._wants(event)]
+        events = self._history.ddl_events(from_ts, to_ts)
+        return [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
+
+    def _creating(self, to_ts: int) -> list[DdlEvent]:
+        """What creates the tables whose rows stand just above `to_ts`."""
+        plan = initial.read_plan(self._reader.storage, to_ts + 1) if self._create_in is not None else None
+        if plan is None or self._create_in is None:
+            return []
+        tables = self._history.described_snapshot(within(self._history.start_ts, to_ts))
+        return creating(plan, tables, self._create_in, first=plan.ts == self._reader.identity.start_ts)
 
     def pack(self, from_ts: int, to_ts: int) -> str:
-        begin, from_ts = from_ts, max(from_ts, self._history.start_ts)
+        begin, from_ts = from_ts, within(self._history.start_ts, from_ts)
         if from_ts - self._history.start_ts > KEPT_HISTORY:
             self._history.forget(from_ts)
 
@@ -119,6 +134,12 @@ class LogUpstream:
     def refresh(self) -> None:
         self._reader.refresh()
         self._loads = (-1, -1, [])
+
+
+def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
+    """What a partition holds of an interval that may begin before the log."""
+    start_ts = reader.identity.start_ts
+    return reader.chain(partition, within(start_ts, from_ts), to_ts) if to_ts > start_ts else []
 
 
 def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> int:
@@ -136,7 +157,7 @@ def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: 
     step = MAX_INTERVAL
     while True:
         to_ts = min(limit, from_ts + step)
-        found = [(p, reader.chain(p, from_ts, to_ts)) for p in range(reader.partitions)]
+        found = [(p, _chain(reader, p, from_ts, to_ts)) for p in range(reader.partitions)]
         if to_ts == limit or any(intervals for _, intervals in found):
             break
         step *= 2

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tidemill.changefeed.names import did_you_mean
-from tidemill.changefeed.values import parse_bool, parse_duration
+from tidemill.changefeed.values import parse_bool, parse_duration, with_parameter
 from tidemill.errors import ConfigError, redact
 
 TIMEOUT_MS = 10_000
@@ -48,12 +48,7 @@ class RegistryAddress:
 
 def with_registry(sink_uri: str, address: str | None) -> str:
     """A sink URI whose schema registry is `address`, whatever it says itself; None: as it is."""
-    if address is None:
-        return sink_uri
-    head, _, query = sink_uri.partition("?")
-    kept = [one for one in query.split("&") if one and one.partition("=")[0] != "schema-registry"]
-    parameter = "schema-registry=" + quote(address, safe="")
-    return head + "?" + "&".join([*kept, parameter])
+    return with_parameter(sink_uri, "schema-registry", address)
 
 
 def _file(text: str) -> str:

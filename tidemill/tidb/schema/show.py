@@ -2,7 +2,7 @@
 
 Two differences. The table is named with its schema, and the counters of AUTO_INCREMENT and AUTO_RANDOM are left out: a description does
 not have them, and nobody who follows a changefeed hands out ids. Rows of TiDB's special comments are the same as in TiDB: MySQL reads them
-as comments. Expected texts of a real TiDB: tests/golden/show_create.jsonl.
+as comments. Expected texts of a real TiDB: tests/golden/tikv/recordings/all_types.jsonl.gz.
 """
 
 from __future__ import annotations

@@ -1,0 +1,213 @@
+"""`create-tables`: a consumer that starts with nothing has the upstream's tables in the end, through every protocol that sends DDLs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.support import schemas as s
+from tests.support.runs import audited
+from tests.support.sqllogs import SqlLog
+from tests.support.upstreams import truth
+from tidemill.changefeed.config import parse_config
+from tidemill.changelog import initial
+from tidemill.changelog.initial import Plan, PlannedTable
+from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import open_storage
+from tidemill.demo.audit import Audit
+from tidemill.demo.compare import compare
+from tidemill.demo.delivered import from_files, from_jsonl
+from tidemill.errors import StartTsOutOfLog
+from tidemill.events import RAW_CHANGE, DdlEvent, Op
+from tidemill.pipeline.creation import creating
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import Delivered, replay
+from tidemill.pipeline.zone import parse_zone
+from tidemill.protocols import simple
+from tidemill.protocols.simple.events import DdlMessage
+from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
+from tidemill.tidb.keys import record_range
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.versions import TableVersion
+
+BEFORE = (
+    "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) DEFAULT 'x', d DECIMAL(8,2) NOT NULL DEFAULT 1.5, KEY by_v (v))",
+    "CREATE TABLE p (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)",  # noqa: E501
+    "CREATE TABLE empty (a VARCHAR(10), b INT, PRIMARY KEY (a, b))",
+    "CREATE TABLE keyless (a INT)",
+    "CREATE DATABASE other",
+    "CREATE TABLE other.u (id INT PRIMARY KEY, v VARCHAR(10))",
+    "INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2), (3, NULL, 3)",
+    "INSERT INTO p VALUES (1, 1), (11, 11)",
+    "INSERT INTO other.u VALUES (7, 'seven')",
+    "INSERT INTO keyless VALUES (1)",
+)
+AFTER = (
+    "UPDATE t SET v = 'uno' WHERE id = 1",
+    "DELETE FROM p WHERE id = 11",
+    "ALTER TABLE empty ADD COLUMN c INT DEFAULT 9",
+    "INSERT INTO empty VALUES ('a', 1, 2)",
+    "ALTER TABLE p ADD COLUMN w INT NOT NULL DEFAULT 5",
+    "DROP TABLE other.u",
+    "CREATE TABLE other.late (id INT PRIMARY KEY)",
+    "INSERT INTO other.late VALUES (1)",
+)
+
+
+class Loaded:
+    """A log that begins with tables, and one table of it again in the middle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sql = SqlLog(*BEFORE)
+        self.start = self.sql.start_ts
+        self.sql.run(*AFTER[:4])
+        self.again = self.sql.run()
+        self.sql.run(*AFTER[4:])
+        self.log = self.sql.write(folder / "log", partitions=2)
+        self.end = LogReader(self.log).resolved_ts()
+        self.load(self.start, None)
+        self.load(self.again, "t")
+
+    def load(self, ts: int, only: str | None, parts: int | None = None) -> None:
+        """The tables as of `ts`; of their parts only the first where `parts` says so."""
+        storage, mvcc = open_storage(self.log), self.sql.mvcc
+        pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", ts) if isinstance(v, bytes)]
+        versions = [v for v in SchemaHistory.bootstrap(ts, pairs).snapshot(ts).tables.values() if v.info.has_rows and v.schema != "mysql"]
+        chosen = [v for v in versions if only in (None, v.table)]
+        plan = Plan(ts, tuple(PlannedTable(v.table_id, v.table, tuple(record_range(p) for p in v.physical_ids)) for v in chosen))
+        initial.write_plan(storage, plan)
+        of_part = dict(zip(plan.parts(), (p for v in chosen for p in v.physical_ids), strict=True))
+        for part in plan.parts()[:parts]:
+            rows = [(k, v) for k, v in mvcc.scan(part.start, part.end, ts) if isinstance(v, bytes)]
+            records = [
+                {"table_id": of_part[part], "op": Op.PUT, "start_ts": ts, "commit_ts": ts, "key": k, "value": v, "old_value": None}
+                for k, v in rows
+            ]
+            initial.write_part(storage, part, [pa.RecordBatch.from_pylist(records, schema=RAW_CHANGE)])
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    return Loaded(tmp_path_factory.mktemp("loaded"))
+
+
+def settings(uri: str, toml: str = "") -> Settings:
+    config = parse_config(toml)
+    return Settings("t", config.sink_uri(uri), config, parse_zone("+00:00"))
+
+
+def rebuilt(audit: Audit) -> SqliteTables:
+    tables = SqliteTables(MEMORY)
+    audit.rebuild(tables)
+    return tables
+
+
+PROTOCOLS = {
+    "open": "protocol=open-protocol&partition-num=3",
+    "canal-json": "protocol=canal-json&enable-tidb-extension=true",
+}
+
+
+@pytest.mark.parametrize(("scheme", "protocol"), [("messages", "open"), ("messages", "canal-json"), ("file", "open")])
+def test_a_consumer_that_starts_with_nothing_ends_equal(loaded: Loaded, tmp_path: Path, protocol: str, scheme: str) -> None:
+    out = tmp_path / "out"
+    done = replay(loaded.log, settings(f"{scheme}://{out}?{PROTOCOLS[protocol]}&create-tables=true"))
+    assert done.from_ts == loaded.start - 2
+    audit = audited(from_jsonl(out) if scheme == "messages" else from_files(out))
+    assert audit.problems == [], "DDLs come before the rows that they are for, and nothing at or below a resolved ts after it"
+    made = [(d.ts, d.query) for d in sorted(audit.ddls, key=lambda d: d.ts) if d.ts in (loaded.start - 1, loaded.again - 1)]
+    first = {q for ts, q in made if ts == loaded.start - 1}
+    assert {q.split("(")[0].strip() for q in first if q.startswith("CREATE TABLE")} == {
+        f"CREATE TABLE IF NOT EXISTS {name}" for name in ("`app`.`t`", "`app`.`p`", "`app`.`empty`", "`other`.`u`")
+    }
+    again = {q for ts, q in made if ts == loaded.again - 1}
+    assert again == {q for q in first if "EXISTS `app` " in q or "`app`.`t`" in q}, "the table that is read again, and its database"
+    assert len(again) == 2
+    tables = rebuilt(audit)
+    expected = {name: rows for name, rows in truth(loaded.sql.tables_at(loaded.end)).items() if name[1] != "keyless"}
+    assert [str(d) for d in compare(tables, expected)] == []  # type: ignore[arg-type]
+    assert len(expected) == 4
+
+
+def test_without_it_nothing_is_created(loaded: Loaded, tmp_path: Path) -> None:
+    done = replay(loaded.log, settings(f"messages://{tmp_path}/out?protocol=open-protocol"))
+    assert done.from_ts == loaded.start - 1
+    audit = audited(from_jsonl(tmp_path / "out"))
+    assert {d.ts for d in audit.ddls} & {loaded.start - 1, loaded.again - 1} == set()
+
+
+def test_filters_and_routes_count_for_what_creates_tables_too(loaded: Loaded, tmp_path: Path) -> None:
+    toml = """
+    [filter]
+    rules = ["app.*", "other.u", "!app.p"]
+    [[filter.event-filters]]
+    matcher = ["app.empty"]
+    ignore-event = ["create table"]
+    [sink]
+    create-tables = true
+    [[sink.dispatchers]]
+    matcher = ["other.*"]
+    topic = "{schema}_{table}"
+    """
+    replay(loaded.log, settings(f"messages://{tmp_path}/out?protocol=open-protocol", toml), target_ts=loaded.start)
+    audit = audited(from_jsonl(tmp_path / "out"))
+    assert audit.problems == []
+    names = sorted(q.partition("(")[0].strip() for q in (d.query for d in audit.ddls) if q.startswith("CREATE TABLE"))
+    assert names == ["CREATE TABLE IF NOT EXISTS `app`.`t`", "CREATE TABLE IF NOT EXISTS `other`.`u`"]
+    homes = {source[0]: {d.table for d in p.ddls if d.table} for source, p in audit.partitions.items()}
+    assert homes["other_u"] == {"u"}
+    assert homes["tidemill"] == {"t"}
+    assert {(r.table, len(r.after)) for r in audit.rows} == {("t", 3), ("u", 2)}
+
+
+def test_simple_tells_the_definition(loaded: Loaded, tmp_path: Path) -> None:
+    replay(loaded.log, settings(f"messages://{tmp_path}/out?protocol=simple&create-tables=true"), target_ts=loaded.start)
+    found = [simple.decode(m.value or b"") for m in from_jsonl(tmp_path / "out")]
+    made = [e for e in found if isinstance(e, DdlMessage) and e.query.startswith("CREATE TABLE")]
+    assert {e.table.table for e in made if e.table is not None} == {"t", "p", "empty", "u"}
+
+
+def test_files_of_tables_begin_with_their_schema_files(loaded: Loaded, tmp_path: Path) -> None:
+    out = tmp_path / "files"
+    replay(loaded.log, settings(f"file://{out}?protocol=csv&date-separator=none&create-tables=true"), target_ts=loaded.start)
+    definitions = {tuple(f.relative_to(out).parts[:2]): json.loads(f.read_text()) for f in out.glob("*/*/meta/schema_*.json")}
+    assert {d["TableVersion"] for d in definitions.values()} == {loaded.start - 1}
+    assert set(definitions) == {("app", "t"), ("app", "p"), ("app", "empty"), ("other", "u")}
+    assert all(d["Query"].startswith("CREATE TABLE IF NOT EXISTS") for d in definitions.values())
+    rows = list(out.glob("app/t/*/*.csv"))
+    assert [f.parent.name for f in rows] == [str(loaded.start - 1)], "the rows are under the version that was created"
+
+
+def test_tables_are_created_before_their_rows_are_all_there(tmp_path: Path) -> None:
+    """Delivery waits for the parts; what was not asked for starts there as well."""
+    one = Loaded.__new__(Loaded)
+    one.sql = SqlLog(*BEFORE)
+    one.start = one.sql.start_ts
+    one.log = one.sql.write(tmp_path / "log")
+    one.load(one.start, None, parts=1)
+    uri = f"messages://{tmp_path}/out?protocol=open-protocol&create-tables=true"
+    with pytest.raises(StartTsOutOfLog, match="are not all in"):
+        replay(one.log, settings(uri))
+    assert {d.ts for d in audited(from_jsonl(tmp_path / "out")).ddls} == {one.start - 1}
+    one.load(one.start, None)
+    late: Delivered = replay(one.log, settings(uri), start_ts=one.start - 1)
+    assert late.ddls == 0
+
+
+def test_who_is_referenced_comes_first() -> None:
+    def key(name: str) -> s.Json:
+        return {"fk_name": {"O": "f"}, "ref_table": {"O": name}, "ref_cols": [{"O": "a"}], "cols": [{"O": "a"}], "state": 5}
+
+    history = SchemaHistory.bootstrap(100, s.job_table_pairs())
+    tables = [s.table(10, "a", fk_info=[key("b"), key("A")]), s.table(11, "b", fk_info=[key("C")]), s.table(12, "c", fk_info=[key("a")])]
+    history.advance([s.put_database(101, 102, s.database(2, "d")), *(s.put_table(103, 104, 2, t) for t in tables)], 110)
+    plan = Plan(200, tuple(PlannedTable(i, "", ()) for i in (10, 11, 12, 99)))
+    events: list[DdlEvent] = creating(plan, history.snapshot(110), UTC, first=False)
+    assert [(e.table, e.ts, e.seq) for e in events] == [("", 199, 0), ("c", 199, 1), ("b", 199, 2), ("a", 199, 3)]
+    after: list[TableVersion | None] = [e.after for e in events]
+    assert after[0] is None
+    assert after[1] is history.snapshot(110).tables[12]

@@ -6,7 +6,7 @@ it, what is above it after it. Each says IF NOT EXISTS, because a resync meets t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import tzinfo
 
 from tidemill.changelog.initial import Plan
@@ -19,6 +19,7 @@ from tidemill.tidb.schema.show import create_database, create_table
 from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
 
 Name = tuple[str, str]
+Draft = tuple[str, DBInfo | None, TableVersion | None]
 
 
 def creating(plan: Plan, tables: SchemaSnapshot, zone: tzinfo, *, first: bool) -> list[DdlEvent]:
@@ -30,7 +31,7 @@ def creating(plan: Plan, tables: SchemaSnapshot, zone: tzinfo, *, first: bool) -
     wanted = {version.schema for version in versions}
     databases = [d for d in tables.databases.values() if d.state == SchemaState.PUBLIC and not is_system_schema(d.name)]
     databases = sorted((d for d in databases if first or d.name in wanted), key=lambda d: d.id)
-    drafts = [(create_database(d), d, None) for d in databases]
+    drafts: list[Draft] = [(create_database(d), d, None) for d in databases]
     drafts += [(create_table(v.schema, v.info, zone, if_not_exists=True), None, v) for v in in_order(versions)]
     return [_event(plan.ts - 1, seq, text, database, version) for seq, (text, database, version) in enumerate(drafts)]
 
@@ -62,7 +63,7 @@ def _event(ts: int, seq: int, text: str, database: DBInfo | None, version: Table
 
 def in_order(versions: Iterable[TableVersion]) -> list[TableVersion]:
     """By id, but a table that a foreign key refers to before the one that has the key; in a circle somebody has to be first."""
-    by_name: Mapping[Name, TableVersion] = {_name(*v.name): v for v in sorted(versions, key=lambda v: v.table_id)}
+    by_name: dict[Name, TableVersion] = {_name(*v.name): v for v in sorted(versions, key=lambda v: v.table_id)}
     found: dict[Name, TableVersion] = {}
     begun: set[Name] = set()
     stack = [(name, False) for name in reversed(by_name)]

@@ -79,6 +79,66 @@ def test_every_setting_is_explained(feed: Path, capsys: pytest.CaptureFixture[st
     assert "zq8" not in out
 
 
+BROKEN = """
+force-replicate = "yes"
+force-replicat = true
+bdr-mode = true
+[filter]
+rules = "shop.*"
+[[filter.event-filters]]
+ignore-event = ["delete"]
+ignore-sql = ["("]
+[[sink.dispatchers]]
+matcher = ["a b.c"]
+[sink.kafka-config]
+partition-num = "6"
+sasl-password = 7
+"""
+
+
+def test_every_fault_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "feed.toml"
+    path.write_text(BROKEN)
+    uri = "kafka://b:1/t?protocl=x&max-message-bytes=0&sasl-password=zq7&sasl-mechanism=zq"
+    code, _, err = run(["config", "check", str(path), "--sink-uri", uri], capsys)
+    assert code == 1
+    first, *lines = err.splitlines()
+    assert first == f"Error TM:ErrConfig: {len(lines)} faults:"
+    assert [line.removeprefix("  ").removeprefix(f"{path}: ") for line in lines] == [
+        "unknown key force-replicat; did you mean `force-replicate`?",
+        "bdr-mode is not supported yet",
+        "force-replicate = 'yes': expected a valid boolean, as in force-replicate = true",
+        "filter.rules = 'shop.*': expected a valid list, as in rules = [\"shop.*\"]",
+        'filter.event-filters[0].matcher: Field required, as in matcher = ["db.table"]',
+        "filter.event-filters[0].ignore-sql[0] = '(': error parsing regexp: missing closing ): `(`",
+        "sink.kafka-config.partition-num = '6': expected a valid integer, as in partition-num = 6",
+        'sink.kafka-config.sasl-password: expected a valid string, as in sasl-password = "xxxxx"',
+        "sink URI: unknown parameter protocl; did you mean `protocol`?",
+        "sink URI: max-message-bytes = '0': expected an integer from 1 to 1000000000",
+        "sink URI: sasl-mechanism = 'zq': expected one of plain, scram-sha-256, scram-sha-512",
+    ]
+
+
+def test_every_rule_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "feed.toml"
+    path.write_text("""
+[filter]
+rules = ["a b.c", "x.y", "z"]
+[[sink.dispatchers]]
+matcher = ["/(/.t"]
+[[sink.column-selectors]]
+matcher = ["[.t"]
+columns = ["a b", "*"]
+""")
+    code, _, err = run(["config", "check", str(path)], capsys)
+    assert code == 1
+    told = ["filter.rules: 'a b.c'", "filter.rules: 'z'", "sink.dispatchers[0].matcher: '/(/.t'", "sink.column-selectors[0].matcher: '[.t'"]
+    lines = err.splitlines()[1:]
+    assert [any(line.startswith(f"  {one}") for line in lines) for one in told] == [True] * 4
+    assert any(line.startswith("  sink.column-selectors[0].columns: 'a b'") for line in lines)
+    assert len(lines) == 5
+
+
 def test_text_for_people(feed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(["config", "check", str(feed), "--sink-uri", "kafka://b:1/t?protocol=open-protocol"], capsys)
     assert code == 0

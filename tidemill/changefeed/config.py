@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,20 @@ from tidemill.changefeed import ticdc_keys, uri
 from tidemill.changefeed.dispatch import Dispatcher, Route
 from tidemill.changefeed.encoding import check_with_force_replicate
 from tidemill.changefeed.events import EventFilters
+from tidemill.changefeed.faults import Faults, complaint
 from tidemill.changefeed.filter import ColumnFilter, TableFilter
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.parameters import STORAGE, Scheme
-from tidemill.changefeed.sections import ConfigSection, Section, section_of, text_of, value_at
+from tidemill.changefeed.sections import (
+    ColumnSelectorSection,
+    ConfigSection,
+    DispatcherSection,
+    EventFilterSection,
+    Section,
+    section_of,
+    text_of,
+    value_at,
+)
 from tidemill.changefeed.selectors import ColumnSelector, ColumnSelectors
 from tidemill.changefeed.topics import TopicExpression
 from tidemill.errors import ConfigError
@@ -83,6 +94,23 @@ class ChangefeedConfig(ConfigSection):
             ]
         )
 
+    def rules(self) -> Iterator[Callable[[], object]]:
+        """Each rule of tables and columns on its own: calls that raise ConfigError for a bad one."""
+        matchers = {"filter.rules": self.filter.rules}
+        sections: Mapping[str, Sequence[DispatcherSection | EventFilterSection | ColumnSelectorSection]] = {
+            "sink.dispatchers": self.sink.dispatchers,
+            "filter.event-filters": self.filter.event_filters,
+            "sink.column-selectors": self.sink.column_selectors,
+        }
+        for name, listed in sections.items():
+            matchers |= {f"{name}[{i}].matcher": section.matcher for i, section in enumerate(listed)}
+        for path, rules in matchers.items():
+            for rule in rules:
+                yield partial(self._matcher, [rule], path)
+        for i, section in enumerate(self.sink.column_selectors):
+            for rule in section.columns:
+                yield partial(ColumnFilter, [rule], where=f"sink.column-selectors[{i}].columns:")
+
     def _matcher(self, rules: list[str], path: str) -> TableFilter:
         return TableFilter(rules, case_sensitive=self.case_sensitive, where=f"{path}:")
 
@@ -141,38 +169,46 @@ def given_in(stored: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:
-    """Check a changefeed's TOML text. Raises ConfigError that begins with `name`."""
+    """Check a changefeed's TOML text. Raises ConfigError that begins with `name`, ManyFaults if there are several."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: {error}") from None
-    judge = _Judge(name)
+    faults = Faults()
+    judge = _Judge(name, faults)
     known = judge.known(data, ChangefeedConfig, "")
     try:
         config = ChangefeedConfig.model_validate(known)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {_first(error)}") from None
+        for one in error.errors(include_url=False):
+            faults.add(ConfigError(f"{name}: {complaint(one)}"))
+        faults.check()
+        raise
     for i, dispatcher in enumerate(config.sink.dispatchers):
         judge.warnings += [f"{name}: sink.dispatchers[{i}].{what}" for what in dispatcher.unused()]
     config._warnings = tuple(judge.warnings)
-    config.table_filter()
-    config.dispatcher()
-    config.event_filters()
-    config.column_selectors()
-    config.parameters()
-    if config.sink.protocol:
-        try:
-            uri.parse_protocol(config.sink.protocol)
-        except ValueError as error:
-            raise ConfigError(f"{name}: sink.protocol = {config.sink.protocol!r}: {error}") from None
+    for check in (*config.rules(), config.parameters):
+        with faults.collected():
+            check()
+    with faults.collected():
+        _check_protocol(config.sink.protocol, name)
+    faults.check()
     return config
 
 
-class _Judge:
-    """Sorts the keys of a file: those that the models know are kept; the others are warned about, or refused (ConfigError)."""
+def _check_protocol(word: str | None, name: str) -> None:
+    try:
+        if word:
+            uri.parse_protocol(word)
+    except ValueError as error:
+        raise ConfigError(f"{name}: sink.protocol = {word!r}: {error}") from None
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+
+class _Judge:
+    """Sorts the keys of a file: those that the models know are kept; the others are warned about, or are faults."""
+
+    def __init__(self, name: str, faults: Faults) -> None:
+        self._name, self._faults = name, faults
         self.warnings: list[str] = []
 
     def known(self, data: Mapping[str, Any], model: type[Section], prefix: str) -> dict[str, Any]:
@@ -200,7 +236,7 @@ class _Judge:
         if path in refused:
             nothing = refused[path]
             if nothing is None or value not in (nothing, ""):
-                raise ConfigError(f"{self._name}: {path} is not supported yet")
+                self._faults.add(ConfigError(f"{self._name}: {path} is not supported yet"))
         elif why := ticdc_keys.ignored(path):
             self.warnings.append(f"{self._name}: {path} has no meaning for Tidemill: {why}")
         elif isinstance(value, Mapping) and (below := _keys_below(path)):
@@ -208,7 +244,7 @@ class _Judge:
                 self._foreign(f"{path}.{name}", inner, below)
         else:
             candidates = siblings | _keys_below(parent) | set(in_list)
-            raise ConfigError(f"{self._name}: unknown key {path}{did_you_mean(key, candidates)}")
+            self._faults.add(ConfigError(f"{self._name}: unknown key {path}{did_you_mean(key, candidates)}"))
 
 
 def _keys_below(path: str) -> set[str]:
@@ -216,15 +252,3 @@ def _keys_below(path: str) -> set[str]:
     prefix = path + "." if path else ""
     known = [*ticdc_keys.IGNORED, *ticdc_keys.REFUSED]
     return {key[len(prefix) :].partition(".")[0] for key in known if key.startswith(prefix)} - {"*"}
-
-
-def _first(error: ValidationError) -> str:
-    """One line for the first complaint: path, value (never of a secret), what is wrong."""
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    secret = any(word in path for word in ("password", "user", "secret", "uri", "registry"))
-    shown = "" if secret or isinstance(first["input"], (dict, list)) else f" = {first['input']!r}"
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    if first["type"] == "model_type":
-        message = "expected a table"
-    return f"{path}{shown}: {message}"

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from tidemill.changefeed import parameters as p
 from tidemill.changefeed.encoding import encoding_options
+from tidemill.changefeed.faults import Faults
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.parameters import DateSeparator, Parameter, Scheme
 from tidemill.changefeed.values import Adjusted, any_text, check_topic
@@ -174,22 +175,22 @@ PARAMETERS = {
 
 
 def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> SinkUri:
-    """Check a sink URI. `defaults`: parameters from the TOML file, used where the URI has none of that name. Raises ConfigError."""
-    try:
-        parts = urlsplit(text.strip())
-    except ValueError as error:
-        raise ConfigError(f"sink URI {redact(text)}: {error}") from None
-    scheme = _scheme(parts, text)
-    given, warnings = _parameters(scheme, parts, text)
-    values = {name: _value(name, value, warnings, "sink URI") for name, value in given.items()}
+    """Check a sink URI. `defaults`: parameters from the TOML file, used where the URI has none of that name.
+
+    Raises ConfigError, ManyFaults where several parameters are wrong.
+    """
+    faults = Faults()
+    parts, scheme, given, values, warnings = _read(text, faults)
     for name, value in (defaults or {}).items():
         if name in given:
             continue
-        parsed = _value(name, value, warnings, "configuration, [sink]")
-        if scheme in PARAMETERS[name].schemes:
-            given[name], values[name] = value, parsed
-        elif parsed != default_of(PARAMETERS[name]):
-            warnings.append(f"{name} has no meaning for {scheme.value}://")
+        with faults.collected():
+            parsed = _value(name, value, warnings, "configuration, [sink]")
+            if scheme in PARAMETERS[name].schemes:
+                given[name], values[name] = value, parsed
+            elif parsed != default_of(PARAMETERS[name]):
+                warnings.append(f"{name} has no meaning for {scheme.value}://")
+    faults.check()
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
@@ -214,6 +215,28 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
         storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
         warnings=tuple(warnings),
     )
+
+
+def check_alone(text: str) -> None:
+    """Check a sink URI as far as it goes without a TOML file, and without what its parameters need of each other. Raises as above."""
+    faults = Faults()
+    _read(text, faults)
+    faults.check()
+
+
+def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str], dict[str, Any], list[str]]:
+    """The URI's parts, its scheme, its parameters as text and as values, and warnings."""
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"sink URI {redact(text)}: {error}") from None
+    scheme = _scheme(parts, text)
+    given, warnings = _parameters(scheme, parts, text, faults)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        with faults.collected():
+            values[name] = _value(name, value, warnings, "sink URI")
+    return parts, scheme, given, values, warnings
 
 
 def check_parameter(name: str, text: str, where: str) -> None:
@@ -248,7 +271,7 @@ def _scheme(parts: SplitResult, text: str) -> Scheme:
     raise ConfigError(f"sink URI: no sink is called {word}://{did_you_mean(word, _SCHEME_WORDS)}; supported: {supported}")
 
 
-def _parameters(scheme: Scheme, parts: SplitResult, text: str) -> tuple[dict[str, str], list[str]]:
+def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:
     """The parameters with a meaning, as text, and warnings about the others."""
     if parts.fragment:
         raise ConfigError(f"sink URI {redact(text)}: a `#` has to be written %23")
@@ -257,16 +280,17 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str) -> tuple[dict[str
     seen: set[str] = set()
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in seen:
-            raise ConfigError(f"sink URI: {name} is given twice")
+            faults.add(ConfigError(f"sink URI: {name} is given twice"))
+            continue
         seen.add(name)
         if name in p.UNSUPPORTED:
             if value.lower() not in (p.UNSUPPORTED[name], ""):
-                raise ConfigError(f"sink URI: {name} is not supported yet")
+                faults.add(ConfigError(f"sink URI: {name} is not supported yet"))
         elif name in p.UNUSED:
             warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
         elif name not in PARAMETERS:
             known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
-            raise ConfigError(f"sink URI: unknown parameter {name}{did_you_mean(name, known)}")
+            faults.add(ConfigError(f"sink URI: unknown parameter {name}{did_you_mean(name, known)}"))
         elif scheme in PARAMETERS[name].schemes:
             given[name] = value
         else:

@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
-from tidemill.changefeed.config import load_config
+from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.explain import Explained, explain
+from tidemill.changefeed.faults import Faults
+from tidemill.changefeed.uri import check_alone
 from tidemill.errors import redact
 
 app = typer.Typer()
@@ -35,9 +37,10 @@ def check(
 ) -> None:
     """Check a file and tell of each setting its value, its default, where it comes from and what it does.
 
-    Ends with 0 if a changefeed can be started with it, with 1 if not. Whether names of columns and indexes exist is seen at the start.
+    Ends with 0 if a changefeed can be started with it, with 1 if not; then every fault has a line.
+    Whether names of columns and indexes exist is seen at the start.
     """
-    config = load_config(file)
+    config = _all_faults(file, sink_uri)
     settings = explain(config, sink_uri)
     warnings = [redact(w) for w in (*config.warnings, *(config.sink_uri(sink_uri).warnings if sink_uri is not None else ()))]
     if output is Form.JSON:
@@ -48,6 +51,18 @@ def check(
     for warning in warnings:
         typer.echo(f"warning: {warning}")
     typer.echo(f"{file}: well{f', with {len(warnings)} warnings' if warnings else ''}")
+
+
+def _all_faults(file: Path, sink_uri: str | None) -> ChangefeedConfig:
+    """The file, checked; faults of file and sink URI are told together. Raises ConfigError."""
+    faults, found = Faults(), ChangefeedConfig()
+    with faults.collected():
+        found = load_config(file)
+    if sink_uri is not None:
+        with faults.collected():
+            check_alone(sink_uri)
+    faults.check()
+    return found
 
 
 def _lines(settings: list[Explained]) -> list[str]:

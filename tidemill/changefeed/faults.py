@@ -1,0 +1,82 @@
+"""All faults of a configuration told at once, and right values where a value is of the wrong kind. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tidemill.errors import ConfigError
+
+_LISTS = {"matcher": ["db.table"], "columns": ["id", "name"], "rules": ["db.*"], "ignore-event": ["delete"]}
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class ManyFaults(ConfigError):
+    """Several faults of one configuration, each a line with its hint below."""
+
+    def __init__(self, faults: list[ConfigError]) -> None:
+        super().__init__(f"{len(faults)} faults:" + "".join("\n  " + str(fault).replace("\n", "\n  ") for fault in faults))
+        self.faults = faults
+
+
+class Faults:
+    """Collects ConfigErrors of steps that do not depend on each other."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """What a step raises is kept, and the next one goes on."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error)
+
+    def add(self, error: ConfigError) -> None:
+        """Keep an error, each once."""
+        for one in error.faults if isinstance(error, ManyFaults) else [error]:
+            if str(one) not in map(str, self._found):
+                self._found.append(one)
+
+    def check(self) -> None:
+        """Raise what was kept: one error as it was, more as ManyFaults."""
+        if len(self._found) > 1:
+            raise ManyFaults(self._found)
+        for error in self._found:
+            raise error
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """A line for one of pydantic's complaints: path, value (never of a secret), what is wrong, a right value."""
+    loc = error["loc"]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    secret = any(word in path for word in ("password", "user", "secret", "uri", "registry"))
+    shown = "" if secret or isinstance(error["input"], (dict, list)) else f" = {error['input']!r}"
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    if error["type"] == "model_type":
+        message = "expected a table"
+    right = _right_value(error["type"], loc[-1] if loc else "", None if secret else error["input"])
+    return f"{path}{shown}: {message}" + (f", as in {right}" if right is not None else "")
+
+
+def _right_value(kind: str, key: str | int, given: Any) -> str | None:
+    """`rules = ["db.*"]`, made of what was given where that can be; None: the complaint says enough."""
+    value: Any
+    match kind:
+        case "bool_type":
+            value = _WORDS.get(str(given).lower(), True)
+        case "int_type":
+            value = int(given) if isinstance(given, str) and given.strip().isdecimal() else 16
+        case "string_type":
+            value = str(given) if isinstance(given, int | float) and not isinstance(given, bool) else "text"
+        case "list_type":
+            value = [given] if isinstance(given, str) else _LISTS.get(str(key), ["…"])
+        case "missing":
+            value = _LISTS.get(str(key), ["…"])
+        case _:
+            return None
+    text = json.dumps(value, ensure_ascii=False)
+    return text if isinstance(key, int) else f"{key} = {text}"

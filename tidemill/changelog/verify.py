@@ -74,7 +74,9 @@ class _Check:
         self.reader = LogReader(storage)
         self.report = Report(redact(storage.location))
         self._known: Set[int] = frozenset()
-        self._spans: dict[int, dict[int, tuple[int, int]]] = {}  # table -> partition -> first and last commit ts
+        # (physical table, how often it has been exchanged) -> partition -> first and last commit ts
+        self._spans: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        self._moves: dict[int, list[int]] = {}  # when a physical table became another logical one's
 
     @property
     def identity(self) -> LogIdentity:
@@ -84,6 +86,7 @@ class _Check:
         report = self.report
         report.start_ts = self.reader.start_ts
         history = self._schema()
+        self._moves = _moves(history) if history is not None else {}
         heads = [self._folder(folder, history) for folder in layout.folders(self.identity.partitions)]
         report.resolved_ts = min(heads)
         self._strangers()
@@ -91,7 +94,7 @@ class _Check:
         self._feeds()
         if history is not None and not self.quick:
             self._affinity(history)
-        report.tables = len(self._spans)
+        report.tables = len({table for table, _ in self._spans})
 
     def problem(self, name: str, text: object) -> None:
         self.report.problems.append(Problem(redact(self.storage.path(name)), redact(str(text))))
@@ -231,9 +234,12 @@ class _Check:
         commit = numpy_of(batch.column("commit_ts"))
         for table in np.unique(tables).tolist():
             own = commit[tables == table]
-            spans = self._spans.setdefault(table, {})
-            first, last = spans.get(partition, (int(own[0]), 0))
-            spans[partition] = min(first, int(own[0])), max(last, int(own[-1]))
+            stages = np.searchsorted(np.array(self._moves.get(table, ()), np.uint64), own, "left")
+            for stage in np.unique(stages).tolist():
+                there = own[stages == stage]
+                spans = self._spans.setdefault((table, stage), {})
+                first, last = spans.get(partition, (int(there[0]), 0))
+                spans[partition] = min(first, int(there[0])), max(last, int(there[-1]))
             if history is not None and not self._is_known(history, table):
                 self.problem(name, f"rows of table {table}, which the schema history does not know")
 
@@ -246,11 +252,11 @@ class _Check:
     # ---- the rest
 
     def _affinity(self, history: SchemaHistory) -> None:
-        """With table affinity a physical table is in one partition at a time: EXCHANGE PARTITION may move it."""
+        """With table affinity a physical table is in one partition at a time: EXCHANGE PARTITION may move it, and back."""
         if self.identity.affinity is not Affinity.TABLE:
             return
         split = set(self.identity.split_tables)
-        for table, spans in sorted(self._spans.items()):
+        for (table, _), spans in sorted(self._spans.items()):
             ordered = sorted((first, last, partition) for partition, (first, last) in spans.items())
             for (_, last, one), (first, _, other) in pairwise(ordered):
                 if first <= last and table not in split:
@@ -355,3 +361,16 @@ def _key_faults(tables: np.ndarray[Any, Any], keys: pa.Array) -> Iterator[str]:
 
 
 __all__ = ["Problem", "Report", "verify"]
+
+
+def _moves(history: SchemaHistory) -> dict[int, list[int]]:
+    """When physical tables came to other logical ones (EXCHANGE PARTITION), by their ids."""
+    home = {physical: version.table_id for physical, version in history.snapshot(history.start_ts).by_physical.items()}
+    found: dict[int, list[int]] = {}
+    for change in history.next_table_changes(history.start_ts, history.resolved_ts):
+        for version in change.begun:
+            for physical in version.physical_ids:
+                if home.setdefault(physical, version.table_id) != version.table_id:
+                    home[physical] = version.table_id
+                    found.setdefault(physical, []).append(change.ts)
+    return found

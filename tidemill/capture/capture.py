@@ -26,8 +26,7 @@ from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
 from tidemill.capture.groups.company import Company, Start
-from tidemill.capture.groups.divide import divide
-from tidemill.capture.groups.places import address_for
+from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life
 from tidemill.capture.loading import Loading, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
@@ -133,29 +132,25 @@ class Capture:
         self.status.write(folder)
 
     async def _capture(self, folder: Path) -> None:
-        self.divided = self._divide()
+        self.divided = groups_of(self.config)
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()
+            if self.divided:
+                self.company = Company(
+                    self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
+                )
+                await self.company.open()
             await self._open_log()
             try:
                 await self._pull(folder)
             finally:
                 self.writer.close()
         finally:
+            if self.company is not None:
+                await self.company.close()
             await self.pd.close()
-
-    def _divide(self) -> list[tuple[int, ...]]:
-        """Into groups, if there are to be more than one. Raises ConfigError, LogError for a log that cannot have several writers."""
-        config, storage = self.config, open_storage(self.config.log)
-        made = storage.read(IDENTITY) is not None
-        partitions = LogReader(storage).partitions if made else config.partitions or DEFAULT_PARTITIONS
-        workers = config.worker_count(partitions)
-        if workers == 1:
-            return []
-        address_for(config)
-        return divide(partitions, workers)
 
     # ------------------------------------------------------------------ the log
 
@@ -243,18 +238,15 @@ class Capture:
         writer, life = self.writer, self._life
         self._settle_rules()
         here = range(writer.identity.partitions) if not self.divided else ()
-        config = replace(self.config, memory_quota=LEAST_QUOTA) if self.divided else self.config
+        config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed)
-        if self.divided:
-            cluster_id = writer.identity.cluster_id
-            self.company = Company(self.config, cluster_id, self.divided, folder / "scratch", life, self._schema_end, self._start)
         self.pulling = pulling
         try:
             pulling.begin()
             self.status.state = "running"
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
             if self.company is not None:
-                await self.company.begin()
+                self.company.begin()
             await asyncio.gather(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts),

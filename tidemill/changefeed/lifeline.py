@@ -1,6 +1,6 @@
 """A supervised process must not outlive its supervisor, whatever it is at.
 
-The supervisor holds the other end of the process's stdin and never writes. When it dies, however that comes, the pipe ends: the
+The supervisor holds the other end of the process's stdin. When it dies, however that comes, the pipe ends: the
 process sends itself SIGTERM, as a person would, and if it is still there after the time that a clean end may take, it just ends.
 (The kernel's parent death signal would need a hook in a fork of a process with gRPC's threads in it.)
 """
@@ -10,21 +10,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 from tidemill.errors import EXIT_RETRY
 
 GRACE_S = 25.0
 
 
-def hold(descriptor: int = 0) -> None:
-    """Watch the supervisor's end of the pipe, from a thread of its own."""
-    threading.Thread(target=_watch, args=(descriptor,), name="lifeline", daemon=True).start()
+def hold(descriptor: int = 0, heard: Callable[[bytes], None] = lambda line: None) -> None:
+    """Watch the supervisor's end of the pipe, from a thread of its own. `heard` is called there with each line that it writes."""
+    threading.Thread(target=_watch, args=(descriptor, heard), name="lifeline", daemon=True).start()
 
 
-def _watch(descriptor: int) -> None:
+def _watch(descriptor: int, heard: Callable[[bytes], None]) -> None:
+    rest = b""
     try:
-        while os.read(descriptor, 64):
-            pass
+        while data := os.read(descriptor, 4096):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                heard(line)
     except OSError:
         return  # no stdin at all: started by hand
     os.kill(os.getpid(), signal.SIGTERM)

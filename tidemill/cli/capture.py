@@ -11,6 +11,7 @@ import uvloop
 from tidemill import logs
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig, duration_ms, size_bytes
+from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
@@ -38,10 +39,26 @@ def command(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Begin a new log with the rows that the tables have at its start, read by Spark.")
     ] = False,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master of the process that reads them (local[N]).")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            help="Divide the partitions among so many groups: processes, or with --master tasks of a Spark job. Default: 1; on a cluster "
+            "as many as the log has partitions, 4 at most.",
+        ),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark master (spark://, yarn, k8s://, local[N]) of the workers, and of --snapshot.")
+    ] = None,
+    control_addr: Annotated[
+        str | None,
+        typer.Option("--control-addr", help="HOST[:PORT] of this machine where executors reach it. Default: as it reaches the master."),
+    ] = None,
     gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
-    memory_quota: Annotated[str, typer.Option("--memory-quota", help="Of rows and prewrites; more waits on disk.")] = "1GiB",
+    memory_quota: Annotated[
+        str, typer.Option("--memory-quota", help="Of rows and prewrites; more waits on disk. Shared by workers on this machine.")
+    ] = "1GiB",
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
@@ -75,8 +92,16 @@ def command(
         data_dir=data_dir,
         snapshot=snapshot,
         master=master,
+        workers=workers,
+        control_addr=control_addr,
+        log_level=log_level,
+        log_file=log_file,
         rules=capture_rules(config) if config is not None else None,
     )
+    if groups_of(settings) and settings.master is not None:
+        from tidemill.pipeline.session import find_java
+
+        find_java()
     uvloop.run(Capture(settings).run())
 
 

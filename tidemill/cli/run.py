@@ -28,8 +28,8 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
-from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
+from tidemill.places import is_here
 from tidemill.protocols.options import MessageFormat
 from tidemill.registry.address import parse_address, with_registry
 from tidemill.server.http import PageServer, json_page
@@ -66,6 +66,7 @@ class Wishes:
     feed_options: tuple[str, ...]
     snapshot: bool = False
     master: str | None = None
+    workers: int = 1
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
     @property
@@ -199,8 +200,8 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
     capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
     feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
     capture += given(("--start-ts", times.capture_start))
-    if times.snapshot:
-        capture += ["--snapshot", *given(("--master", wishes.master))]
+    capture += ["--snapshot"] if times.snapshot else []
+    capture += given(("--master", _master_of_capture(wishes, times)))
     feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
     python, common = [sys.executable, "-m"], wishes.common_options
     secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
@@ -208,6 +209,13 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
         Half("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
         Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], lambda: checkpoint_of(folder), secrets),
     ]
+
+
+def _master_of_capture(wishes: Wishes, times: Times) -> str | None:
+    """It reads the tables as of the start, and runs the capture's groups if it is a cluster's: on one machine these are processes."""
+    if wishes.workers > 1:
+        return None if is_here(wishes.master) else wishes.master
+    return wishes.master if times.snapshot else None
 
 
 async def run(wishes: Wishes) -> None:
@@ -229,8 +237,6 @@ async def run(wishes: Wishes) -> None:
         if await _unless(over, _orphans_gone(folder)):
             times = await _unless(over, resolve(wishes, folder))
         check_free(open_storage(wishes.log))
-        if delivered is None:
-            await _unless(over, asyncio.to_thread(meet_sink, wishes.sink))
         if times is not None and not over.is_set():
             await _supervise(wishes, times, folder, over)
     finally:
@@ -343,6 +349,13 @@ def command(
     key: KeyOption = None,
     transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Divide the capture among so many groups: processes, or tasks on the Spark cluster of --master."),
+    ] = None,
+    control_addr: Annotated[
+        str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
+    ] = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
     skip_row: Annotated[
         list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
@@ -359,9 +372,21 @@ def command(
     Two processes do the work, and each is started again when it dies. SIGTERM ends at the end of a batch. Settings are fixed with the
     first start of a changefeed; a later start goes on where it was.
     """
-    from tidemill.capture.config import duration_ms
+    from tidemill.capture.config import CaptureConfig, duration_ms
+    from tidemill.capture.groups.plan import groups_of
 
     logs.setup(log_level, log_file, part="run")
+    groups_of(
+        CaptureConfig(
+            pd=tuple(pd.split(",")),
+            log=log,
+            partitions=log_partitions,
+            data_dir=data_dir,
+            master=None if is_here(master) else master,
+            workers=workers or 1,
+            control_addr=control_addr,
+        )
+    )
     changefeed = load_config(config)
     zone = zone_name(parse_zone(tz))
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
@@ -392,7 +417,10 @@ def command(
             ("--cert", cert),
             ("--key", key),
             ("--config", capture_config),
+            ("--workers", workers or 1),
+            ("--control-addr", control_addr),
         ),
+        workers=workers or 1,
         feed_options=given(
             ("--master", master),
             ("--trigger-ms", trigger_ms),

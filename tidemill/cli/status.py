@@ -14,6 +14,7 @@ from rich.table import Table
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.status import FILE
 from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.tso import describe
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
@@ -34,6 +35,8 @@ def command(
     console = Console(highlight=False, soft_wrap=True)
     for line in summary(status):
         console.print(line, markup=False)
+    if status.get("groups"):
+        console.print(_group_table(status["groups"]))
     if status.get("stuck"):
         console.print(_stuck_table(status["stuck"]))
 
@@ -101,7 +104,24 @@ def held_by(holding: dict[str, Any]) -> str:
     if "lock" in holding:
         lock = holding["lock"]
         said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
+    if "group" in holding:
+        said += f", pulled by group {holding['group']} on {holding.get('host', '?')}"
     return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
+
+
+def _group_table(groups: list[dict[str, Any]]) -> Table:
+    table = Table(
+        "group", "state", "since", "process", "attempt", "partitions", "complete up to", "tables", "rows", "error", title="groups"
+    )
+    for one in groups:
+        process = f"{one['pid']} on {one['host']}" if one.get("pid") else ""
+        head = min((int(head) for head in one["heads"].values()), default=0)
+        error = f"{one['error']['code']}: {one['error']['message']}" if one.get("error") else ""
+        partitions = ", ".join(map(str, one["partitions"]))
+        part = one.get("part", {})
+        said = (one["group"], one["state"], one["since"], process, one["attempt"], partitions, describe(head) if head else "")
+        table.add_row(*(str(cell) for cell in (*said, part.get("tables", 0), part.get("rows", 0), error)))
+    return table
 
 
 def _stuck_table(stuck: list[dict[str, Any]]) -> Table:

@@ -15,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemill.errors import TidemillError
+from tidemill.places import host_for, is_here
 
 NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
@@ -22,8 +23,6 @@ NEEDED_JAVA = (17, 21)
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     # Rows never enter Java: what it does is brief and spread thin, and compiling it well costs more than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -94,16 +93,20 @@ def find_java() -> Path:
 
 
 def start_session(
-    log_file: Path, *, master: str | None = None, name: str = "tidemill", extra: dict[str, str] | None = None
+    log_file: Path, *, master: str | None = None, name: str = "tidemill", extra: dict[str, str] | None = None, host: str | None = None
 ) -> SparkSession:
-    """A new Spark session; what Java prints goes to `log_file`. Raises NoJava."""
+    """A new Spark session; what Java prints goes to `log_file`. `host`: where a cluster's executors reach this process, by default the
+    address that the master is reached from. On a cluster PYSPARK_PYTHON may say which Python executors run. Raises NoJava."""
     os.environ["JAVA_HOME"] = str(find_java())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_here(master) or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    here = host or host_for(master)
+    os.environ.setdefault("SPARK_LOCAL_IP", here)
     if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would be used in place of the new one
         SparkContext._gateway = SparkContext._jvm = None
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
-    conf.setAll([*SETTINGS.items(), *(extra or {}).items()])
+    conf.setAll([*SETTINGS.items(), ("spark.driver.host", here), ("spark.driver.bindAddress", here), *(extra or {}).items()])
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "ab") as noise:
         launch: Any = launch_gateway

@@ -15,7 +15,7 @@ from tidemill.capture.config import CaptureConfig
 from tidemill.capture.groups.control import Control
 from tidemill.capture.groups.launch import Launcher, Processes, SparkJob
 from tidemill.capture.groups.messages import Assignment, Ended
-from tidemill.capture.groups.places import address_for
+from tidemill.capture.groups.plan import address_for
 from tidemill.capture.groups.roster import Action, Assign, Fail, Kill, Launch, Member, Order, Phase, Refuse, Roster, Say, Who
 from tidemill.capture.groups.ticket import Ticket, new_token
 from tidemill.capture.life import Life
@@ -48,13 +48,13 @@ class Company:
         self._start = start or _launcher
         self._token = new_token()
         self._control = Control(self._token, self, self._assignment)
-        self._launcher: Launcher
+        self._launcher: Launcher  # these two from `open` on
         self.roster: Roster
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
 
-    async def begin(self) -> None:
-        """Listen, and start the groups. Raises ConfigError."""
+    async def open(self) -> None:
+        """Listen. Raises ConfigError."""
         await self._control.start(*address_for(self.config))
         ticket = Ticket(self._control.host, self._control.port, self.config.log, self._token)
         self._launcher = self._start(ticket, self)
@@ -64,6 +64,9 @@ class Company:
             waits_for=self._launcher.waits_for,
             silent_after=self.config.silent_after,
         )
+
+    def begin(self) -> None:
+        """Start the groups."""
         self._do(self.roster.begin(self._loop.time()))
 
     async def run(self) -> None:
@@ -80,14 +83,16 @@ class Company:
 
     async def stop(self) -> None:
         """The groups seal what they have and end; what does not is killed."""
-        if hasattr(self, "roster"):
-            self._do(self.roster.stop(self._loop.time()))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STOP_S):
-                    while not self.roster.is_over:
-                        self._ended.clear()
-                        await self._ended.wait()
-            await self._launcher.stop()
+        self._do(self.roster.stop(self._loop.time()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                while not self.roster.is_over:
+                    self._ended.clear()
+                    await self._ended.wait()
+        await self._launcher.stop()
+
+    async def close(self) -> None:
+        """Close the port."""
         await self._control.stop()
 
     def follow(self) -> None:

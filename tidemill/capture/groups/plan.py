@@ -1,0 +1,41 @@
+"""Into which groups a capture is divided, and where its coordinator waits for them: what is wrong with either is found before the start."""
+
+from __future__ import annotations
+
+from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
+from tidemill.capture.groups.divide import divide
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage import open_storage
+from tidemill.errors import ConfigError, LogError, redact
+from tidemill.places import LOOPBACK, host_for
+
+
+def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:
+    """The partitions of each group; nothing where one process has them all. Raises ConfigError, LogError."""
+    storage = open_storage(config.log)
+    partitions = LogReader(storage).partitions if log_exists(storage) else config.partitions or DEFAULT_PARTITIONS
+    workers = config.worker_count(partitions)
+    if workers == 1:
+        return []
+    address_for(config)
+    divided = divide(partitions, workers)
+    if not storage.local and not storage.can_swap:
+        raise LogError(
+            f"{redact(config.log)}: --workers {workers} needs a log on a store with conditional PUT (If-Match), or on a file system: "
+            "without it nothing keeps a group that was taken for dead from publishing later",
+            hint="Capture in one process (--workers 1), or keep the log on S3 or on a disk that all machines mount.",
+        )
+    return divided
+
+
+def address_for(config: CaptureConfig) -> tuple[str, int]:
+    """Host and port (0: any) to listen on: --control-addr, else the address that the Spark master is reached from, or the loopback for
+    processes. Raises ConfigError."""
+    if config.control_addr is None:
+        return (LOOPBACK if config.master is None else host_for(config.master)), 0
+    host, colon, port = config.control_addr.rpartition(":")
+    if not colon:
+        return port, 0
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"--control-addr {config.control_addr!r} is no HOST or HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,131 @@
+"""The Spark half of a capture in groups: one job whose tasks each pull some partitions of the log for as long as the capture runs.
+
+    python -m tidemill.pipeline.groups --master MASTER --groups N --job J --host HOST --scratch DIR      (with a ticket in the environment)
+
+The coordinator starts this driver, and again when it dies, with a greater J. A task that is lost, with its executor or because it ended
+with an error, is run again by Spark; the coordinator decides which attempt counts, and the log keeps the others out. On stdin the
+coordinator may write `kill ID`: a task attempt that it hears nothing of any more. The end of stdin ends the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from tidemill import logs
+from tidemill.capture.groups.group import Group, Outcome
+from tidemill.capture.groups.launch import ATTEMPTS
+from tidemill.capture.groups.ticket import Ticket
+from tidemill.errors import TidemillError, UpstreamUnavailable
+from tidemill.pipeline.batch import JobLost
+from tidemill.pipeline.runners import cause_of
+
+WITHOUT_LIMIT = str(ATTEMPTS - 1)
+
+SETTINGS = {
+    "spark.task.maxFailures": WITHOUT_LIMIT,
+    "spark.stage.maxConsecutiveAttempts": WITHOUT_LIMIT,
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+}
+"""Tasks end when the capture does: one that is slow is no straggler, and one that fails is to be tried again for ever."""
+
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
+
+_log = logging.getLogger("tidemill.pipeline.groups")
+
+
+def with_retries(master: str) -> str:
+    """A local master fails a job with its first failed task unless its name says otherwise."""
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{WITHOUT_LIMIT}]"
+
+
+def pull(ticket: Ticket, job: int, level: str, groups: Iterable[int]) -> Iterator[int]:
+    """For RDD.mapPartitions: one group, until its coordinator says that it is over."""
+    context = TaskContext.get()
+    assert context is not None, "runs in Spark's workers"
+    for group in list(groups):
+        logs.setup(level, None, part=f"group {group}")
+        attempt = job * ATTEMPTS + context.attemptNumber()
+        with tempfile.TemporaryDirectory(prefix="tidemill-group-") as scratch:
+            outcome = uvloop.run(Group(ticket, group, attempt, Path(scratch), context.taskAttemptId()).run())
+        if outcome is Outcome.LOST:
+            raise UpstreamUnavailable(f"group {group}, attempt {attempt} has lost its coordinator, or its place")
+        yield group
+
+
+def run(ticket: Ticket, master: str, groups: int, job: int, host: str, scratch: Path, level: str, kills: Kills) -> None:
+    """One job, to its end. Raises JobLost, NoJava."""
+    from tidemill.pipeline.session import start_session
+
+    with ExitStack() as stack:
+        session: Any = start_session(
+            scratch / "groups-spark.log", master=with_retries(master), name="tidemill capture", extra=SETTINGS, host=host
+        )
+        stack.callback(session.stop)
+        context = session.sparkContext
+        kills.context = context._jsc.sc()
+        _log.info("Spark at %s runs %d groups as tasks (%s)", master, groups, context.applicationId)
+        work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, job, level)
+        try:
+            context.parallelize(range(groups), groups).mapPartitions(work).collect()
+        except (Py4JError, PySparkException) as error:
+            raise JobLost(f"Spark gave the groups' job up: {cause_of(str(error))}") from error
+
+
+class Kills:
+    """The coordinator's orders on stdin."""
+
+    def __init__(self) -> None:
+        self.context: Any = None  # Java's SparkContext, once there is one
+
+    def heard(self, line: bytes) -> None:
+        """`kill ID`. On the lifeline's thread."""
+        word, _, number = line.decode(errors="replace").strip().partition(" ")
+        if word == "kill" and number.isdigit() and self.context is not None:
+            try:
+                self.context.killTaskAttempt(int(number), True, "its coordinator does not hear of it any more")
+            except Py4JError as error:
+                _log.warning("task attempt %s cannot be killed: %s", number, cause_of(str(error)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    from tidemill.changefeed import lifeline
+    from tidemill.cli.main import fail
+
+    parser = argparse.ArgumentParser(prog="python -m tidemill.pipeline.groups", description=__doc__)
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--groups", type=int, required=True)
+    parser.add_argument("--job", type=int, required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-file", type=Path)
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    kills = Kills()
+    lifeline.hold(heard=kills.heard)
+    try:
+        logs.setup(options.log_level, options.log_file, part="groups")
+        ticket = Ticket.from_environment()
+        run(ticket, options.master, options.groups, options.job, options.host, options.scratch, options.log_level, kills)
+    except TidemillError as error:
+        fail(error)
+
+
+if __name__ == "__main__":
+    main()

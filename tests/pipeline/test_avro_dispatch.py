@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
@@ -11,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.logs import Change
 from tests.support.registries import Front, MemoryRegistry
 from tests.support.sqllogs import SqlLog
 from tidemill.changefeed.config import parse_config
+from tidemill.pipeline.corrupted import CorruptedRows
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
+from tidemill.pipeline.work import TaskStats
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.open import RowEvent, decode
 from tidemill.registry.address import with_registry
+from tidemill.tidb.keys import record_key
+from tidemill.tidb.rows.write import with_checksum
 
 PARTITIONS = 5
 
@@ -76,3 +82,50 @@ def test_rows_go_where_those_of_open_protocol_go(rule: str, log: str, tmp_path: 
     assert sorted(avro, key=str) == sorted(open_protocol, key=str)
     assert len(avro) > 50
     assert (len({partition for partition, *_ in avro}) == 1) is (rule == "table")
+
+
+SUMS = """
+[sink]
+dispatchers = [{matcher = ['*.*'], topic = 'tidb_{schema}_{table}'}]
+[integrity]
+integrity-check-level = 'correctness'
+"""
+SUMMED = "&enable-tidb-extension=true&avro-decimal-handling-mode=string&avro-bigint-unsigned-handling-mode=string"
+
+
+def test_rows_that_do_not_fit_their_checksum_are_told(front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first ones by name, the others by their number; they are sent and marked."""
+
+    def alter(change: Change) -> Change:
+        """Every second row has the checksum of another."""
+        if change.value is None:
+            return change
+        handle = int.from_bytes(change.key[-8:], "big")
+        key = record_key(7, 777) if handle % 2 else change.key
+        return change._replace(value=with_checksum(key, change.value))
+
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    sql.run("INSERT INTO t VALUES " + ", ".join(f"({i}, {i})" for i in range(20)))
+    config = parse_config(SUMS)
+    out = tmp_path / "out"
+    sink = config.sink_uri(with_registry(f"messages://{out}?protocol=avro{SUMMED}", front.url))
+    with caplog.at_level(logging.WARNING, "tidemill"):
+        replay(sql.write(tmp_path / "log", alter=alter), Settings("r", sink, config, UTC))
+    [told] = [record.getMessage() for record in caplog.records if "checksum" in record.getMessage()]
+    assert told.startswith("10 rows do not fit their checksum and are sent marked as corrupted: app.t, key 74")
+    assert told.count("app.t, key ") == 5
+    assert len(out.read_text().splitlines()) == 20
+
+
+def test_corrupted_rows_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    rows = CorruptedRows(lambda: now[0])
+    with caplog.at_level(logging.WARNING, "tidemill"):
+        for count in (0, 2, 3, 4):
+            rows.tell(TaskStats(-1, corrupted_rows=count, corrupted=("a.b, key 01, commit_ts 5",) * min(count, 1)))
+            now[0] += 4.9
+        rows.tell(TaskStats(-1))
+        now[0] += 1
+        rows.tell(TaskStats(-1, corrupted_rows=1, corrupted=("c.d, key 02, commit_ts 6",)))
+    assert [record.getMessage().partition(":")[0].split()[0] for record in caplog.records] == ["2", "8"]
+    assert "c.d, key 02" in caplog.text

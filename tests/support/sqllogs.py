@@ -7,6 +7,7 @@ log = sql.write(folder)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,13 @@ class SqlLog:
         """What the tables hold."""
         return self._playground.tables_at(ts)
 
-    def write(self, folder: Path, *, partitions: int = 1) -> str:
-        """The log of all that was run until now."""
+    def write(self, folder: Path, *, partitions: int = 1, alter: Callable[[Change], Change] = lambda change: change) -> str:
+        """The log of all that was run until now. `alter`: what becomes of each row's change."""
         cluster, start = self._playground.cluster, self.start_ts
         end = cluster.oracle.next()
         snapshot = {key: value for key, value in cluster.mvcc.scan(b"m", b"n", start) if isinstance(value, bytes)}
         rows = [
-            Change(c.table_id, PUT if c.value is not None else DELETE, c.start_ts, c.commit_ts, c.key, c.value, c.old_value)
+            alter(Change(c.table_id, PUT if c.value is not None else DELETE, c.start_ts, c.commit_ts, c.key, c.value, c.old_value))
             for c in stored_changes(cluster, start, end)
             if c.table_id < SYSTEM_IDS and (c.value is not None or c.old_value is not None)
         ]

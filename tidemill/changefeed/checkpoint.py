@@ -80,6 +80,7 @@ class Status:
     ddls: int = 0
     slow_rows: int = 0
     skipped_rows: int = 0  # left out by name
+    corrupted_rows: int = 0  # sent although they do not fit their checksum
     epoch: int = 0
     last_batch: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None

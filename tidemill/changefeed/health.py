@@ -86,6 +86,7 @@ _COUNTED = {
     "ddls": "DDLs delivered",
     "slow_rows": "Rows that the plain encoder wrote instead of a kernel",
     "skipped_rows": "Rows that were left out by name (--skip-row)",
+    "corrupted_rows": "Rows that were sent although they do not fit their checksum",
 }
 
 

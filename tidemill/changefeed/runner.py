@@ -232,7 +232,7 @@ class Runner:
     def _begin_status(self, identity: FeedIdentity, at: int) -> None:
         before = self._folder.status() or {}
         status = self._status
-        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows"):
+        for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows"):
             setattr(status, name, int(before.get(name, 0)))
         status.state = after(State(before.get("state", State.NORMAL)), Event.STARTED)
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
@@ -252,6 +252,7 @@ class Runner:
         status.bytes += stats.bytes_out
         status.slow_rows += stats.slow_rows
         status.skipped_rows += stats.skipped_rows
+        status.corrupted_rows += stats.corrupted_rows
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}

@@ -20,6 +20,7 @@ from tidemill.changelog.layout import Affinity
 from tidemill.errors import BatchFailed, MessageRefused, SegmentGone, TidemillError, made
 from tidemill.events import DdlEvent
 from tidemill.pipeline import planner
+from tidemill.pipeline.corrupted import CorruptedRows
 from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.pack import Target
 from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem, total
@@ -142,6 +143,7 @@ class BatchDriver:
     look_again: Callable[[], bool] = lambda: False
     """Asks the sink for its topics again; whether they differ from before."""
     next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_S)
+    corrupted: CorruptedRows = field(default_factory=CorruptedRows)
     on_failure: Callable[[TidemillError], None] = lambda error: None
     """Called for each failed try that will be followed by another."""
     on_ddl: Callable[[DdlEvent], None] = lambda event: None
@@ -199,6 +201,7 @@ class BatchDriver:
                 self._send_ddl(event)
             if stats.skipped_rows:
                 log.warning("%d rows of (%d, %d] were left out by name", stats.skipped_rows, from_ts, to_ts)
+            self.corrupted.tell(stats)
             self._send_resolved(to_ts)
             self.sink.finish_batch(context)
         except TidemillError:

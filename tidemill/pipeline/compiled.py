@@ -22,6 +22,7 @@ from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.pipeline.encoding import LimitedEncoder, RowEncoder, Skipper
 from tidemill.pipeline.filtering import RowFilters
 from tidemill.pipeline.pack import Output, Pack, PackedTable
+from tidemill.pipeline.work import NAMED_ROWS
 from tidemill.protocols.messages import Messages
 from tidemill.protocols.options import MessageFormat
 
@@ -78,6 +79,7 @@ class Compiled:
         self._used: list[_Used] = []
         self._made: _Kernels | None = None
         self._skipper = Skipper(pack.output.skip_rows)
+        self._corrupted: tuple[int, tuple[str, ...]] = 0, ()
         self._slow_before = 0  # of kernels that were replaced
 
     @property
@@ -93,6 +95,12 @@ class Compiled:
     def skipped_rows(self) -> int:
         """Rows that were left out by name, since the pack was loaded."""
         return self._skipper.skipped
+
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """How many rows did not fit their checksum since the last call, and the names of some."""
+        count, names = self._corrupted
+        self._corrupted = 0, ()
+        return count, names
 
     def resolve(self, table_id: int) -> None:
         """Enter a physical id: its table's rule, or that its rows are not delivered.
@@ -140,10 +148,15 @@ class Compiled:
         """Messages of arranged rows; valid until the next call. Raises what the encoder says of a row, and how to go on without it."""
         if self._skipper:
             rows, groups = self._skipper.keep(rows, groups, [used.table for used in self._used])
+        encoder = self._kernels.encoder
         try:
-            return self._kernels.encoder.encode(rows, groups)
+            return encoder.encode(rows, groups)
         except (MessageTooLarge, MalformedRow) as error:
             raise with_way_out(error) from error
+        finally:
+            count, names = encoder.take_corrupted()
+            if count:
+                self._corrupted = self._corrupted[0] + count, (*self._corrupted[1], *names)[:NAMED_ROWS]
 
     def kept(self, rows: Rows) -> Rows:
         """The rows without those that event filters leave out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,14 @@ class RowEncoder(Protocol):
     slow_rows: int
 
     def encode(self, rows: Rows, groups: Groups) -> Messages: ...
+
+
+@runtime_checkable
+class Doubtful(Protocol):
+    """An encoder that sends rows which do not fit their checksum."""
+
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """How many since the last call, and the names of some."""
 
 
 def limits_of(pack: Pack) -> npt.NDArray[np.int64]:
@@ -46,6 +54,11 @@ class LimitedEncoder:
     @property
     def slow_rows(self) -> int:
         return sum(encoder.slow_rows for encoder in self._encoders.values())
+
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """See `Doubtful`; none where the encoder looks at no checksum."""
+        found = [encoder.take_corrupted() for encoder in self._encoders.values() if isinstance(encoder, Doubtful)]
+        return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
 
     def encode(self, rows: Rows, groups: Groups) -> Messages:
         """Messages of rows that are grouped by target; valid until the next call."""

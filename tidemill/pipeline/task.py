@@ -43,6 +43,7 @@ def deliver(item: WorkItem) -> TaskStats:
     compiled = compiled_for(item.pack)
     targets = compiled.pack.targets
     slow, skipped = compiled.slow_rows, compiled.skipped_rows
+    compiled.take_corrupted()  # of a try that failed
     sink = open_task_sink(item.sink)
     sink.begin(_context(item, compiled))
     try:
@@ -73,6 +74,7 @@ def deliver(item: WorkItem) -> TaskStats:
         sink.abandon()
         raise
     stats.rows_read = chunker.rows_seen
+    stats.corrupted_rows, stats.corrupted = compiled.take_corrupted()
     stats.slow_rows, stats.skipped_rows = compiled.slow_rows - slow, compiled.skipped_rows - skipped
     stats.cpu_ns = time.process_time_ns() - cpu
     return stats

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NAMED_ROWS = 5
+"""Of rows that are told of, so many are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
@@ -43,6 +46,8 @@ class TaskStats:
     acked: int = 0
     bytes_out: int = 0
     skipped_rows: int = 0  # left out by name
+    corrupted_rows: int = 0  # sent although they do not fit their checksum
+    corrupted: tuple[str, ...] = ()  # some of them by name
     slow_rows: int = 0  # handed back by a kernel to its reference
     route_ns: int = 0
     encode_ns: int = 0

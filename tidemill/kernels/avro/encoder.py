@@ -68,6 +68,15 @@ class AvroRowEncoder:
                 case _:
                     raise self._too_large(rows, at)
 
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """How many rows did not fit their checksum since the last call, and names of some. The kernel leaves all such to the reference."""
+        count, names = 0, list[str]()
+        for table in (program.avro for program in self.programs):
+            count += table.corrupted_rows
+            names += table.corrupted
+            table.corrupted_rows, table.corrupted = 0, []
+        return count, tuple(names)
+
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size

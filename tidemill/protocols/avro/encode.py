@@ -74,6 +74,10 @@ def _unscaled(field: Field, text: str) -> int:
     return math.floor(scaled)
 
 
+NAMED_CORRUPTED = 5
+"""So many rows that do not fit their checksum are named, the others counted."""
+
+
 def has_checksum(value: bytes) -> bool:
     """Whether a row value says that a checksum follows it."""
     return value[0] == FORMAT_2 and bool(value[1:2] and value[1] & RowFlag.CHECKSUM)
@@ -89,12 +93,17 @@ class RowSum:
 
 
 class AvroTable:
-    """One table version: turns raw changes into messages. `schema_ids`: those of its key's and value's schemas in the registry."""
+    """One table version: turns raw changes into messages. `schema_ids`: those of its key's and value's schemas in the registry.
+
+    `corrupted_rows` counts those that do not fit their checksum and are sent all the same; `corrupted` names the first of them.
+    """
 
     __slots__ = (
         "_key_reader",
         "_reader",
         "_value_places",
+        "corrupted",
+        "corrupted_rows",
         "info",
         "key_fields",
         "options",
@@ -108,6 +117,7 @@ class AvroTable:
         self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions, schema_ids: tuple[int, int]
     ) -> None:
         self.schema, self.table, self.info, self.options, self.schema_ids = schema, table, info, options, schema_ids
+        self.corrupted_rows, self.corrupted = 0, list[str]()
         self.key_fields, self.value_fields = key_fields(info, options), value_fields(info, options)
         place = {column.id: i for i, column in enumerate(info.output_columns)}
         self._value_places = [place[field.column.id] for field in self.value_fields]
@@ -138,11 +148,15 @@ class AvroTable:
         if self.options.enable_tidb_extension:
             parts += [wire.sized(b"u" if old_value else b"c"), wire.varint(commit_ts), wire.varint(physical_ms(commit_ts))]
             if self.options.row_checksum:
-                parts.append(self._checksum(key, value, old_value))
+                parts.append(self._checksum(key, value, old_value, commit_ts))
         return wire.head(self.schema_ids[1]) + b"".join(parts)
 
-    def _checksum(self, key: bytes, value: bytes, old_value: bytes | None) -> bytes:
+    def _checksum(self, key: bytes, value: bytes, old_value: bytes | None, commit_ts: int) -> bytes:
         found = self.row_sum(key, value, old_value)
+        if found.corrupted:
+            self.corrupted_rows += 1
+            if len(self.corrupted) < NAMED_CORRUPTED:
+                self.corrupted.append(f"{self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}")
         text = b"" if found.checksum is None else b"%d" % found.checksum
         return wire.sized(text) + (b"\x01" if found.corrupted else b"\x00") + wire.varint(found.version)
 

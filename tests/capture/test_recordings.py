@@ -1,20 +1,24 @@
-"""What a real TiKV sent, served again to a whole capture: its committed rows arrive in the log, once each."""
+"""What a real TiKV sent, served again to a whole capture: its committed rows arrive in the log, once each. By both transports, with TLS
+and without."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.support import eventfeeds
 from tests.support.captures import caught_up, log_changes, running
 from tests.support.certificates import Authority
-from tests.support.eventfeeds import Emitted
-from tests.support.recorded import RecordedCluster, Select, truth
+from tests.support.eventfeeds import RECORDINGS, Emitted, recorded_messages
+from tests.support.recorded import RecordedCluster, Select, refusals, truth
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
+from tidemill.errors import TidemillError
 from tidemill.events import Op
 from tidemill.playground.gate import ServerTls
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -54,8 +58,30 @@ CASES: dict[str, tuple[Select, int]] = {
     "server_busy": (everything, 4000),
     "congested": (everything, 0),
     "gc_lost": (only(("1", 1)), 10),
+    "ticdc_wire": (lambda stream, request: stream == "42800->23160/3" and request.checkpoint_ts == 470616866508505089, 4),
+    "large_txn": (only(("1", 1)), 8000),
+    "large_txn as a scan": (only(("2", 2)), 8000),
 }
 """Recording: which recorded registers are played, and how many rows they commit."""
+
+PLAIN: dict[str, Select] = {"feed_v2": only(("30", 2)), "partitions": CASES["partitions"][0]}
+"""Recordings that are played by a store without EventFeedV2."""
+
+NO_FEED = {"pd_calls", "meta_read", "pd9_gc_barriers"}
+"""Recordings without any change feed: test_requests.py plays them."""
+
+SECURE = pytest.mark.parametrize("secure", [False, True], ids=["open", "tls"])
+TRANSPORT = pytest.mark.parametrize("transport", Transport)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ServerTls, Path]:
+    """What a server needs, and the authority's certificate for its clients."""
+    authority = Authority()
+    ca = tmp_path_factory.mktemp("tls") / "ca.pem"
+    ca.write_bytes(authority.pem)
+    pair = authority.sign("server")
+    return ServerTls(pair.certificate, pair.key), ca
 
 
 def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Transport.H2, ca: Path | None = None) -> list[Emitted]:
@@ -82,44 +108,81 @@ def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Trans
     return sorted(got)
 
 
+def test_every_recording_is_played() -> None:
+    played = {name.partition(" ")[0] for name in CASES} | PLAIN.keys() | {"ddl_jobs", "bad_requests"}
+    assert played | NO_FEED == {path.name.removesuffix(".jsonl.gz") for path in RECORDINGS.glob("*.jsonl.gz")}
+    assert not any(recorded_messages(name) for name in NO_FEED)
+
+
+@SECURE
+@TRANSPORT
 @pytest.mark.parametrize("name", CASES)
-def test_recording(name: str, tmp_path: Path) -> None:
-    select, least = CASES[name]
-    cluster = RecordedCluster(name, select)
-    rows = capture(cluster, tmp_path)
+def test_recording(name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
+    select, rows_of_it = CASES[name]
+    cluster = RecordedCluster(name.partition(" ")[0], select, tls=tls[0] if secure else None)
+    rows = capture(cluster, tmp_path, transport, tls[1] if secure else None)
     assert rows == truth(cluster.scripts, cluster.start_ts)
-    assert len(rows) == least
+    assert len(rows) == rows_of_it
     assert cluster.waiting == [], "every recorded register was asked for"
     assert verify(tmp_path / "log").is_whole
 
 
-@pytest.mark.parametrize("name", ["region_split", "live_2pc", "store_restart"])
-def test_recording_through_grpc(name: str, tmp_path: Path) -> None:
-    cluster = RecordedCluster(name, CASES[name][0])
-    assert capture(cluster, tmp_path, Transport.GRPC) == truth(cluster.scripts, cluster.start_ts)
+@SECURE
+@TRANSPORT
+@pytest.mark.parametrize("name", PLAIN)
+def test_recording_of_a_store_without_event_feed_v2(
+    name: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path
+) -> None:
+    cluster = RecordedCluster(name, PLAIN[name], plain=True, tls=tls[0] if secure else None)
+    assert capture(cluster, tmp_path, transport, tls[1] if secure else None) == truth(cluster.scripts, cluster.start_ts)
 
 
-@pytest.mark.parametrize("transport", Transport)
-@pytest.mark.parametrize("name", ["region_merge", "not_leader", "store_restart", "congested"])
-def test_recording_over_tls(name: str, transport: Transport, tmp_path: Path) -> None:
-    authority = Authority()
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(authority.pem)
-    pair = authority.sign("server")
-    cluster = RecordedCluster(name, CASES[name][0], tls=ServerTls(pair.certificate, pair.key))
-    assert capture(cluster, tmp_path, transport, ca) == truth(cluster.scripts, cluster.start_ts)
+FATAL = {"cluster id mismatch": "TM:ErrClusterMismatch", "cluster id 0": "TM:ErrClusterMismatch"}
+FATAL |= dict.fromkeys(("kv_api RawKV", "kv_api TxnKV"), "TM:ErrVersionTooOld")
 
 
-@pytest.mark.parametrize(("name", "chosen"), [("feed_v2", only(("30", 2))), ("partitions", CASES["partitions"][0])])
-def test_recording_of_a_store_without_event_feed_v2(name: str, chosen: Select, tmp_path: Path) -> None:
-    cluster = RecordedCluster(name, chosen, plain=True)
-    assert capture(cluster, tmp_path) == truth(cluster.scripts, cluster.start_ts)
+@SECURE
+@TRANSPORT
+@pytest.mark.parametrize("case", refusals())
+def test_recording_of_bad_requests(case: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
+    """The first register of a table gets the recorded error: it ends the capture by its name, or costs nothing but another register."""
+    cluster = RecordedCluster("scan_past", CASES["scan_past"][0], tls=tls[0] if secure else None, refusal=refusals()[case])
+    ca = tls[1] if secure else None
+    if case in FATAL:
+        with pytest.raises(TidemillError) as raised:
+            capture(cluster, tmp_path, transport, ca)
+        assert raised.value.code == FATAL[case]
+    else:
+        assert capture(cluster, tmp_path, transport, ca) == truth(cluster.scripts, cluster.start_ts)
+        asked = [r for r in cluster.registers if r.region_id == cluster.scripts[0].request.region_id]
+        assert len(asked) == 2
 
 
-def test_recording_of_ddl_jobs(tmp_path: Path) -> None:
+@pytest.mark.skipif("MATERIAL" not in os.environ, reason="make recordings MATERIAL=…: the whole recording is 86 MB of messages")
+@SECURE
+@TRANSPORT
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_the_whole_large_transaction(
+    stream: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventfeeds, "RECORDINGS", Path(os.environ["MATERIAL"]) / "golden" / "tikv" / "recordings")
+    eventfeeds.recording.cache_clear()
+    try:
+        cluster = RecordedCluster("large_txn", only((stream, int(stream))), tls=tls[0] if secure else None)
+        rows = capture(cluster, tmp_path, transport, tls[1] if secure else None)
+        assert rows == truth(cluster.scripts, cluster.start_ts)
+        assert len(rows) == 130_000
+    finally:
+        eventfeeds.recording.cache_clear()
+
+
+@SECURE
+@TRANSPORT
+def test_recording_of_ddl_jobs(transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
     """The meta range and the job table during about 60 DDLs become the schema stream, filtered; tables follow from it."""
-    cluster = RecordedCluster("ddl_jobs", lambda stream, request: stream == "1" and request.request_id != 3)
-    capture(cluster, tmp_path)
+    chosen: Select = lambda stream, request: stream == "1" and request.request_id != 3  # noqa: E731
+    cluster = RecordedCluster("ddl_jobs", chosen, tls=tls[0] if secure else None)
+    capture(cluster, tmp_path, transport, tls[1] if secure else None)
     reader = LogReader(tmp_path / "log")
     rows = reader.read_schema(reader.start_ts, reader.schema_head()).to_pylist()
     want = truth(cluster.scripts, cluster.start_ts)

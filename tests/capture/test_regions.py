@@ -470,3 +470,25 @@ def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_ag
     driver.answer(region(1, b"", M), region(2, M, b""))
     driver.open()
     assert sorted(driver.take()) == [(1, A, M, 10), (2, M, Z, 33)]
+
+
+@pytest.mark.parametrize("phase", [Phase.GAP, Phase.LOADING, Phase.QUEUED])
+def test_late_words_of_an_ended_subscription_change_nothing(phase: Phase) -> None:
+    driver = started(region(1))
+    (piece,) = pieces_of(driver)
+    driver.fail(piece, error(server_is_busy={}) if phase is Phase.QUEUED else error(region_not_found={"region_id": 1}))
+    if phase is Phase.LOADING:
+        driver.pass_time()
+    machine = driver.machine
+    before = (machine.covered(1), machine.next_time(), dict(machine.errors))
+    assert before[0] == [(A, Z, phase)]
+    machine.failed(piece, 99, error(not_leader={"region_id": 1}), driver.now)
+    machine.broken(piece, 99, driver.now)
+    machine.frozen(piece, 99, driver.now)
+    machine.scan_done(piece, driver.now)
+    machine.stream_lost(0, [(piece, 99)], driver.now, last=False)
+    assert (machine.covered(1), machine.next_time(), dict(machine.errors)) == before
+    assert machine.actions() == []
+    found = machine.piece(piece)
+    assert found is not None
+    assert found.checkpoint == 10

@@ -69,6 +69,7 @@ class Witness:
     by_piece: dict[int, Key] = field(default_factory=dict)
     single: set[int] = field(default_factory=set)  # slots of streams without multiplexing
     frontiers: dict[int, int] = field(default_factory=dict)  # by partition
+    placed: dict[int, int] = field(default_factory=dict)  # span: its partition, once the receiver knows of it
 
     # ------------------------------------------------------------------ what happens
 
@@ -96,6 +97,10 @@ class Witness:
             assert key not in self.watched, f"{key} is subscribed twice"
             self.watched[key] = Watched(action, piece.span.id)
             self.by_piece[action.piece] = key
+        elif isinstance(action, A.Place):
+            piece = machine.piece(action.piece)
+            if piece is not None and piece.start == piece.span.start:
+                self.placed[piece.span.id] = action.partition
         elif isinstance(action, A.Drop):
             for id_ in action.pieces:
                 self._forget(id_)
@@ -145,6 +150,19 @@ class Witness:
             ledger.advance(watched.action.start, watched.action.end, ts)
 
     # ------------------------------------------------------------------ what must hold
+
+    def gone(self, span_id: int) -> None:
+        """A span is not wanted any more."""
+        self.placed.pop(span_id, None)
+
+    def check_frontiers(self, receiver: Receiver) -> None:
+        """At any moment, also between two calls: no partition is called further than its spans are."""
+        frontiers = receiver.matcher.frontiers().tolist()
+        for id_, partition in self.placed.items():
+            ledger = self.ledgers[id_]
+            assert frontiers[partition] <= ledger.least(ledger.start, ledger.end), (
+                f"partition {partition} is called complete beyond span {id_}"
+            )
 
     def check(self, machine: RegionMachine, receiver: Receiver, spans: Mapping[int, object]) -> None:
         """Now, with all calls of the receiver carried out. `spans`: those that are wanted."""

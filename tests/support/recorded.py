@@ -29,6 +29,7 @@ from tidemill.wire import pdpb_pb2_grpc, tikvpb_pb2_grpc
 CLUSTER_ID = 7710568214723362125
 AFTER_MS = 60_000  # how far behind the recording the cluster's clock stands
 TICK = 0.05
+SYSTEM = 1 << 40  # table ids from here on are TiDB's own
 
 Select = Callable[[str, cdcpb.ChangeDataRequest], bool]
 
@@ -61,13 +62,32 @@ def scripts(name: str, select: Select) -> list[Script]:
     for line in recording(name):
         if line["kind"] == "req" and line.get("type") == "cdcpb.ChangeDataRequest":
             request = cdcpb.ChangeDataRequest.FromString(line["bytes"])
-            if request.WhichOneof("request") != "deregister" and select(str(line["stream"]), request):
-                found.append(Script(str(line["stream"]), request))
+            if request.WhichOneof("request") != "deregister" and select(_stream(line), request):
+                found.append(Script(_stream(line), request))
         elif line["kind"] == "resp" and line.get("type") == "cdcpb.ChangeDataEvent":
-            _deal(found, str(line["stream"]), cdcpb.ChangeDataEvent.FromString(line["bytes"]))
+            _deal(found, _stream(line), cdcpb.ChangeDataEvent.FromString(line["bytes"]))
         elif line["kind"] == "status" and line["code"] == "UNAVAILABLE":
             for script in found:
-                script.lost |= script.stream == str(line["stream"])
+                script.lost |= script.stream == _stream(line)
+    return found
+
+
+def _stream(line: dict[str, Any]) -> str:
+    """Which stream of the recording; taken from the wire: of which connection."""
+    return str(line["stream"]) if "stream" in line else f"{line['conn']}/{line['h2_stream']}"
+
+
+def refusals() -> dict[str, bytes]:
+    """The errors of bad_requests by their case, as serialised cdcpb.Error."""
+    found: dict[str, bytes] = {}
+    case = ""
+    for line in recording("bad_requests"):
+        if line["kind"] == "note":
+            case = str(line["text"]).removeprefix("case: ")
+        elif line["kind"] == "resp":
+            for event in cdcpb.ChangeDataEvent.FromString(line["bytes"]).events:
+                if event.HasField("error"):
+                    found[case] = event.error.SerializeToString()
     return found
 
 
@@ -106,9 +126,16 @@ class RecordedCluster:
     """See the module."""
 
     def __init__(
-        self, name: str, select: Select = lambda stream, request: True, *, plain: bool = False, tls: ServerTls | None = None
+        self,
+        name: str,
+        select: Select = lambda stream, request: True,
+        *,
+        plain: bool = False,
+        tls: ServerTls | None = None,
+        refusal: bytes = b"",
     ) -> None:
-        self.name, self.plain, self._tls = name, plain, tls
+        """`refusal`: a cdcpb.Error with which the first register of a table is answered."""
+        self.name, self.plain, self._tls, self.refusal = name, plain, tls, refusal
         self.scripts = scripts(name, select)
         self.waiting = list(self.scripts)
         self.played: list[Script] = []
@@ -237,6 +264,11 @@ class RecordedCluster:
                 outgoing.put_nowait(cdcpb.ChangeDataEvent(events=[event]))
                 continue
             self.registers.append(request)
+            if self.refusal and 0 < Script("", request).table_id < SYSTEM:
+                error, self.refusal = cdcpb.Error.FromString(self.refusal), b""
+                event = cdcpb.Event(region_id=request.region_id, request_id=request.request_id, error=error)
+                outgoing.put_nowait(cdcpb.ChangeDataEvent(events=[event]))
+                continue
             script = self._next(request)
             for message in _rewritten(script, request, self.plain):
                 outgoing.put_nowait(message)
@@ -323,7 +355,7 @@ def _meta(tables: Iterable[int]) -> dict[bytes, bytes]:
     job = [column(1, "job_id", 8, 4099), *(column(i, f"c{i}", 252, 128) for i in (2, 3, 4)), column(5, "job_meta", 251, 128)]
     put(1, 0xFFFFFFFFFFFE, "tidb_ddl_job", job)
     for table in tables:
-        if table < 1 << 40:
+        if table < SYSTEM:
             put(2, table, f"t{table}", [column(1, "id", 8, 4099)])
     return pairs
 

@@ -59,7 +59,7 @@ class Connection:
     server: FeedStream
     requests: deque[cdcpb.ChangeDataRequest] = field(default_factory=deque)
     scans: list[tuple[Scan, Generator[list[bytes], None, None]]] = field(default_factory=list)
-    messages: deque[bytes] = field(default_factory=deque)
+    garbled: bool = False
 
 
 @dataclass
@@ -168,6 +168,7 @@ class Simulator:
 
     def _remove_span(self, span_id: int) -> None:
         del self.wanted[span_id]
+        self.witness.gone(span_id)
         self.machine.remove_span(span_id, self.now)
 
     def _heard(self, events: list[Event]) -> None:
@@ -231,6 +232,9 @@ class Simulator:
                         self.connections[slot].requests.append(request)
                 case A.Fail(error):
                     self.failures.append(error)
+            if self.faults.lag and self.random.random() < 0.5:  # the other thread comes in between
+                receiver.step([], [])
+                self.witness.check_frontiers(receiver)
         if self.random.random() >= self.faults.lag:
             receiver.step([], [])
 
@@ -303,8 +307,9 @@ class Simulator:
         self.act()
 
     def garble(self, connection: Connection) -> None:
-        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later."""
+        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later. What follows is full of holes."""
         self.inbox.append((connection.slot, GARBAGE))
+        connection.garbled = True
 
     def serve(self, connection: Connection) -> None:
         """The store reads one request."""
@@ -336,6 +341,8 @@ class Simulator:
             return
         pieces = list(cut(message, self.random)) if self.random.random() < self.faults.cut else [message]
         for piece in pieces:
+            if connection.garbled and self.random.random() < 0.5:
+                continue
             kept = without_regions(piece, self.frozen) if self.frozen else piece
             if kept is not None:
                 self.inbox.append((connection.slot, kept))

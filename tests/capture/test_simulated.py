@@ -43,9 +43,9 @@ class World:
             (1, self.collect), (2, self.keep_history),
         )  # fmt: skip
         trouble = (
-            (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock), (2, self.break_stream), (2, self.fail_region),
-            (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol), (2, self.renew), (2, self.garble), (1, self.store_down),
-            (2, self.lose_and_merge), (0.4, self.kill),
+            (4, self.split), (3, self.merge), (3, self.transfer), (3, self.lock), (3, self.unlock), (2, self.break_stream),
+            (2, self.fail_region), (2, self.freeze), (1, self.busy), (2, self.congest), (2, self.protocol), (2, self.renew),
+            (2, self.garble), (1, self.store_down), (2, self.lose_and_merge), (0.4, self.kill),
         )  # fmt: skip
         share = random.choice((0.2, 0.5, 1.0))  # of these in one round: everything at once keeps a capture from ever getting anywhere
         self.acts = (*always, *(pair for pair in trouble if random.random() < share))

@@ -307,7 +307,7 @@ class Simulator:
         self.act()
 
     def garble(self, connection: Connection) -> None:
-        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later. What follows is full of holes."""
+        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later. What follows has holes."""
         self.inbox.append((connection.slot, GARBAGE))
         connection.garbled = True
 

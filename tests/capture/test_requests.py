@@ -330,27 +330,3 @@ def test_channels_are_shared_and_closed() -> None:
         await channels.close()
 
     asyncio.run(main())
-
-
-def test_gc_barriers_are_asked_for_and_answered_as_recorded() -> None:
-    """PD 9 alone: the state, a barrier set, advanced and set back, one that comes too late, and its end, twice."""
-    barriers = [line for line in recording("pd9_gc_barriers") if line.get("type") == "pdpb.SetGCBarrierRequest"]
-    first, second = (pdpb.SetGCBarrierRequest.FromString(line["bytes"]) for line in barriers[:2])
-    assert first.barrier_ts < second.barrier_ts
-
-    async def use(pd: PdClient) -> None:
-        assert await pd.gc_state() == GcState(0, 0)
-        for asked in (first, second):
-            await pd.set_gc_barrier(asked.barrier_id, asked.barrier_ts, asked.ttl_seconds)
-        state = await pd.gc_state()
-        assert state is not None
-        assert dict(state.barriers)["tidemill"] == first.barrier_ts - 1, "as it was set back last"
-        with pytest.raises(UpstreamError, match="ErrGCBarrierTSBehindTxnSafePoint"):
-            await pd.set_gc_barrier("late", 5, 60)
-        late = await pd.gc_state()
-        assert late is not None
-        assert late.txn_safe_point == late.gc_safe_point == first.barrier_ts - 1, "no further than the barrier"
-        for _ in range(2):
-            await pd.delete_gc_barrier("tidemill")
-
-    with_pd(Replay("pd9_gc_barriers"), use)

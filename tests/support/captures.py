@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,10 +108,13 @@ def stored_changes(cluster: Cluster, from_ts: int, to_ts: int) -> list[Change]:
 def compare(cluster: Cluster, log: Path) -> tuple[int, SchemaHistory]:
     """compare_changes with what the playground's store holds."""
     reader = LogReader(log)
-    stored = stored_changes(cluster, reader.start_ts, reader.resolved_ts())
+    return compare_changes(told_changes(cluster, reader.start_ts, reader.resolved_ts()), log)
+
+
+def told_changes(cluster: Cluster, from_ts: int, to_ts: int) -> Iterator[Change]:
+    """The stored changes that a store tells of: not those that a DDL wrote."""
     sources = cluster.mvcc.sources
-    told = (c for c in stored if not sources.get(c.start_ts, 0) & LOSSY_DDL_MASK)  # the DDL wrote the others: no store tells of them
-    return compare_changes(told, log)
+    return (c for c in stored_changes(cluster, from_ts, to_ts) if not sources.get(c.start_ts, 0) & LOSSY_DDL_MASK)
 
 
 def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHistory]:
@@ -119,8 +122,13 @@ def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHis
     that were not in force. Returns the number of changes, and the log's schema history."""
     reader = LogReader(log)
     history = load_history(reader)
-    end = reader.resolved_ts()
-    logged = log_changes(log)
+    return compare_rows(stored, history, log_changes(log), [(reader.start_ts, reader.resolved_ts())] * reader.partitions), history
+
+
+def compare_rows(
+    stored: Iterable[Change], history: SchemaHistory, logged: Mapping[int, list[Change]], spans: Sequence[tuple[int, int]]
+) -> int:
+    """As compare_changes, of the rows of each partition in its (from_ts, to_ts]; there may be later ones. Returns the number of changes."""
     for rows in logged.values():
         assert len(rows) == len(set(rows)), "a change is there twice"
         assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))
@@ -132,16 +140,19 @@ def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHis
         version = snapshots.before(change.commit_ts).get(change.table_id)
         if version is None or (change.value is None and change.old_value is None):
             continue
+        belongs = partition_of(version.table_id, len(spans))
+        if not spans[belongs][0] < change.commit_ts <= spans[belongs][1]:
+            continue
         found = where.pop((change.key, change.commit_ts), None)
         assert found is not None, f"a change of {version.schema}.{version.table} is missing: {change}"
         partition, row = found
         assert row == change
-        assert partition == partition_of(version.table_id, reader.partitions)
+        assert partition == belongs
         n += 1
-    for _, row in where.values():
-        if row.commit_ts <= end:
+    for partition, row in where.values():
+        if row.commit_ts <= spans[partition][1]:
             assert row.table_id not in snapshots.before(row.commit_ts), row
-    return n, history
+    return n
 
 
 class _Snapshots:

@@ -16,7 +16,7 @@ from random import Random
 
 import pyarrow as pa
 
-from tests.support.captures import compare, compare_rows, partition_changes
+from tests.support.captures import compare, compare_rows, partition_changes, told_changes
 from tests.support.invariants import Witness, check_waiting
 from tests.support.mangle import cut, without_regions
 from tests.support.virtual_gc import VirtualPd, finish
@@ -464,11 +464,12 @@ class Simulator:
     def verify(self, heads: list[int]) -> None:
         """INV1, 3, 4, 8: what the log has grown by since the last look is what the store holds, once, in order, with its old values."""
         reader = LogReader(self.folder / "log")
-        grown = {p: (old, new) for p, (old, new) in enumerate(zip(self.heads, heads, strict=True))}
+        grown = list(zip(self.heads, heads, strict=True))
         self.heads = heads
-        if any(old < new for old, new in grown.values()):
-            logged = {p: partition_changes(reader, p, old, new) if old < new else [] for p, (old, new) in grown.items()}
-            self.verified += compare_rows(self.cluster, self.history, logged, grown)
+        if any(old < new for old, new in grown):
+            logged = {p: partition_changes(reader, p, old, new) if old < new else [] for p, (old, new) in enumerate(grown)}
+            stored = told_changes(self.cluster, min(old for old, _ in grown), max(heads))
+            self.verified += compare_rows(stored, self.history, logged, grown)
 
     def check_log(self) -> int:
         """At the end: the log holds what the cluster's store holds, once, in order. Returns the number of changes."""

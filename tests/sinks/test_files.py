@@ -67,7 +67,9 @@ def test_files_of_a_batch_hold_rows_then_ddl_then_resolved(uri: str) -> None:
         f"u.v/0/{name}": [b"b", b"resolved"],
     }
     assert list(read_messages(folder(uri) / "u.v/0" / name)) == [(b"b", None), (b"resolved", b"1")]
-    assert json.loads((folder(uri) / "tidemill.json").read_text()) == {"format": 1, "changefeed": "feed", "resolved_ts": 200}
+    assert json.loads((folder(uri) / "tidemill.json").read_text()) == {
+        "format": 1, "changefeed": "feed", "protocol": "open-protocol", "resolved_ts": 200,
+    }  # fmt: skip
     assert sorted(p.name for p in folder(uri).iterdir()) == ["t", "tidemill.json", "u.v"], "no parts are left"
 
 
@@ -142,6 +144,22 @@ def test_a_folder_belongs_to_one_changefeed_and_a_replay_empties_it(uri: str) ->
     run_batch(uri, fresh, 5, [(0, b"b", b"1")], resolved=False)
     assert contents(uri) == {f"t/0/{file_name(500, 600)}": [b"b"]}
     fresh.close()
+
+
+def test_a_folder_holds_one_protocol(uri: str, tmp_path: Path) -> None:
+    """Also where the other one is written as files of tables."""
+    run_batch(uri, open_driver_sink(uri), 1, [(0, b"k", b"v")])
+    for protocol, fresh in (("simple", False), ("simple", True), ("csv", True)):
+        driver = open_driver_sink(uri.replace("open-protocol", protocol), fresh=fresh)
+        with pytest.raises(ConfigError, match=f"holds what was delivered as open-protocol; this is {protocol}"):
+            driver.begin_batch(context(batch=2, epoch=1, from_ts=200, to_ts=300))
+    assert len(contents(uri)) == 3
+    tables = f"file://{tmp_path}/tables?protocol=csv"
+    driver = open_driver_sink(tables)
+    driver.begin_batch(context(batch=1, epoch=1, from_ts=100, to_ts=200))
+    driver.finish_batch(context(batch=1, epoch=1, from_ts=100, to_ts=200))
+    with pytest.raises(ConfigError, match="holds what was delivered as csv; this is open-protocol"):
+        open_driver_sink(tables.replace("csv", "open-protocol"), fresh=True).begin_batch(context(batch=1, epoch=1, from_ts=1, to_ts=2))
 
 
 def test_a_cut_file_is_told(tmp_path: Path) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tidemill.changefeed.uri import SinkUri
-from tidemill.errors import ConfigError, SinkError
+from tidemill.errors import SinkError
 from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.messages import Messages
+from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder
 
 _NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
 _PARTS = ".parts"
-_STATE = "tidemill.json"
 
 
 def file_name(from_ts: int, to_ts: int) -> str:
@@ -40,6 +39,10 @@ def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
 
     while at < len(data):
         yield part(), part()
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 class FilesTaskSink:
@@ -73,6 +76,7 @@ class FilesDriverSink(ByDispatchers):
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         self._uri = uri
         self._folder = Path(uri.path)
+        self._protocol = uri.protocol.value if uri.protocol is not None else ""
         self._parts = PartReader(self._folder / _PARTS)
         self._fresh = fresh
         self._checked = False
@@ -152,11 +156,9 @@ class FilesDriverSink(ByDispatchers):
         """A folder belongs to one changefeed. `fresh` empties its own folder of batches first, never another's."""
         with file_errors("opening the messages folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            state = self._folder / _STATE
-            if state.exists():
-                owner = json.loads(state.read_bytes()).get("changefeed")
-                if owner != ctx.feed:
-                    raise ConfigError(f"{self._folder} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
+            where = str(self._folder)
+            owner.check(_content(self._folder / owner.MESSAGES_NOTE), where, ctx.feed, self._protocol)
+            owner.check_no_other(_content(self._folder / owner.TABLES_NOTE), where, self._protocol)
             if self._fresh:
                 for path in self._folder.glob("*/*/*.messages"):
                     if _NAME.fullmatch(path.name):
@@ -164,11 +166,10 @@ class FilesDriverSink(ByDispatchers):
         self._checked = True
 
     def _write_state(self, ctx: BatchContext) -> None:
-        text = json.dumps({"format": 1, "changefeed": ctx.feed, "resolved_ts": ctx.to_ts})
-        ready = self._folder / f".{_STATE}"
-        with ready.open("w") as file:
-            file.write(text + "\n")
+        ready = self._folder / f".{owner.MESSAGES_NOTE}"
+        with ready.open("wb") as file:
+            file.write(owner.note(ctx.feed, self._protocol, resolved_ts=ctx.to_ts) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        ready.replace(self._folder / _STATE)
+        ready.replace(self._folder / owner.MESSAGES_NOTE)
         sync_folder(self._folder)

@@ -19,7 +19,7 @@ from tests.support.messages import context, messages_of
 from tests.support.recorded_schemas import recorded_history
 from tests.support.tables import ddl_event, table_version
 from tests.support.ticdc_files import ticdc_files
-from tidemill.changefeed.uri import SinkUri
+from tidemill.changefeed.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext
@@ -284,6 +284,38 @@ def test_rows_after_a_ddl_that_changes_no_column_go_on_under_its_version(place: 
     folders = {name.split("/")[2]: data for name, data in sorted(place.published().items()) if "/CDC0" in name}
     assert list(folders) == ["100", "200"]
     assert content(place.published()) == [101, 201, 301]
+
+
+def test_rows_after_ddls_that_are_left_out(place: Place) -> None:
+    """As TiCDC has it: under the newest schema file with the same columns, or under one of their own where no columns are like theirs."""
+    one = table_version("d", "t")
+    more = replace(one.info, columns=(*one.info.columns, replace(one.info.columns[-1], id=9, name="more", offset=9)))
+    two, three = replace(one, info=more, from_ts=200), replace(one, from_ts=300)
+    feed = Feed(place.uri("date-separator=none"))
+    for number, version in enumerate((one, two, three), 1):
+        feed.batch(context(number, from_ts=100 * number, to_ts=100 * number + 100), some_lines(100 * number, 1, version))
+    found = [name for name in sorted(place.published()) if "/CDC0" in name or "schema_" in name]
+    assert [re.sub(r"(_[0-9]{10})?\.(json|csv)", "", name) for name in found] == [
+        "d/t/100/CDC00000000000000000001",
+        "d/t/100/CDC00000000000000000002",
+        "d/t/200/CDC00000000000000000001",
+        "d/t/meta/schema_100",
+        "d/t/meta/schema_200",
+    ]
+    assert place.published()[found[1]].startswith(some_lines(300, 1, three)[0][2][1])
+
+
+def test_a_folder_holds_one_protocol(place: Place) -> None:
+    version = table_version("d", "t")
+    uri = place.uri("date-separator=none")
+    other = parse_sink_uri(uri.text.replace("protocol=csv", "protocol=canal-json&enable-tidb-extension=true"))
+    assert other.protocol is CANAL_JSON
+    Feed(uri).batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, version))
+    before = place.published()
+    for fresh in (False, True):
+        with pytest.raises(ConfigError, match="holds what was delivered as csv; this is canal-json"):
+            Feed(other, fresh=fresh).batch(context(1, from_ts=100, to_ts=200), some_lines(100, 1, version))
+    assert place.published() == before
 
 
 def test_table_ids_as_paths(place: Place) -> None:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidemill.changefeed.uri import SinkUri
-from tidemill.errors import ConfigError, SinkError
+from tidemill.errors import SinkError
+from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.storage import parts, paths, tables
 from tidemill.sinks.storage.open import layout_of, store_of
@@ -30,7 +31,6 @@ from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
-_OWNER = f"{paths.FOLDER}/owner.json"
 _PUBLISHING = f"{paths.FOLDER}/publishing.json"
 _KEPT_NUMBERS = 100_000
 
@@ -72,6 +72,7 @@ class StorageDriverSink:
     def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
         assert uri.storage is not None
         self._layout, self._store, self._fresh = layout_of(uri), store_of(uri), fresh
+        self._protocol = uri.protocol.value if uri.protocol is not None else ""
         self._column_ids = uri.storage.output_column_id
         self._tables: dict[str, _Table] = {}  # by topic
         self._newest: dict[int, str] = {}  # topic by logical table id
@@ -239,12 +240,9 @@ class StorageDriverSink:
 
     def _own(self, ctx: BatchContext) -> None:
         """A folder belongs to one changefeed. One that TiCDC wrote is gone on with."""
-        text = self._store.read(_OWNER)
-        owner = json.loads(text).get("changefeed") if text is not None else None
-        if owner is not None and owner != ctx.feed:
-            raise ConfigError(f"{self._store} belongs to changefeed {owner!r}, not {ctx.feed!r}", hint="Give each its own folder.")
-        if owner is None:
-            self._store.write(_OWNER, json.dumps({"format": 1, "changefeed": ctx.feed}).encode())
+        owner.check_no_other(self._store.read(owner.MESSAGES_NOTE), str(self._store), self._protocol)
+        if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, self._protocol):
+            self._store.write(owner.TABLES_NOTE, owner.note(ctx.feed, self._protocol))
 
     def _empty(self) -> None:
         """Remove what an earlier replay published."""

@@ -20,7 +20,7 @@ from tests.support.captures import compare, compare_rows, partition_changes, tol
 from tests.support.invariants import Witness, check_waiting
 from tests.support.mangle import cut, without_regions
 from tests.support.virtual_gc import VirtualPd, finish
-from tidemill.capture.capture import SCHEMA_SPANS, keeps
+from tidemill.capture.pulling import SCHEMA_SPANS, keeps
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.matcher import FOREVER

@@ -31,6 +31,7 @@ class Member(pdpb_pb2_grpc.PDServicer):
     def __init__(self, cluster: FakeCluster, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.address = ""
+        self.starting = False
         self.calls: list[str] = []
 
     def _header(self) -> pdpb.ResponseHeader:
@@ -45,6 +46,8 @@ class Member(pdpb_pb2_grpc.PDServicer):
 
     async def GetMembers(self, request: Any, context: Any) -> Any:
         self.calls.append("GetMembers")
+        if self.starting:
+            return pdpb.GetMembersResponse(header=pdpb.ResponseHeader())
         members = [
             pdpb.Member(name=m.name, member_id=i + 1, client_urls=[f"http://{m.address}"], binary_version=self.cluster.pd_version)
             for i, m in enumerate(self.cluster.members)
@@ -202,6 +205,20 @@ def test_a_leader_that_is_not_yet_elected_is_waited_for() -> None:
     with_cluster(cluster, use)
 
 
+def test_a_member_that_is_starting_knows_no_cluster_yet(caplog: pytest.LogCaptureFixture) -> None:
+    """It answers with cluster 0, which is not another cluster; and a trouble is told once, however many calls meet it."""
+    cluster = FakeCluster(2)
+
+    async def use(pd: PdClient) -> None:
+        cluster.members[0].starting = True
+        leader, cluster.leader = cluster.leader, None
+        asyncio.get_running_loop().call_later(0.5, setattr, cluster, "leader", leader)
+        assert all(stores[0].id == 1 for stores in await asyncio.gather(*(pd.stores() for _ in range(20))))
+        assert caplog.text.count("trying again") == 1
+
+    with_cluster(cluster, use)
+
+
 def test_many_calls_at_once_share_one_search_for_the_leader() -> None:
     cluster = FakeCluster(2)
 
@@ -273,6 +290,25 @@ def test_nobody_answers() -> None:
             await PdClient.connect(" , ")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["localhost", "localhost:", "localhost:pd", ":2379", "http://", "localhost:99999", "localhost:0", "::1:2379", "10.0.0.1:2379/pd?x=1",
+     "http://root:hush@10.0.0.1:2379", "10.0.0.1 :2379"],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--pd .* is no HOST:PORT\n  Name PD's client addresses") as caught:
+        PdClient([address])
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "plain"),
+    [(" http://pd-0:2379/ ", "pd-0:2379"), ("HTTPS://pd-0.ns.svc:2379", "pd-0.ns.svc:2379"), ("[fd00::5]:2379", "[fd00::5]:2379")],
+)
+def test_addresses_are_written_in_several_ways(address: str, plain: str) -> None:
+    assert PdClient([address]).addresses == (plain,)
 
 
 def test_errors_in_the_header() -> None:

@@ -45,7 +45,7 @@ from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, redact
+from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -294,7 +294,13 @@ class Capture:
             if version is None:
                 answer(storage, request, error=f"there is no table {request.table}")
                 continue
-            plan = await plan_at_the_head(storage, self.pd, version, lambda: [read_head(storage, rows_folder(p)) or 0 for p in range(n)])
+            try:
+                plan = await plan_at_the_head(
+                    storage, self.pd, version, lambda: [read_head(storage, rows_folder(p)) or 0 for p in range(n)]
+                )
+            except UpstreamUnavailable as e:  # the request stays
+                _log.warning("%s cannot be planned now: %s", request.table, e.message)
+                return
             answer(storage, request, ts=plan.ts)
             _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import grpc
 
 from tidemill.capture.tikv.security import Security, Stamp
+from tidemill.errors import ConfigError, redact
 
 # No keepalive without calls: PD's server takes PINGs on a connection without calls for an attack and closes it (too_many_pings).
 OPTIONS = (
@@ -21,6 +23,10 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is never meant for PD or TiKV
 )
+
+
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_NOT_IN_HOST = re.compile(r"[/@?#\s]")
 
 
 class Channels:
@@ -74,4 +80,17 @@ class Backoff:
 
 def plain_address(address: str) -> str:
     """`host:port` of an address that may be written as a URL."""
-    return address.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
+    return _SCHEME.sub("", address.strip()).rstrip("/")
+
+
+def checked_address(address: str, flag: str) -> str:
+    """`host:port` of what a person wrote. Raises ConfigError that names the flag."""
+    plain = plain_address(address)
+    host, _, port = plain.rpartition(":")
+    fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
+    if not fits or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"{flag} {redact(address.strip())!r} is no HOST:PORT",
+            hint="Name PD's client addresses, as 10.0.1.5:2379, http://pd-0:2379 or [fd00::5]:2379; several with commas.",
+        )
+    return plain

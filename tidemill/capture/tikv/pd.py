@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from tidemill.capture.tikv.channels import Backoff, Channels, plain_address
+from tidemill.capture.tikv.channels import Backoff, Channels, checked_address, plain_address
 from tidemill.capture.tikv.security import Security, security_of
 from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.tso import LOGICAL_BITS
@@ -33,6 +33,9 @@ STAGGER = 0.5
 """Seconds that a member is waited for before the next one is asked beside it who leads."""
 
 _FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
+QUIET = 10.0
+"""Seconds without trouble after which the next trouble is logged again."""
+
 _FINAL = ("not found", "behind the txn safe point", "of gc_worker", "InvalidKeyspace", "should be positive")
 """Errors without a kind of their own that another try does not change, by their words. All others may be a passing trouble of PD's
 storage or election: those come without a kind as well."""
@@ -123,7 +126,7 @@ class PdClient:
     def __init__(self, addresses: Sequence[str], patience: float = 30.0, channels: Channels | None = None) -> None:
         self.patience = patience
         self.cluster_id = 0
-        self._seeds = tuple(plain_address(a) for a in addresses if a.strip())
+        self._seeds = tuple(checked_address(a, "--pd") for a in addresses if a.strip())
         if not self._seeds:
             raise ConfigError("no PD address given")
         self._members: tuple[str, ...] = self._seeds
@@ -134,6 +137,7 @@ class PdClient:
         self._tso_lock = asyncio.Lock()
         self._tso_call: Any = None
         self._no_batch_scan = False
+        self._quiet_until = 0.0
 
     @classmethod
     async def connect(
@@ -215,8 +219,8 @@ class PdClient:
             return f"{e.code().name} {e.details()}"
 
     def _adopt(self, answer: pdpb_pb2.GetMembersResponse, asked: str) -> bool:
-        found = answer.header.cluster_id
-        if self.cluster_id and found != self.cluster_id:
+        found = answer.header.cluster_id  # 0: it is starting and does not know yet
+        if self.cluster_id and found not in (0, self.cluster_id):
             raise ClusterMismatch(f"PD {asked} serves cluster {found}, the others cluster {self.cluster_id}")
         if not answer.leader.client_urls or not found:
             return False
@@ -238,7 +242,6 @@ class PdClient:
         """`attempt`, again after a look for the leader when it may help, for at most `patience` seconds."""
         until = time.monotonic() + self.patience
         backoff = Backoff(0.1, 3.0)
-        told = False
         while True:
             leader = self._leader
             try:
@@ -247,9 +250,7 @@ class PdClient:
                 wait = backoff.next()
                 if time.monotonic() + wait > until:
                     raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
-                if not told:
-                    told = True
-                    _log.warning("%s; trying again for %.0f s", e.message, until - time.monotonic())
+                self._tell(e, until - time.monotonic())
             await asyncio.sleep(wait)
             if attempt != self.refresh:
                 try:
@@ -257,6 +258,13 @@ class PdClient:
                 except UpstreamUnavailable as e:
                     if time.monotonic() > until:
                         raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
+
+    def _tell(self, error: UpstreamError, left: float) -> None:
+        """Once of all the calls that meet the same trouble."""
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            _log.warning("%s; trying again for %.0f s", error.message, left)
+        self._quiet_until = now + QUIET
 
     async def _call(self, name: str, request: Any, service: Any = pdpb_pb2_grpc.PDStub) -> Any:
         """One unary call to the leader, tried again while it may help.

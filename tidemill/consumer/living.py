@@ -14,6 +14,7 @@ from functools import lru_cache
 from tidemill.protocols.open.events import DdlMessage
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode
 from tidemill.tidb.ddltext.lexer import Kind, Token, tokenize
+from tidemill.tidb.names import folded
 
 _EXCHANGES = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 
@@ -79,7 +80,7 @@ class LivingTables:
 
 @lru_cache(maxsize=1 << 16)
 def _folded(schema: str, table: str) -> Name:
-    return schema.lower(), table.lower()
+    return folded(schema), folded(table)
 
 
 def lost_tables(ddl: DdlMessage) -> frozenset[Name]:
@@ -112,7 +113,7 @@ class _Text:
     def _identifier(self) -> str:
         token = self._tokens[self._at]
         self._at += token.kind is not Kind.END
-        return token.text.lower()
+        return folded(token.text)
 
     def _name(self) -> Name:
         first = self._identifier()

@@ -269,3 +269,32 @@ def test_a_row_without_a_key_goes_from_a_table_of_many_columns(count: int) -> No
     tables.rows([RowEvent(ts(2), "d", "t", None, None, RowKind.DELETE, (), tuple(values), False, None)])
     tables.commit(Progress())
     assert query(tables, 'SELECT count(*) FROM "d.t"') == [(1,)]
+
+
+def test_names_are_compared_as_tidb_does() -> None:
+    """By lower case, character by character: a final sigma in a DDL's text is none in the name, and İ is i."""
+    tables = SqliteTables(MEMORY)
+    for at, name in enumerate(("ΟΔΟΣ", "οδος")):
+        tables.rows([insert(1 + at, name, columns(at, at))])
+    tables.ddl(said(3, "ALTER TABLE `οδοσ` ADD COLUMN `ΣΑΣ` INT DEFAULT 5", "ΟΔΟΣ"))
+    tables.ddl(said(4, "ALTER TABLE `ΟΔΟΣ` RENAME COLUMN `σασ` TO `İd`", "ΟΔΟΣ"))
+    tables.ddl(said(5, "ALTER TABLE `ΟΔΟΣ` CHANGE COLUMN `ID` `v2` INT", "ΟΔΟΣ"))
+    tables.commit(Progress(ts(6)))
+    [(own,)] = query(tables, """SELECT sql FROM sqlite_master WHERE name = 'd.ΟΔΟΣ'""")
+    assert '"v2"' in str(own)
+    assert len(query(tables, 'SELECT * FROM "d.οδος"')) == 1
+
+
+def test_columns_that_only_case_tells_apart_are_refused() -> None:
+    event = insert(1, "t", (*columns(1, 1), *(Column(name, ColumnType.INT, ColumnFlag.NULLABLE, False, 1) for name in ("É", "é"))))
+    with pytest.raises(SchemaError, match=r"table d\.t at .* has columns whose names differ in nothing but case"):
+        SqliteTables(MEMORY).rows([event])
+
+
+def test_binary_columns_that_are_added_hold_zero_bytes() -> None:
+    tables = SqliteTables(MEMORY)
+    tables.rows([insert(1, "t", columns(1, 1))])
+    added = "b BINARY(4) NOT NULL, ADD COLUMN d BINARY(3) NOT NULL DEFAULT 'x', ADD COLUMN n BINARY(2), ADD COLUMN c CHAR(2) NOT NULL"
+    tables.ddl(said(2, f"ALTER TABLE t ADD COLUMN {added}, ADD COLUMN w VARBINARY(2) NOT NULL"))
+    tables.commit(Progress(ts(3)))
+    assert query(tables, 'SELECT b, d, n, c, w FROM "d.t"') == [(bytes(4), b"x\0\0", None, "", b"")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.events import Column, RowEvent
+from tidemill.tidb.names import folded
 
 Stored = None | int | float | str | bytes
 Row = dict[str, Stored]
@@ -39,7 +40,7 @@ def stored(value: Stored, *, binary: bool) -> Stored:
 
 def image(columns: Iterable[Column]) -> Row:
     """The values of one image of a row."""
-    return {c.name.lower(): stored(c.value, binary=bool(c.flags & ColumnFlag.BINARY)) for c in columns}
+    return {folded(c.name): stored(c.value, binary=bool(c.flags & ColumnFlag.BINARY)) for c in columns}
 
 
 @dataclass(slots=True)

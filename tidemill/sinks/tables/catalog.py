@@ -26,6 +26,7 @@ from tidemill.sinks.tables.statements import (
     SetPartitioning,
 )
 from tidemill.sinks.tables.values import absent, conversion
+from tidemill.tidb.names import folded
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -54,11 +55,11 @@ class Table:
     @property
     def names(self) -> dict[str, str]:
         """Names of the columns that rows have, by their lower case."""
-        return {c.name.lower(): c.name for c in self.value_columns}
+        return {folded(c.name): c.name for c in self.value_columns}
 
     def column(self, name: str) -> ColumnInfo | None:
         """A column by its name, in any case."""
-        return next((c for c in self.columns if c.name.lower() == name.lower()), None)
+        return next((c for c in self.columns if folded(c.name) == folded(name)), None)
 
     def definition(self) -> dict[str, Any]:
         """Everything but the names, for JSON."""
@@ -166,7 +167,7 @@ class Catalog:
         """
         found = self.find((schema, table))
         if found is None:
-            others = [t for t in self._tables.values() if t.name[1].lower() == table.lower()]
+            others = [t for t in self._tables.values() if folded(t.name[1]) == folded(table)]
             found = others[0] if len(others) == 1 else None
         return found
 
@@ -180,11 +181,11 @@ class Catalog:
 
     def of_schema(self, schema: str) -> list[Table]:
         """The tables of a schema."""
-        return [t for t in self if t.name[0].lower() == schema.lower()]
+        return [t for t in self if folded(t.name[0]) == folded(schema)]
 
 
 def _folded(name: Name) -> Name:
-    return name[0].lower(), name[1].lower()
+    return folded(name[0]), folded(name[1])
 
 
 # What ALTER TABLE does to columns
@@ -234,7 +235,7 @@ class ColumnPlan:
                 self.partitioning = _repartitioned(self.partitioning, change)
 
     def _index(self, name: str) -> int | None:
-        return next((i for i, (c, _) in enumerate(self.columns) if c.name.lower() == name.lower()), None)
+        return next((i for i, (c, _) in enumerate(self.columns) if folded(c.name) == folded(name)), None)
 
     def _put(self, column: ColumnInfo, source: Source, index: int, after: str | None) -> None:
         if after == FIRST:
@@ -256,7 +257,7 @@ class ColumnPlan:
         self._put(column, _then(source, convert), index, after)
 
     def _rename(self, old: str, new: str) -> None:
-        self.renamed[old.lower()] = new
+        self.renamed[folded(old)] = new
         if self.partitioning is not None:
             self.partitioning = self.partitioning.renamed(old, new)
 

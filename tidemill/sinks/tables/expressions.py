@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, tzinfo
 from tidemill.errors import SchemaError
 from tidemill.tidb.ddltext.cursor import Cursor
 from tidemill.tidb.ddltext.lexer import Kind, SqlMode
+from tidemill.tidb.names import folded
 from tidemill.tidb.rows.cells import Cell
 
 Value = None | int | float | str
@@ -98,7 +99,7 @@ class Evaluator:
 
 
 def _column(name: str) -> Node:
-    key = name.lower()
+    key = folded(name)
 
     def read(row: Mapping[str, Cell]) -> Value:
         if key not in row:

@@ -17,6 +17,7 @@ from tidemill.sinks.tables.catalog import Catalog, ColumnPlan, Source, Table, co
 from tidemill.sinks.tables.partitions import Locator
 from tidemill.sinks.tables.shapes import create_sql, from_stored, quoted, row_id, stored_name, to_stored
 from tidemill.sinks.tables.statements import Name
+from tidemill.tidb.names import folded
 from tidemill.tidb.schema.model import ColumnInfo
 
 log = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ class Moves:
             if known is None:
                 plan.columns.append((told, Source(None)))
             elif not fits(known, shown):
-                plan.columns = [(told, s) if c.name.lower() == told.name.lower() else (c, s) for c, s in plan.columns]
+                plan.columns = [(told, s) if folded(c.name) == folded(told.name) else (c, s) for c, s in plan.columns]
         self._replan(table, plan)
 
     def alter(self, table: Table, changes: Sequence[effect.Change], ts: int) -> None:
@@ -216,11 +217,11 @@ class Moves:
         self._replan(table, plan)
 
     def _replan(self, table: Table, plan: ColumnPlan) -> None:
-        table.key = tuple(plan.renamed.get(name, name).lower() for name in table.key)
+        table.key = tuple(folded(plan.renamed.get(name, name)) for name in table.key)
         table.partitioning = plan.partitioning
         before, wanted = table.value_columns, [(c, s) for c, s in plan.columns if not c.is_virtual]
         table.columns = tuple(c for c, _ in plan.columns)
-        if not {c.name.lower() for c, _ in wanted}.issuperset(table.key):
+        if not {folded(c.name) for c, _ in wanted}.issuperset(table.key):
             table.key = ()
         if not _unchanged(before, wanted):
             self._rebuild(table, before, wanted)
@@ -228,13 +229,13 @@ class Moves:
 
     def _rebuild(self, table: Table, before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, Source]]) -> None:
         """Make the table anew with its rows. Hidden row ids stay."""
-        old_columns = {c.name.lower(): c for c in before}
+        old_columns = {folded(c.name): c for c in before}
         making = self._free_name("_tidemill_making")
         self._sql.execute(create_sql(making, [c for c, _ in wanted]))
         names, values, constants = [row_id(c for c, _ in wanted)], [row_id(before)], []
         failures: list[TidemillError] = []
         for number, (column, source) in enumerate(wanted):
-            old = old_columns.get(source.old.lower()) if source.old is not None else None
+            old = old_columns.get(folded(source.old)) if source.old is not None else None
             names.append(quoted(column.name))
             if old is None:
                 values.append("?")
@@ -268,13 +269,13 @@ class Moves:
         if table.partitioning is None:
             raise SchemaError(f"{what}: no message said how it is partitioned", hint="Read from a topic that has its CREATE TABLE.")
         columns = table.value_columns
-        wanted = {name.lower() for name in names}
+        wanted = {folded(name) for name in names}
         try:
             locator = Locator(table.partitioning, columns, self._zone)
             listed = ", ".join(quoted(c.name) for c in columns)
             for found, *values in self._sql.execute(f"SELECT {row_id(columns)}, {listed} FROM {quoted(table.stored)}"):
-                row = {c.name.lower(): from_stored(c, v) for c, v in zip(columns, values, strict=True)}
-                if (locator.find(row) or "").lower() in wanted:
+                row = {folded(c.name): from_stored(c, v) for c, v in zip(columns, values, strict=True)}
+                if folded(locator.find(row) or "") in wanted:
                     yield found
         except SchemaError as error:
             raise SchemaError(f"{what}: {error.message}", hint=error.hint) from None
@@ -303,7 +304,7 @@ class Moves:
 
 
 def _folded(name: Name) -> Name:
-    return name[0].lower(), name[1].lower()
+    return folded(name[0]), folded(name[1])
 
 
 def _unchanged(before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, Source]]) -> bool:

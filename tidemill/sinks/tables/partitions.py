@@ -16,6 +16,7 @@ from tidemill.errors import SchemaError
 from tidemill.protocols.celltext import cell_text
 from tidemill.sinks.tables.expressions import Evaluator, Value
 from tidemill.sinks.tables.values import cell_from_text
+from tidemill.tidb.names import folded
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.model import ColumnInfo
 
@@ -50,14 +51,14 @@ class Partitioning:
 
     def renamed(self, old: str, new: str) -> Partitioning:
         """After a column has got another name. An expression that uses it cannot be: TiDB refuses that."""
-        columns = tuple(new if c.lower() == old.lower() else c for c in self.columns)
+        columns = tuple(new if folded(c) == folded(old) else c for c in self.columns)
         return Partitioning(self.method, self.expression, columns, self.definitions)
 
     def without(self, names: Sequence[str], instead: Sequence[Definition] = ()) -> Partitioning:
         """Some partitions replaced by others, which take the place of the first."""
-        gone = {name.lower() for name in names}
-        at = next((i for i, d in enumerate(self.definitions) if d.name.lower() in gone), len(self.definitions))
-        kept = [d for d in self.definitions if d.name.lower() not in gone]
+        gone = {folded(name) for name in names}
+        at = next((i for i, d in enumerate(self.definitions) if folded(d.name) in gone), len(self.definitions))
+        kept = [d for d in self.definitions if folded(d.name) not in gone]
         return self.replaced((*kept[:at], *instead, *kept[at:]))
 
     def replaced(self, definitions: tuple[Definition, ...]) -> Partitioning:
@@ -78,9 +79,9 @@ class Locator:
         self._definitions = partitioning.definitions
         if not self._definitions:
             raise SchemaError("the definitions of its partitions were made by TiDB and are in no message")
-        by_name = {column.name.lower(): column for column in columns}
+        by_name = {folded(column.name): column for column in columns}
         try:
-            self._columns = [by_name[name.lower()] for name in partitioning.columns]
+            self._columns = [by_name[folded(name)] for name in partitioning.columns]
         except KeyError as error:
             raise SchemaError(f"it is partitioned by a column {error} that it does not have") from None
         self._evaluator = Evaluator(partitioning.expression, zone) if partitioning.expression else None
@@ -92,7 +93,7 @@ class Locator:
         """The name of the partition; None where none takes the row. `row`: cells by the lower-case names of columns."""
         match self._method:
             case Method.KEY:
-                data = b"".join(b"\0" if row[c.name.lower()] is None else cell_text(c, row[c.name.lower()]) for c in self._columns)
+                data = b"".join(b"\0" if row[folded(c.name)] is None else cell_text(c, row[folded(c.name)]) for c in self._columns)
                 return self._definitions[zlib.crc32(data) % len(self._definitions)].name
             case Method.HASH:
                 [number] = self._values(row)
@@ -109,7 +110,7 @@ class Locator:
     def _values(self, row: Mapping[str, Cell]) -> list[Value]:
         if self._evaluator is not None:
             return [self._evaluator.value(row)]
-        return [_comparable(row[column.name.lower()]) for column in self._columns]
+        return [_comparable(row[folded(column.name)]) for column in self._columns]
 
     def _row(self, texts: Sequence[str]) -> tuple[_Order, ...]:
         return tuple(self._bound(i, text) for i, text in enumerate(texts))

@@ -24,6 +24,7 @@ from tidemill.sinks.tables.catalog import Catalog, Table, column_of_event, fits
 from tidemill.sinks.tables.moves import Moves
 from tidemill.sinks.tables.shapes import Signature, quoted, row_id, signature
 from tidemill.sinks.tables.statements import Name, effects
+from tidemill.tidb.names import folded
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class SqliteTables:
         """The table of a row; made from the row itself where no DDL told of it. None for one that was taken away after it."""
         name = event.schema, event.table
         table = self.catalog.find(name)
-        if table is None and event.ts > self._moves.gone.get((name[0].lower(), name[1].lower()), 0):
+        if table is None and event.ts > self._moves.gone.get((folded(name[0]), folded(name[1])), 0):
             table = self._moves.create(name, [column_of_event(c) for c in event.after or event.before], 0)
         return table
 
@@ -175,7 +176,9 @@ class SqliteTables:
         known = signature(columns)
         if known in seen or event.ts <= table.changed_ts:
             return
-        key = tuple(sorted(c.name.lower() for c in columns if c.handle))
+        if len({folded(c.name) for c in columns}) < len(columns):
+            raise SchemaError(f"table {event.schema}.{event.table} at {event.ts} has columns whose names differ in nothing but case")
+        key = tuple(sorted(folded(c.name) for c in columns if c.handle))
         by_row_id = not key and event.row_id is not None and (table.by_row_id or self._is_new(table))
         if not all(fits(table.column(c.name), c) for c in columns):
             self._write_buffer(table)

@@ -20,6 +20,8 @@ _TEMPORAL = (Family.TIME, Family.DURATION)
 def absent(column: ColumnInfo) -> Cell:
     """What rows that are older than the column hold in it. Raises MalformedRow."""
     plain = missing_plain(column)
+    if plain == b"" and column.tp == MySQLType.STRING and column.is_binary and column.origin_default is None:
+        plain = bytes(max(column.flen, 0))  # TiDB writes it into the column's description; a DDL's text does not say it
     return None if plain is None else cell(column, plain, UTC)
 
 

@@ -302,11 +302,12 @@ def test_each_row_is_delivered_once_under_its_name(world: World, tmp_path: Path,
     written = Counter(tuple(w) for w in world.writes)
     assert sorted((written - rows).elements()) == [], "lost"
     assert sorted((rows - written).elements()) == [], "delivered twice, or as something else"
-    ddls = {e.query: e.ts for e in world.history.ddl_events(world.history.start_ts, world.history.resolved_ts)}
-    behind = 0
+    ddls = world.history.ddl_events(world.history.start_ts, world.history.resolved_ts)
+    assert [e for e in events if isinstance(e, str)] == [ddl.query for ddl in ddls]
+    places, behind = iter(ddls), 0
     for event in events:
         if isinstance(event, str):
-            behind = max(behind, ddls.get(event, 0))
+            behind = next(places).ts
         else:
             assert event[0] > behind, f"{event} comes behind a DDL that stands at {behind}"
 

@@ -25,7 +25,6 @@ from tidemill.tidb.schema.versions import PhysicalChange
 
 Rows = dict[bytes, bytes]
 COPIED = (Action.REORGANIZE_PARTITION, Action.ALTER_PARTITIONING, Action.REMOVE_PARTITIONING)
-RECOVERED = (Action.RECOVER_TABLE, Action.RECOVER_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,15 @@ class State:
 
     def _switch(self, switch: PhysicalChange) -> None:
         actions = self.actions.get(switch.ts, set())
-        if actions & set(COPIED):
+        copied = bool(actions & set(COPIED))
+        recovered = not actions or Action.RECOVER_TABLE in actions  # FLASHBACK DATABASE makes no event
+        if copied:
             self._check_copies(switch)
         for physical in switch.added:
-            if actions & set(COPIED):
+            if copied:
                 self.rows[physical] = self.truth.rows_at(physical, switch.ts)
-            elif not (actions & set(RECOVERED) and physical in self.rows):
-                self.rows[physical] = self.truth.rows_at(physical, switch.ts, told=True) if actions & set(RECOVERED) else {}
+            elif physical not in self.rows:  # an id that was there before comes back with its rows
+                self.rows[physical] = self.truth.rows_at(physical, switch.ts, told=True) if recovered else {}
         self.in_force -= set(switch.removed)
         self.in_force |= set(switch.added)
 

@@ -238,6 +238,7 @@ def test_a_lock_of_another_transaction_refuses(db: Playground) -> None:
         ("set('x','y','z')", "'z,x'", "x,z"),
         ("set('x','y','z')", "5", "x,z"),
         ("json", '\'{"b": 1, "a": [true, null]}\'', '{"a": [true, null], "b": 1}'),
+        ("json", "'[-0, -0.0]'", "[0, -0]"),
         ("vector(2)", "'[1,2.5]'", "[1,2.5]"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.errors import MalformedBytes
-from tidemill.tidb.types.jsonbin import encode_json, encode_json_text, json_quote, json_size, json_text
+from tidemill.tidb.types.jsonbin import encode_json, encode_json_text, encode_printed_json, json_quote, json_size, json_text
 from tidemill.tidb.types.times import Moment, to_core
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tidb" / "codec.json"
@@ -178,3 +178,12 @@ def _read(document: bytes) -> None:
     except MalformedBytes:
         return
     assert len(text) <= 30 * len(document)
+
+
+def test_minus_zero_is_an_integer_of_a_user_and_a_double_of_a_printer() -> None:
+    for text in ("-0", '{"a": [-0, 1]}'):
+        assert json_text(encode_json_text(text)) == text.replace("-0", "0")
+        assert json_text(encode_printed_json(text)) == text
+    assert json_text(encode_json_text("-0.0")) == "-0"
+    assert encode_printed_json(json_text(encode_json(-0.0))) == encode_json(-0.0)
+    assert encode_printed_json('[-1, 0, 18446744073709551615, "-0"]') == encode_json_text('[-1, 0, 18446744073709551615, "-0"]')

@@ -18,6 +18,7 @@ from tidemill.tidb.rows.write import plain_from_cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.types.decimals import round_decimal
+from tidemill.tidb.types.jsonbin import encode_json_text
 from tidemill.tidb.types.members import parse_enum, parse_set
 
 _INT_BITS = {MySQLType.TINY: 8, MySQLType.SHORT: 16, MySQLType.INT24: 24, MySQLType.LONG: 32, MySQLType.LONGLONG: 64}
@@ -54,7 +55,9 @@ def _cast(column: ColumnInfo, value: Value) -> Plain:
             return _moment(column, text_of(value))
         case Family.BYTES:
             return _string(column, value)
-        case Family.JSON | Family.VECTOR:
+        case Family.JSON:
+            return encode_json_text(text_of(value))
+        case Family.VECTOR:
             plain = plain_from_cell(column, text_of(value))
             assert plain is not None
             return plain

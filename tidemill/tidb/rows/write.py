@@ -19,7 +19,7 @@ from tidemill.tidb.rows.raw import EMPTY_FORMAT_1, FORMAT_2, RowFlag
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, HandleKind, TableInfo
 from tidemill.tidb.types.decimals import encode_decimal
-from tidemill.tidb.types.jsonbin import encode_json_text
+from tidemill.tidb.types.jsonbin import encode_printed_json
 from tidemill.tidb.types.times import Moment, pack_time, parse_datetime, parse_duration
 from tidemill.tidb.types.vectors import encode_vector, parse_vector
 
@@ -49,7 +49,7 @@ def plain_from_cell(column: ColumnInfo, value: Cell, zone: tzinfo = UTC) -> Plai
         case Family.BYTES, str():
             return value.encode("utf-8", "surrogateescape")
         case Family.JSON, str():
-            return encode_json_text(value)
+            return encode_printed_json(value)
         case Family.VECTOR, str():
             return encode_vector(parse_vector(value))
     raise TypeError(f"column {column.name}: {type(value).__name__} is no cell of its type")

@@ -14,7 +14,7 @@ import enum
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.errors import MalformedBytes
@@ -272,14 +272,18 @@ def _encode_container(members: list[tuple[JsonType, bytes]], keys: list[bytes] |
     return struct.pack("<II", len(members), head + len(tail)) + entries + tail
 
 
-def _integer(text: str) -> int | float:
-    """Minus zero is a double, as whoever printed it had it. (TiDB reads the text -0 that a user writes as the integer 0.)"""
-    return -0.0 if text == "-0" else int(text)
-
-
 def encode_json_text(text: str) -> bytes:
-    """JSON text as stored; of equal keys the last one counts. Raises ValueError."""
+    """JSON text that a user wrote, as TiDB stores it: -0 is the integer 0; of equal keys the last one counts. Raises ValueError."""
+    return _encoded(text, int)
+
+
+def encode_printed_json(text: str) -> bytes:
+    """JSON text that TiDB printed of what it had stored (`json_text`): -0 was a double, as no integer is printed so. Raises ValueError."""
+    return _encoded(text, lambda number: -0.0 if number == "-0" else int(number))
+
+
+def _encoded(text: str, parse_int: Callable[[str], int | float]) -> bytes:
     try:
-        return encode_json(json.loads(text, parse_int=_integer))
+        return encode_json(json.loads(text, parse_int=parse_int))
     except RecursionError:
         raise ValueError("the JSON text is nested too deeply") from None

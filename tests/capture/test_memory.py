@@ -15,6 +15,7 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import Row, committed, message, resolved
 from tidemill.capture.config import CaptureConfig, size_bytes
+from tidemill.capture.tikv import runs
 from tidemill.capture.tikv.chunks import SLAB
 from tidemill.capture.tikv.feed import window_of
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
@@ -25,7 +26,7 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import ConfigError
-from tidemill.kernels.receive.layout import COMMIT, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
 
@@ -92,6 +93,7 @@ def test_a_transaction_ten_times_the_quota(tmp_path: Path, initialized_late: boo
         commit(key(i), 100, 500) if i % 10 else Row(type=ROLLBACK, key=key(i), start_ts=100) for i in range(rows)
     )  # a real transaction is rolled back as a whole; the matcher does not mind
     receiver.step([0], [resolved(1000, 7, 1)])
+    receiver._finish_spills(wait_for=True)
     receiver._seal(force=True)
     receiver._finish_seals(wait=True)
     assert events == [ScanDone(1)]
@@ -122,6 +124,7 @@ def test_prewrites_on_disk_go_with_their_subscription(tmp_path: Path) -> None:
         receiver.step([0], [message(piece, 7, [INIT])])
         for at in range(0, 2000, 100):
             receiver.step([0], [message(piece, 7, [prewrite(key(i), 100 + piece, b"v" * 500) for i in range(at, at + 100)])])
+    receiver._finish_spills(wait_for=True)
     assert len(receiver.prewrites._runs) > 1
     for piece in (1, 2):
         receiver.drop([piece])
@@ -209,6 +212,150 @@ def test_a_slow_disk_stops_neither_the_reader_nor_the_streams(tmp_path: Path) ->
             assert compare(playground.cluster, tmp_path / "log")[0] >= 60
 
     run(main())
+
+
+class HungDisk:
+    """Scratch files whose writing waits for an event."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on, self.waits = threading.Event(), threading.Event()
+        write = runs._Scratch.write
+
+        def hung(scratch: runs._Scratch, data: memoryview) -> None:
+            self.waits.set()
+            assert self.go_on.wait(60)
+            write(scratch, data)
+
+        monkeypatch.setattr(runs._Scratch, "write", hung)
+
+
+def two_pieces(folder: Path, options: Options) -> tuple[LogWriter, Receiver, list[int]]:
+    """A receiver of two partitions, each with a piece whose scan is over; and the partitions as they are sealed."""
+    writer = LogWriter.create(folder / "log", LogIdentity(cluster_id="1", start_ts=10, partitions=2), snapshot={})
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    sealed: list[int] = []
+    logs = [PartitionLog(writer.partition(p), scratch) for p in range(2)]
+    receiver = Receiver(logs, scratch, lambda events: None, lambda p, done: sealed.append(p), options=options)
+    for piece in (0, 1):
+        receiver.place(piece, 10, piece)
+        receiver.subscribe(piece, 0, piece + 1, 7, 10, b"", b"", piece)
+        receiver.step([0], [message(piece + 1, 7, [INIT])])
+    return writer, receiver, sealed
+
+
+def stored(folder: Path, partition: int) -> list[tuple[int, bytes]]:
+    reader = LogReader(folder / "log")
+    found: list[tuple[int, bytes]] = []
+    for interval in reader.chain(partition, 10, reader.head(partition)):
+        for path in interval.parts:
+            table = reader.open_segment(path).read_all()
+            found += zip(table["commit_ts"].to_pylist(), table["key"].to_pylist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("what", ["rows", "prewrites"])
+def test_ingesting_goes_on_while_the_disk_of_scratch_files_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Piece 0 has more than fits; piece 1 lives: its rows are taken, its resolved ts moves on, its partition is sealed."""
+    disk = HungDisk(monkeypatch)
+    quota = 8 << 20
+    writer, receiver, sealed = two_pieces(tmp_path, Options.of_quota(quota))
+    value, many = b"v" * 1000, 5000
+    assert many * len(value) > receiver.options.row_budget > receiver.options.prewrite_budget
+
+    def row(i: int) -> Row:
+        if what == "prewrites":
+            return prewrite(key(i), 100, value)
+        return Row(type=COMMITTED, op_type=PUT, key=key(i), start_ts=100, commit_ts=200, value=value)
+
+    for at in range(0, many, 250):
+        receiver.step([0], [message(1, 7, [row(i) for i in range(at, at + 250)])])
+    assert disk.waits.wait(60)
+    assert receiver.matcher.row_bytes() <= receiver.options.row_budget
+    assert receiver.matcher.prewrite_bytes() <= receiver.options.prewrite_budget
+    receiver.step([0], [message(2, 7, [prewrite(b"live", 300, b"w"), commit(b"live", 300, 400)])])
+    receiver.step([0], [resolved(500, 7, 2)])
+    if what == "prewrites":  # a COMMIT whose prewrite is on its way to disk: its partition is not complete before it is there
+        receiver.step([0, 0], [message(1, 7, [commit(key(i), 100, 450) for i in range(many)]), resolved(500, 7, 1)])
+        receiver._next_seal = 0.0
+        receiver.step([], [])
+        receiver._finish_seals(wait=True)
+        assert receiver.logs[0].head == 449, "what lies below the COMMITs that wait is complete"
+    receiver._next_seal = 0.0
+    receiver.step([], [])
+    receiver._finish_seals(wait=True)
+    assert 1 in sealed
+    assert receiver.logs[1].head == 500
+    assert receiver.logs[0].head < 450
+    assert stored(tmp_path, 1) == [(400, b"live")]
+    disk.go_on.set()
+    receiver.step([0, 0], [resolved(600, 7, 1), resolved(600, 7, 2)])
+    receiver._finish_spills(wait_for=True)
+    receiver._seal(force=True)
+    receiver._finish_seals(wait=True)
+    assert [receiver.logs[p].head for p in range(2)] == [600, 600]
+    assert stored(tmp_path, 0) == sorted((200 if what == "rows" else 450, key(i)) for i in range(many))
+    assert receiver.stats.violations == 0
+    receiver.stop()
+    writer.close()
+
+
+def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the quota no more is taken from the inbox: it fills, and the streams are not read until the disk is back."""
+    disk = HungDisk(monkeypatch)
+    quota = 64 << 20
+    writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(quota))
+    value = b"v" * 10_000
+    resumed = threading.Event()
+    receiver.start()
+    sent, room = 0, True
+    try:
+        while room:
+            rows = [Row(type=COMMITTED, op_type=PUT, key=key(i), start_ts=100, commit_ts=200, value=value) for i in range(sent, sent + 20)]
+            room = receiver.inbox.put(0, message(1, 7, rows))
+            sent += 20
+            if not room:  # is it only behind with taking, or does it take nothing more?
+                drained = threading.Event()
+                receiver.inbox.when_room(drained.set)
+                while not drained.wait(0.05) and not receiver.full:
+                    pass
+                room = drained.is_set()
+        assert disk.waits.is_set()
+        assert receiver.full
+        assert receiver.matcher.memory() <= quota + 2 * SLAB, "slabs are given out whole"
+        assert sent * len(value) > quota // 2
+        receiver.inbox.when_room(resumed.set)
+        assert not resumed.is_set()
+        called = threading.Event()
+        receiver.call(called.set)
+        assert called.wait(60), "what the event loop asks for is done all the same"
+        disk.go_on.set()
+        assert resumed.wait(60)
+        receiver.inbox.put(0, resolved(300, 7, 1))
+        receiver.inbox.put(0, resolved(300, 7, 2))
+    finally:
+        disk.go_on.set()
+        receiver.stop()
+    assert receiver.failure is None
+    assert len(stored(tmp_path, 0)) == sent
+    writer.close()
+
+
+def test_a_disk_that_is_full_ends_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(scratch: runs._Scratch, data: memoryview) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runs._Scratch, "write", full)
+    writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
+    failed = threading.Event()
+    receiver._on_failure = lambda error: failed.set()
+    receiver.start()
+    for i in range(400):
+        receiver.inbox.put(0, message(1, 7, [prewrite(key(i), 100, b"v" * 10_000)]))
+    assert failed.wait(60)
+    assert isinstance(receiver.failure, OSError)
+    receiver.stop()
+    writer.close()
 
 
 def test_many_streams_share_a_quarter_of_the_quota() -> None:

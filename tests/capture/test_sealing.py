@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from tests.support.eventfeeds import Emitted, Reference, Row, committed, message
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
-from tidemill.capture.tikv.runs import PrewriteSpill
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.capture.tikv.sealer import Sealer
+from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage
@@ -119,6 +120,22 @@ def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
     assert matcher.chunks.held() == 0
 
 
+def spilled(log: PartitionLog, matcher: Matcher, limit: int) -> None:
+    """Rows up to a commit ts go to disk."""
+    with Disk() as disk:
+        spill = RowSpill(matcher, [log], disk)
+        kept = matcher.take(0, FOREVER)
+        matcher.append(0, kept[kept["commit_ts"] <= limit])
+        assert spill.begin() == int((kept["commit_ts"] <= limit).sum())
+        assert spill.busy(0) or not len(kept)
+        matcher.append(0, kept[kept["commit_ts"] > limit])
+        wait(spill.futures())
+        spill.finish({0})
+        assert spill.busy(0) or not len(kept), "a partition that is being sealed gets nothing"
+        spill.finish(())
+        assert not spill.busy(0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None:
     """Several runs, rows still in memory, duplicates across them, seals in between, small segments."""
@@ -135,8 +152,7 @@ def test_spilled_rows_merge_into_the_same_log(seed: int, tmp_path: Path) -> None
         for at in range(0, len(sent), 2000):
             feed(matcher, scanner, sent[at : at + 2000])
             if random_.random() < 0.7:
-                log.spill(matcher.take(0, FOREVER), matcher.chunks)
-                matcher.chunks.collect()
+                spilled(log, matcher, FOREVER)
         for to_ts in (cut - 5, cut, 10**7):
             log.seal(matcher.take(0, to_ts), to_ts).give_up(matcher.chunks)
         got, spans = log_rows(tmp_path)
@@ -162,14 +178,14 @@ def test_the_same_interval_again_gives_the_same_file(tmp_path: Path) -> None:
         with new_log(tmp_path / str(n)) as writer:
             log = PartitionLog(writer.partition(0), tmp_path / str(n))
             if n == 2:
-                log.spill(matcher.take(0, 1500), matcher.chunks)
+                spilled(log, matcher, 1500)
             (file,) = log.seal(matcher.take(0, 2000), 2000).files
         files.append(Path(file).read_bytes())
     assert files[0] == files[1] == files[2]
 
 
-@pytest.mark.parametrize("spilled", [False, True])
-def test_rows_of_a_table_that_moved_to_another_partition_stay_out(spilled: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_rows_of_a_table_that_moved_to_another_partition_stay_out(on_disk: bool, tmp_path: Path) -> None:
     rows = [
         Row(type=COMMITTED, op_type=PUT, start_ts=99, commit_ts=c, key=record_key(t, h), value=b"v")
         for t in (5, 6)
@@ -183,8 +199,8 @@ def test_rows_of_a_table_that_moved_to_another_partition_stay_out(spilled: bool,
         log = PartitionLog(writer.partition(0), tmp_path)
         log.moved_away(5, 150, FOREVER)
         log.came_back(5, 350)
-        if spilled:
-            log.spill(matcher.take(0, FOREVER), matcher.chunks)
+        if on_disk:
+            spilled(log, matcher, FOREVER)
         log.seal(matcher.take(0, 1000), 1000).give_up(matcher.chunks)
     got = {(table, commit_ts) for table, _, _, commit_ts, *_ in log_rows(tmp_path)[0]}
     assert got == {(5, 100), (5, 400), (6, 100), (6, 200), (6, 300), (6, 400)}
@@ -210,6 +226,11 @@ def test_spilled_prewrites(seed: int, tmp_path: Path) -> None:
         assert matcher.prewrite_bytes() <= 200_000
         if random_.random() < 0.3:
             assert spill.join() == []
+        if random_.random() < 0.5:
+            wait(spill.futures())
+            spill.finish()
+    wait(spill.futures())
+    spill.finish()
     assert spill.join() == []
     for region, row in events:
         references[region].row(row)

@@ -44,6 +44,17 @@ class Chunks:
             self._close[chunk] = close
         return chunk
 
+    def reserve(self) -> int:
+        """A chunk whose bytes are still on their way to a file: `fill` it when they are there."""
+        chunk = self.add(None)
+        self.refs[chunk] = 1
+        return chunk
+
+    def fill(self, chunk: int, owner: object, holds: int) -> None:
+        """The bytes of a reserved chunk are there; so many records point into them."""
+        self._owner[chunk] = owner
+        self.refs[chunk] = holds
+
     def _grow(self) -> None:
         n = len(self.refs)
         self.refs = np.concatenate([self.refs, np.zeros(n, np.int64)])

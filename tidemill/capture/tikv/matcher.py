@@ -337,7 +337,7 @@ class Matcher:
 
     def memory(self) -> int:
         """Bytes in use: slabs that something points into, and records. (What waits on disk does not count.)"""
-        return self.chunks.bytes + ROW_OVERHEAD * int(self.x[L.X_COUNT] + self.parts[:, L.P_COUNT].sum())
+        return self.chunks.bytes + ROW_OVERHEAD * int(self.x[L.X_COUNT] + self.x[L.X_NLATE] + self.parts[:, L.P_COUNT].sum())
 
     def evacuate(self) -> int:
         """Move what lives in slabs that are mostly dead into fresh ones, and free those. One prewrite that nobody commits would
@@ -417,6 +417,19 @@ class Matcher:
         n = int(self.x[L.X_NLATE])
         self.x[L.X_NLATE] = 0
         return self.late[:n].copy()
+
+    def put_late(self, rows: Array) -> None:
+        """Put back some of what `take_late` took."""
+        self.late[: len(rows)] = rows
+        self.x[L.X_NLATE] = len(rows)
+
+    def late_floors(self) -> Array:
+        """How far each partition can be complete while late COMMITs wait: to just below the first of them; FOREVER where none does."""
+        out: Array = np.full(len(self.parts), FOREVER, np.int64)
+        late = self.late[: self.x[L.X_NLATE]]
+        late = late[late["op"] != 0]
+        np.minimum.at(out, self.subs["partition"][late["sub"]], late["commit_ts"] - 1)
+        return out
 
 
 def _bytes(rows: Array) -> Array:

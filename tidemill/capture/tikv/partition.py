@@ -17,7 +17,7 @@ from tidemill.capture.tikv.sealer import Sealer
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.receive.layout import ROW, address, joined
-from tidemill.kernels.receive.seal import keep_owned, release
+from tidemill.kernels.receive.seal import keep_owned
 from tidemill.kernels.receive.spill import merge, same_tail
 
 
@@ -52,8 +52,8 @@ class Sealed:
 
 
 class PartitionLog:
-    """Not thread-safe: `spill` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
-    the same time for one partition."""
+    """Not thread-safe: `add` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
+    the same time for one partition. `write` touches nothing of it."""
 
     def __init__(
         self,
@@ -97,10 +97,13 @@ class PartitionLog:
         own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
         self._bounds[own, 2] = ts
 
-    def spill(self, rows: Array, chunks: Chunks) -> None:
-        """Waiting rows to a sorted run on disk (no resolved ts yet). Releases their chunks."""
-        self._runs.append(write_run(self.scratch, Sealer(max_bytes=BOUNCE).plan(rows), chunks))
-        release(address(chunks.refs), address(rows), len(rows))
+    def write(self, rows: Array, chunk: int) -> Run:
+        """Waiting rows to a sorted run on disk (no resolved ts yet). See `write_run`."""
+        return write_run(self.scratch, Sealer(max_bytes=BOUNCE).plan(rows), chunk)
+
+    def add(self, run: Run) -> None:
+        """A run whose rows wait as well."""
+        self._runs.append(run)
 
     def seal(self, rows: Array, to_ts: int) -> Sealed:
         """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`

@@ -1,7 +1,10 @@
 """The receive path without sockets: messages in, sealed segments and events for the region state machine out.
 
 Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread
-sorts, gathers, writes and syncs. Kernels and file calls release the GIL.
+sorts, gathers, writes and syncs; one more writes what does not fit into memory. Kernels and file calls release the GIL.
+
+The ingest thread waits for no disk. Where memory is used up although all that can go is on its way to disk, it takes no messages until some
+of it is there: the inbox fills, the streams are not read, and flow control tells the stores.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +23,9 @@ from tidemill.capture.tikv.chunks import Array
 from tidemill.capture.tikv.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
-from tidemill.capture.tikv.runs import PrewriteSpill
+from tidemill.capture.tikv.runs import Run
 from tidemill.capture.tikv.scanner import Scanner
+from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watch import Survey
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 
@@ -126,7 +130,9 @@ class Receiver:
         self._evacuate_at = 0
         self.logs = list(logs)
         self.matcher = Matcher(len(self.logs))
-        self.prewrites = PrewriteSpill(self.matcher, scratch, self.options.prewrite_budget)
+        self._disk = Disk()
+        self.prewrites = PrewriteSpill(self.matcher, scratch, self.options.prewrite_budget, self._disk)
+        self.spilling = RowSpill(self.matcher, self.logs, self._disk)
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
@@ -160,6 +166,7 @@ class Receiver:
         if self._thread.ident is not None:
             self._thread.join()
         self._pool.shutdown()
+        self._disk.shutdown()
 
     # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
 
@@ -227,7 +234,12 @@ class Receiver:
     def _run(self) -> None:
         try:
             while not self._stop.is_set() or self.inbox.bytes:
-                self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
+                if self.full:
+                    wait(self._on_the_way(), self.options.seal_every, FIRST_COMPLETED)
+                    self.step([], [])
+                else:
+                    self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
+            self._finish_spills(wait_for=True)
             self._seal(force=True)
             self._finish_seals(wait=True)
         except BaseException as e:  # a silent end of capture would be the worst failure, so whatever it is the owner sees it
@@ -243,6 +255,7 @@ class Receiver:
             self.end_stream(streams[0], messages.reason)
         elif messages:
             self._ingest(streams, messages)
+        self._finish_spills()
         if time.monotonic() >= self._next_seal:
             self._seal()
         self._finish_seals()
@@ -289,18 +302,18 @@ class Receiver:
         """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
         matcher, options = self.matcher, self.options
         self.prewrites.relieve()
-        if matcher.count(X_NLATE) > LATE_JOIN:
+        if matcher.count(X_NLATE) > LATE_JOIN and not self.prewrites.busy:
             self._join()
         while matcher.row_bytes() > options.row_budget:
             self._spill_rows()
-        memory = matcher.memory()
+        memory = self._staying()
         if memory > options.memory * 3 // 4 and memory > self._evacuate_at:
             worth_a_file = max(options.row_budget // 16 // len(self.logs), 1 << 16)
-            while matcher.parts[:, P_BYTES].max() > worth_a_file and matcher.memory() > options.memory // 2:
+            while matcher.parts[:, P_BYTES].max() > worth_a_file and self._staying() > options.memory // 2:
                 self._spill_rows()
-            if matcher.memory() > options.memory // 2:
+            if self._staying() > options.memory // 2:
                 matcher.evacuate()
-            memory = matcher.memory()
+            memory = self._staying()
             self._evacuate_at = memory + options.memory // 16  # what cannot be freed now is looked at again when there is more
         elif memory < options.memory // 2:
             self._evacuate_at = 0
@@ -310,16 +323,28 @@ class Receiver:
         used, quota = self.matcher.memory() + self.inbox.bytes, self.options.memory
         self.crowded = used > quota * (2 if self.crowded else 3) // 4
 
+    @property
+    def full(self) -> bool:
+        """Memory is used up, and some of it comes free when the disk is done: nothing more is to be taken in."""
+        return bool(self._on_the_way()) and self.matcher.memory() > self.options.memory
+
+    def _staying(self) -> int:
+        """Bytes of memory that are not on their way to disk."""
+        return self.matcher.memory() - self.spilling.bytes - self.prewrites.bytes
+
     def _spill_rows(self) -> None:
-        """The rows of the partition with the most go to disk."""
-        matcher = self.matcher
-        p = int(np.argmax(matcher.parts[:, P_BYTES]))
-        if p in self._sealing:
+        self.stats.spilled_rows += self.spilling.begin()
+
+    def _on_the_way(self) -> list[Future[Run]]:
+        return self.spilling.futures() + self.prewrites.futures()
+
+    def _finish_spills(self, wait_for: bool = False) -> None:
+        """Take in what is on disk by now."""
+        if wait_for:
+            wait(self._on_the_way())
             self._finish_seals(wait=True)
-        rows = matcher.take(p, FOREVER)
-        self.stats.spilled_rows += len(rows)
-        self.logs[p].spill(rows, matcher.chunks)
-        matcher.chunks.collect()
+        self.spilling.finish(self._sealing)
+        self.prewrites.finish()
 
     def _join(self) -> None:
         self._tell([Violation(sub, self.matcher.resolved(sub), cause) for sub, cause in self.prewrites.join()])
@@ -330,15 +355,21 @@ class Receiver:
         if matcher.count(X_NLATE):
             self._join()
         begin = time.thread_time()
-        for p, to_ts in enumerate(np.minimum(matcher.frontiers(), self.ceilings).tolist()):
+        limits = np.minimum(matcher.frontiers(), self.ceilings)
+        if matcher.count(X_NLATE):
+            limits = np.minimum(limits, matcher.late_floors())
+        for p, to_ts in enumerate(limits.tolist()):
             if p in self._sealing and force:
                 self._finish_seals(wait=True)
+            if self.spilling.busy(p):
+                continue
             if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
                 rows = matcher.take(p, end)
                 self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, end)
         self._lap("take", begin)
         self.prewrites.drop_ended()
-        matcher.sweep()
+        if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others
+            matcher.sweep()
         self._weigh()
 
     def _do_seal(self, p: int, rows: Array, to_ts: int) -> Sealed:

@@ -1,0 +1,230 @@
+"""What does not fit into memory goes to disk, beside the thread that ingests: rows that wait to be sealed, and prewrites.
+
+One thread writes (`Disk`), in the order of the requests. The ingesting thread takes records out of the matcher, which hold their bytes
+until they are written, and goes on; `finish` takes in what has been written meanwhile. Nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.capture.tikv.chunks import Array, Chunks
+from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, size_of
+from tidemill.capture.tikv.partition import PartitionLog
+from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
+from tidemill.capture.tikv.sealer import Plan, Sealer
+from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, P_COUNT, ROW, V_UNMATCHED, address
+from tidemill.kernels.receive.seal import release
+from tidemill.kernels.receive.spill import join
+
+
+class Disk(ThreadPoolExecutor):
+    """The thread that writes runs."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "spill")
+
+
+@dataclass(slots=True, eq=False)
+class _Writing:
+    """Records on their way to disk. They hold their bytes until they are there; `chunk` is reserved for the run."""
+
+    rows: Array
+    chunk: int
+    future: Future[Run]
+    bytes: int  # of memory
+    partition: int = -1
+    starts: frozenset[int] = frozenset()  # transactions of prewrites
+
+    def taken(self, chunks: Chunks) -> Run:
+        """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
+        run = self.future.result()
+        chunks.fill(self.chunk, run.files, len(run.rows))
+        release(address(chunks.refs), address(self.rows), len(self.rows))
+        return run
+
+
+class RowSpill:
+    """Rows of partitions. `logs` get the runs."""
+
+    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Disk) -> None:
+        self.matcher, self.logs, self._disk = matcher, logs, disk
+        self._writing: deque[_Writing] = deque()
+
+    @property
+    def bytes(self) -> int:
+        """Of memory that comes free when all is written."""
+        return sum(one.bytes for one in self._writing)
+
+    def busy(self, partition: int) -> bool:
+        """Rows of the partition are on their way: it cannot be sealed without them."""
+        return any(one.partition == partition for one in self._writing)
+
+    def begin(self) -> int:
+        """Send the rows of the partition with the most to disk. Returns how many."""
+        matcher = self.matcher
+        p = int(np.argmax(matcher.parts[:, P_BYTES]))
+        if not matcher.parts[p, P_COUNT]:
+            return 0
+        rows = matcher.take(p, FOREVER)
+        chunk = matcher.chunks.reserve()
+        self._writing.append(_Writing(rows, chunk, self._disk.submit(self.logs[p].write, rows, chunk), size_of(rows), p))
+        return len(rows)
+
+    def finish(self, sealing: Container[int]) -> None:
+        """Give what is written to its partitions, but those that are being sealed."""
+        done = [one for one in self._writing if one.future.done() and one.partition not in sealing]
+        for one in done:
+            self._writing.remove(one)
+            self.logs[one.partition].add(one.taken(self.matcher.chunks))
+            self.matcher.recycle(one.rows)
+        if done:
+            self.matcher.chunks.collect()
+
+    def futures(self) -> list[Future[Run]]:
+        """What is being written."""
+        return [one.future for one in self._writing]
+
+
+@dataclass(slots=True, eq=False)
+class _Spilled:
+    """A run of prewrites: which have been consumed (a mark per row), and how many have not."""
+
+    run: Run
+    used: Array
+    left: int
+
+
+class PrewriteSpill:
+    """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
+    bulk. COMMITs of transactions that are on their way to disk wait until they are there."""
+
+    def __init__(self, matcher: Matcher, folder: Path, budget: int = 256 << 20, disk: Disk | None = None) -> None:
+        self.matcher, self.folder, self.budget = matcher, folder, budget
+        self.written = 0
+        self._disk = disk or Disk()
+        self._sealer = Sealer(max_bytes=BOUNCE)
+        self._runs: list[_Spilled] = []
+        self._writing: deque[_Writing] = deque()
+        self.some_ended = False  # subscriptions: their prewrites on disk are of no use
+
+    @property
+    def bytes(self) -> int:
+        """Of memory that comes free when all is written."""
+        return sum(one.bytes for one in self._writing)
+
+    @property
+    def busy(self) -> bool:
+        """Prewrites are on their way."""
+        return bool(self._writing)
+
+    def relieve(self) -> bool:
+        """Send prewrites to disk if they are above the budget, down to half of it."""
+        matcher = self.matcher
+        if matcher.prewrite_bytes() <= self.budget:
+            return False
+        which = matcher.victims(matcher.prewrite_bytes() - self.budget // 2)
+        if not len(which):
+            return False
+        rows = matcher.pool[which]
+        np.add.at(matcher.chunks.refs, rows["chunk"], 1)
+        starts = frozenset(np.unique(rows["start_ts"]).tolist())
+        matcher.mark_spilled(set(starts))
+        matcher.discard(which)
+        chunk = matcher.chunks.reserve()
+        self._writing.append(_Writing(rows, chunk, self._disk.submit(self._write, rows, chunk), size_of(rows), starts=starts))
+        return True
+
+    def _write(self, rows: Array, chunk: int) -> Run:
+        """On the disk's thread."""
+        run = write_run(self.folder, by_transaction(Sealer(max_bytes=BOUNCE), rows.copy()), chunk)
+        run.rows["start_ts"] = run.rows["commit_ts"]
+        run.rows["commit_ts"] = 0
+        return run
+
+    def finish(self) -> None:
+        """Take in what is written, oldest first: the newest run has the newest generation."""
+        if not self._writing or not self._writing[0].future.done():
+            return
+        while self._writing and self._writing[0].future.done():
+            one = self._writing.popleft()
+            run = one.taken(self.matcher.chunks)
+            self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
+            self.written += len(run.rows)
+        self.matcher.chunks.collect()
+
+    def futures(self) -> list[Future[Run]]:
+        """What is being written."""
+        return [one.future for one in self._writing]
+
+    def join(self) -> list[tuple[int, str]]:
+        """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns subscriptions that broke
+        the protocol, and how."""
+        matcher = self.matcher
+        late = matcher.take_late()
+        if self._writing and len(late):
+            waits = np.isin(late["start_ts"], np.array(sorted(self._on_the_way()), np.int64))
+            matcher.put_late(late[waits])
+            late = late[~waits]
+        if not len(late):
+            return []
+        plan = by_transaction(self._sealer, late.copy())
+        found = np.zeros(len(late), np.uint8)
+        for spilled in reversed(self._runs):
+            self._join_run(spilled, late, plan, found)
+        once = np.zeros(len(late), bool)
+        once[plan.order[: plan.count]] = True
+        bad = late[once & (found == 0) & (late["op"] != 0) & (matcher.subs[late["sub"]]["state"] == ACTIVE)]
+        matcher.release(late)
+        self._forget([s for s in self._runs if not s.left])
+        return [(int(sub), CAUSES[V_UNMATCHED]) for sub in np.unique(bad["sub"])]
+
+    def _on_the_way(self) -> set[int]:
+        return {ts for one in self._writing for ts in one.starts}
+
+    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> None:
+        matcher, run, used = self.matcher, spilled.run, spilled.used
+        out = np.empty(plan.count, ROW)
+        before = np.count_nonzero(used)
+        got = join(
+            address(late), address(plan.order), plan.count, address(run.rows), len(run.rows), address(out), address(found), address(used)
+        )
+        consumed = int(np.count_nonzero(used) - before)
+        rows = out[:got]
+        subs = matcher.subs[rows["sub"]]
+        fresh = rows["commit_ts"] > subs["checkpoint"]
+        for p in np.unique(subs["partition"]).tolist():
+            matcher.append(p, rows[fresh & (subs["partition"] == p)])
+        matcher.chunks.refs[run.chunk] -= consumed - int(fresh.sum())
+        spilled.left -= consumed
+
+    def drop_ended(self) -> None:
+        """Forget runs of which every prewrite that is left belongs to an ended subscription. Call it before ids are used again."""
+        if self.some_ended and not self._writing:
+            self.some_ended = False
+            state = self.matcher.subs["state"]
+            self._forget([s for s in self._runs if not ((s.used == 0) & (state[s.run.rows["sub"]] == ACTIVE)).any()])
+
+    def _forget(self, gone: list[_Spilled]) -> None:
+        matcher = self.matcher
+        if not gone:
+            return
+        self._runs = [s for s in self._runs if s not in gone]
+        for spilled in gone:
+            matcher.chunks.refs[spilled.run.chunk] -= spilled.left
+        left = self._on_the_way() | {int(ts) for s in self._runs for ts in np.unique(s.run.rows["start_ts"])}
+        matcher.forget_spilled({int(ts) for s in gone for ts in np.unique(s.run.rows["start_ts"])} - left)
+        matcher.chunks.collect()
+
+
+def by_transaction(sealer: Sealer, rows: Array) -> Plan:
+    """Order by (start_ts, sub, key): the row order with other words in the first two places of `rows`."""
+    rows["commit_ts"] = rows["start_ts"]
+    rows["start_ts"] = rows["sub"]
+    return sealer.plan(rows)

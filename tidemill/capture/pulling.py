@@ -27,6 +27,7 @@ from tidemill.capture.tikv.receiver import Receiver
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.changelog import imports
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
@@ -71,6 +72,7 @@ class Pulling:
             on_sealed=self._sealed,
             on_failure=partial(life.later, life.fail),
             options=config.receiving,
+            note_import=self._note_import,
         )
         self.machine = RegionMachine(len(logs))
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
@@ -80,6 +82,14 @@ class Pulling:
         self.spans = TableSpans(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions)
         self._narrowed = entries[-1] if len(entries) > 1 else None
         self._followed = 0  # schema changes up to here have become spans
+
+    def _note_import(self, ts: int, table_id: int) -> None:
+        """On the sealing thread. See `changelog.imports`."""
+        _log.warning(
+            "rows of table %d were imported past the stream of changes at %s: changefeeds of the table stop there",
+            *(table_id, tso.describe(ts)),
+        )
+        imports.note(self.writer.storage, ts, table_id)
 
     def begin(self) -> None:
         """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.changelog import layout
+from tidemill.changelog import imports, layout
 from tidemill.changelog.storage import Storage
 
-FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.SNAPSHOT)
+FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.SNAPSHOT, imports.FOLDER)
 
 
 def drop(storage: Storage) -> None:

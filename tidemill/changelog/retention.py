@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill import tso
-from tidemill.changelog import feeds, initial, layout
+from tidemill.changelog import feeds, imports, initial, layout
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.errors import DiskLow, redact
@@ -77,6 +77,7 @@ class Retention:
         for ts in snapshots[:-1]:
             storage.delete(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
             removed += 1
+        imports.forget(storage, limit)
         for ts in initial.timestamps(storage):
             if ts < limit:
                 initial.remove(storage, ts)

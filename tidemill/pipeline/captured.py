@@ -1,12 +1,13 @@
 """Is what a changefeed wants in the log?
 
 A capture may leave tables out; log.json says which, and from when (`capture --config`). And rows may come into a table past the change
-feed: where TiDB notes that (a physical import, a restore, in TiDB 9 and newer), the changefeed stops there.
+feed. Where TiDB notes that (a physical import, a restore, in TiDB 9 and newer), or where TiKV shows rows of a physical import (those that a
+scan finds, up to the versions that leave them out), the changefeed stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidemill.capture.rules import in_force, table_filter
 from tidemill.changelog.beginning import within
@@ -21,8 +22,14 @@ from tidemill.tso import describe
 class Captured:
     """The rules of a log. `wants`: does the changefeed deliver rows of this table?"""
 
-    def __init__(self, identity: Callable[[], LogIdentity], wants: Callable[[TableVersion], bool]) -> None:
-        self._identity, self._wants = identity, wants
+    def __init__(
+        self,
+        identity: Callable[[], LogIdentity],
+        wants: Callable[[TableVersion], bool],
+        imports: Callable[[], Sequence[tuple[int, int]]] = lambda: (),
+    ) -> None:
+        """`imports`: commit_ts and physical table id of what the stream showed, see `changelog.imports`."""
+        self._identity, self._wants, self._imports = identity, wants, imports
         self._looked = False  # at the tables that are there when the changefeed starts
 
     def check(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
@@ -31,6 +38,7 @@ class Captured:
         No switch of schemas lies inside the interval.
         """
         self._check_modes(history, within(history.start_ts, from_ts), to_ts)
+        self._check_imports(history, within(history.start_ts, from_ts), to_ts)
         identity = self._identity()
         if not identity.capture_rules:
             return
@@ -51,6 +59,17 @@ class Captured:
                 name, begun = f"{version.schema}.{version.table}", describe(version.from_ts)
                 raise DataWithoutEvents(
                     f"rows are being {doing} into {name} from {begun} on, without change events",
+                    hint="Leave the table out in [filter] rules, or start after that ts and bring it over by `tidemill resync`.",
+                )
+
+    def _check_imports(self, history: SchemaHistory, from_ts: int, to_ts: int) -> None:
+        shown = [one for one in self._imports() if from_ts < one[0] <= to_ts]
+        tables = history.snapshot(from_ts).by_physical if shown else {}
+        for ts, table_id in shown:
+            version = tables.get(table_id)
+            if version is not None and self._wants(version):
+                raise DataWithoutEvents(
+                    f"rows were imported into {version.schema}.{version.table} at {describe(ts)}, of which the log has only some",
                     hint="Leave the table out in [filter] rules, or start after that ts and bring it over by `tidemill resync`.",
                 )
 

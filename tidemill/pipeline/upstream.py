@@ -9,7 +9,7 @@ from datetime import tzinfo
 import pyarrow.compute as pc
 
 from tidemill.capture.tikv.tables import partition_of
-from tidemill.changelog import initial
+from tidemill.changelog import imports, initial
 from tidemill.changelog.beginning import within
 from tidemill.changelog.history import follow
 from tidemill.changelog.layout import Affinity, Interval
@@ -70,7 +70,7 @@ class LogUpstream:
         """`create_in`: tables are created downstream ahead of their initial rows, with TIMESTAMP defaults in that zone."""
         self._create_in = create_in
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
-        self._captured = Captured(reader.identity_now, wants_rows)
+        self._captured = Captured(reader.identity_now, wants_rows, lambda: imports.noted(reader.storage))
         self.affinity: Affinity = reader.identity.affinity
         self._loads: tuple[int, int, list[Load]] = (-1, -1, [])
 

@@ -24,7 +24,7 @@ from tidemill.capture.tikv.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.runs import Run
-from tidemill.capture.tikv.scanner import Scanner
+from tidemill.capture.tikv.scanner import Batch, Scanner
 from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watch import Survey
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
@@ -122,7 +122,13 @@ class Receiver:
         on_sealed: Callable[[int, Sealed], None] = lambda partition, done: None,
         on_failure: Callable[[BaseException], None] = lambda failure: None,
         options: Options | None = None,
+        note_import: Callable[[int, int], None] = lambda ts, table_id: None,
     ) -> None:
+        """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on the sealing thread, before any
+        segment that reaches so far."""
+        self._note_import = note_import
+        self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
+        self._notes: deque[Future[None]] = deque()
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
         self.crowded = False
@@ -264,16 +270,24 @@ class Receiver:
         begin = time.thread_time()
         batch = self._scanner.scan(messages, streams)
         begin = self._lap("scan", begin)
+        self._note(batch)
         self._tell(self.matcher.feed(batch))
         while batch.error:  # what the stream sent afterwards must not count; other streams go on
             self.end_stream(int(batch.streams[batch.error.index]), batch.error.message, bad=True)
             batch = self._scanner.after_error(batch)
+            self._note(batch)
             self._tell(self.matcher.feed(batch))
         begin = self._lap("match", begin)
         self.stats.messages += len(batch.ends)
         self.stats.bytes += int(batch.ends[-1])
         self._budgets()
         self._lap("spill", begin)
+
+    def _note(self, batch: Batch) -> None:
+        for one in batch.imports:
+            if one not in self._imports:
+                self._imports.add(one)
+                self._notes.append(self._pool.submit(self._note_import, *one))
 
     def _lap(self, name: str, since: float) -> float:
         now = time.thread_time()
@@ -379,6 +393,8 @@ class Receiver:
         return done
 
     def _finish_seals(self, wait: bool = False) -> None:
+        while self._notes and (wait or self._notes[0].done()):
+            self._notes.popleft().result()
         for p, (rows, future) in list(self._sealing.items()):
             if wait or future.done():
                 done = future.result()

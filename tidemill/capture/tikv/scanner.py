@@ -10,11 +10,12 @@ import numpy as np
 
 from tidemill.capture.tikv.chunks import Array, Chunks
 from tidemill.errors import MalformedBytes
-from tidemill.kernels.receive.layout import ENTRY, FAULTS, SCAN_GROW, WireFault, address
+from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault, address
 from tidemill.kernels.receive.scan import scan
 
 PAD = 64  # kernels may read that far past a field
 MAX_BATCH = 1 << 30  # offsets are 32 bits
+TABLE_PREFIX = 9  # bytes of a record key up to the table id's end
 
 
 class WireError(MalformedBytes):
@@ -36,6 +37,7 @@ class Batch:
     error: WireError | None  # entries of the messages before it are valid
     ends: Array
     streams: Array  # of each message
+    imports: tuple[tuple[int, int], ...] = ()  # (commit_ts, physical table id) of rows that a physical import wrote, each once
 
 
 @dataclass(slots=True)
@@ -101,4 +103,18 @@ class Scanner:
             self._entries = grown
             first = int(state[2])
         error = WireError(WireFault(code), int(state[2]), int(state[1])) if code else None
-        return Batch(chunk, data, self._entries, count, error, ends, streams)
+        imports = imported(data, self._entries[:count]) if state[4] else ()
+        return Batch(chunk, data, self._entries, count, error, ends, streams, imports)
+
+
+def imported(data: Array, entries: Array) -> tuple[tuple[int, int], ...]:
+    """(commit_ts, physical table id) of the committed rows that are marked IMPORTED; takes the marks away. Keys are in `data`."""
+    marked = (entries["op"] & IMPORTED) != 0
+    rows = entries[marked]
+    entries["op"] &= 0xFF ^ IMPORTED
+    rows = rows[(rows["commit_ts"] > 0) & (rows["key_len"] >= TABLE_PREFIX)]
+    rows = rows[data[rows["key"]] == ord("t")]
+    keys = data[rows["key"][:, None] + np.arange(1, TABLE_PREFIX)]
+    tables = np.ascontiguousarray(keys).view(">i8").reshape(-1).astype(np.int64) ^ np.int64(-(1 << 63))
+    pairs = np.unique(np.stack([rows["commit_ts"], tables], axis=1), axis=0)
+    return tuple((int(ts), int(table_id)) for ts, table_id in pairs)

@@ -66,6 +66,11 @@ clock (X_CLOCK) when the store last said anything of it; piece: the piece of the
 S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
 S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN = 48, 52, 56, 64, 72, 80
 
+IMPORTED = 0x80
+"""Beside ENTRY.op, out of the scanner only: the row was written by a physical import (bit 16 of txn_source). Bits 0-7, a change data
+capture, and 8-15, the reorganisation of a lossy column change, mean nothing here: whoever asked for such rows gets them."""
+IMPORT_BIT = 1 << 16
+
 FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: over, but its range still counts for the frontier
 
 CONTROL = np.dtype({"names": ["code", "sub", "entry", "cause"], "formats": ["i4", "i4", "i8", "i8"], "itemsize": 32})

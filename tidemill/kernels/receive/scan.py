@@ -28,6 +28,8 @@ from tidemill.kernels.receive.layout import (
     E_VARINT,
     E_WIRE,
     ERROR,
+    IMPORT_BIT,
+    IMPORTED,
     INITIALIZED,
     RESOLVED,
     SCAN_GROW,
@@ -108,6 +110,7 @@ def fail(err, code, at):
 def scan_row(base, p, end, out, region, request, stream, err):
     start = commit = kind = op = gen = 0
     key = klen = val = vlen = old = olen = 0
+    imported = 0
     while p < end:
         at = p
         tag, p = varint(p, end)
@@ -150,6 +153,8 @@ def scan_row(base, p, end, out, region, request, stream, err):
                 op = v if 0 < v <= DELETE else 0
             elif tag == 80:
                 gen = v if 0 <= v < 0x7FFFFFFF else 0x7FFFFFFF
+            elif tag == 72 and v & IMPORT_BIT != 0:
+                imported = IMPORTED
         else:
             p = skip(wire, p, end)
             if p < 0:
@@ -164,7 +169,9 @@ def scan_row(base, p, end, out, region, request, stream, err):
     st32(out + E_OLDLEN, olen)
     st32(out + E_GENERATION, gen)
     st8(out + E_KIND, kind)
-    st8(out + E_OP, op)
+    st8(out + E_OP, op | imported)
+    if imported != 0:
+        st64(err + 32, ld64(err + 32) + 1)
     st16(out + E_STREAM, stream)
     st64(out + E_REGION, region)
     st64(out + E_REQUEST, request)
@@ -340,7 +347,7 @@ def scan_message(base, p, end, out, n, cap, stream, err):
 def scan(base, ends, streams, first, n_msgs, out, cap, st):
     """Messages first..n_msgs, message m ending at base + ends[m], of stream streams[m].
 
-    Returns the number of entries. st (6 words): [code, position, message, entries so far]. Code 0:
+    Returns the number of entries. st (6 words): [code, position, message, entries so far, rows marked IMPORTED]. Code 0:
     all done; SCAN_GROW: call again from that message with a larger `out` and the entries kept;
     else the message is malformed at that offset, and none of its entries is counted."""
     n = ld64(st + 24)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.support.logs import golden_log
+from tidemill.changefeed.checkpoint import Status
 from tidemill.changelog import initial
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.main import main
@@ -38,6 +40,21 @@ def test_the_capture_of_a_run_is_found(tmp_path: Path, capsys: pytest.CaptureFix
     assert "cluster of two" in tidemill(capsys, "status", "--data-dir", str(tmp_path), "-c", "two")[1]
     code, _, err = tidemill(capsys, "status", "--data-dir", str(tmp_path), "-c", "three")
     assert (code, "no changefeed three" in err) == (1, True)
+
+
+def test_the_delivery_of_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture_of(tmp_path, "one")
+    error = {"code": "TM:ErrSinkUnavailable", "message": "Kafka b:1: away"}
+    said = Status("one", state="warning", pid=7, checkpoint_ts=470616264291647490, rows=5, ddls=2, error=error)
+    (tmp_path / "changefeeds" / "one" / "delivery.json").write_text(json.dumps(asdict(said)))
+    lines = tidemill(capsys, "status", "--data-dir", str(tmp_path))[1].splitlines()
+    assert lines[-3:] == [
+        "delivery   warning (process 7)",
+        "delivered  470616264291647490 (2026-11-21 10:56:16.552 UTC); 5 rows and 2 DDLs",
+        "error      TM:ErrSinkUnavailable: Kafka b:1: away",
+    ]
+    told = json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])
+    assert told["delivery"]["checkpoint_ts"] == 470616264291647490
 
 
 def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

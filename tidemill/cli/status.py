@@ -1,4 +1,4 @@
-"""`tidemill status`: what a capture does, and what holds it back."""
+"""`tidemill status`: what a capture does, and what holds it back; of a run, how far it has delivered."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tidemill.tso import describe
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
+DELIVERY = "delivery.json"
 
 
 def command(
@@ -27,7 +28,7 @@ def command(
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="HOST:PORT of a capture to be asked.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Tell how far a capture is, and which region, store, lock or table holds the watermark since when."""
+    """Tell how far a capture is, and which region, store, lock or table holds the watermark since when; of a run, what it has delivered."""
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if as_json:
         typer.echo(json.dumps(status, indent=2))
@@ -63,6 +64,17 @@ def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> 
         raise ConfigError(f"{folder / FILE} does not exist", hint="The capture of a `tidemill run` is found by its --data-dir.") from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
+    if (delivery := _delivery(folder.parent)) is not None:
+        found["delivery"] = delivery
+    return found
+
+
+def _delivery(folder: Path) -> dict[str, Any] | None:
+    """What the changefeed of a run says of itself; None for a capture alone, and before the first word."""
+    try:
+        found: dict[str, Any] = json.loads((folder / DELIVERY).read_text())
+    except (OSError, ValueError):
+        return None
     return found
 
 
@@ -91,6 +103,18 @@ def summary(status: dict[str, Any]) -> list[str]:
         lines.append(f"held by    {held_by(status['holding'])}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
+    return lines + delivered(status["delivery"]) if status.get("delivery") else lines
+
+
+def delivered(delivery: dict[str, Any]) -> list[str]:
+    """The delivery of a run in lines for people."""
+    process = f"process {delivery.get('pid', '?')}" if delivery.get("running") else "its process has ended"
+    lines = [
+        f"delivery   {delivery.get('state', '?')} ({process})",
+        f"delivered  {describe(delivery.get('checkpoint_ts', 0))}; {delivery.get('rows', 0)} rows and {delivery.get('ddls', 0)} DDLs",
+    ]
+    if error := delivery.get("error"):
+        lines.append(f"error      {error.get('code')}: {error.get('message')}")
     return lines
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from random import Random
 
 FAULTS: dict[str, float] = {
-    "kill": 3, "stop": 0.7, "wire": 6, "streams": 2, "store": 2, "pd": 1.5, "pds": 0.5, "pd leader": 1.5, "split": 5, "merge": 4,
-    "leader": 5, "region": 4, "mute": 1, "busy": 1.5, "pace": 1, "gc": 2, "calm": 2,
+    "kill": 3, "worker": 2, "stop": 0.7, "wire": 6, "streams": 2, "store": 2, "pd": 1.5, "pds": 0.5, "pd leader": 1.5,
+    "split": 5, "merge": 4, "leader": 5, "region": 4, "mute": 1, "busy": 1.5, "pace": 1, "gc": 2, "calm": 2,
 }  # fmt: skip
 """What may happen, with its weight."""
 
@@ -34,12 +34,14 @@ class Plan:
     orphan_every: int
     large_rows: int
     large_bytes: int
+    workers: int
 
     @classmethod
     def of(cls, seed: int) -> Plan:
         """The plan of a seed."""
         random = Random(seed)
         tiny = random.random() < 0.4
+        quota = "2MiB" if tiny else random.choice(("64MiB", "1GiB"))
         return cls(
             seed=seed,
             stores=random.choice((1, 3, 3)),
@@ -49,7 +51,7 @@ class Plan:
             old_feed=random.random() < 0.25,
             gc_barriers=random.random() < 0.5,
             partitions=random.choice((1, 2, 4)),
-            quota="2MiB" if tiny else random.choice(("64MiB", "1GiB")),
+            quota=quota,
             compression=random.choice(("none", "none", "lz4", "zstd")),
             from_the_beginning=random.random() < 0.5,
             resolved_interval=random.choice((0.1, 0.3)),
@@ -59,6 +61,7 @@ class Plan:
             orphan_every=random.choice((25, 60)),
             large_rows=random.choice((400, 2000)),
             large_bytes=4000 if tiny else 500,
+            workers=random.choice((1, 2)) if quota == "1GiB" else 1,  # each needs 64 MiB
         )
 
     @property
@@ -77,7 +80,7 @@ class Plan:
         """Flags of `tidemill capture`, but for addresses, places and TLS."""
         flags = {
             "log-partitions": self.partitions, "transport": self.transport, "memory-quota": self.quota, "log-compression": self.compression,
-            "stuck-after": "5s",
+            "stuck-after": "5s", "workers": self.workers,
         }  # fmt: skip
         return [part for name, value in flags.items() for part in (f"--{name}", str(value))]
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 from tests.support.certificates import Authority
+from tests.support.runs import gone
 from tidemill.capture.tikv.security import Security
 from tidemill.playground.control import call
 
@@ -146,6 +149,14 @@ class Capture:
         for name, n in status.get("region_errors", {}).items():
             self.totals[name] = self.totals.get(name, 0) + int(n)
 
+    def workers(self) -> list[psutil.Process]:
+        """The processes of its groups."""
+        assert self.process is not None
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
     def kill(self) -> None:
         """kill -9."""
         assert self.process is not None
@@ -157,6 +168,8 @@ class Capture:
         """SIGTERM: it ends with 0."""
         assert self.process is not None
         self.note()
+        workers = self.workers()
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(60)
         assert code == 0, f"the capture ended with {code}: {self.last_words()}"
+        assert gone(workers, 30) == [], "workers outlived their capture"

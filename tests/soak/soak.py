@@ -9,10 +9,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import psutil
 
 from tests.soak.judge import judge
 from tests.soak.plan import FAULTS, Plan
@@ -33,7 +36,8 @@ class Soak:
     seconds: float
     say: Callable[[str], None] = print
     happened: Counter[str] = field(default_factory=Counter)
-    resolved: int = 0
+    heads: list[int] = field(default_factory=list)
+    told: int = 0  # the resolved ts in the last status
     samples: int = 0
 
     def __post_init__(self) -> None:
@@ -100,6 +104,9 @@ class Soak:
                 capture.kill()
                 self._watch(upstream, None, random.choice((0.0, 0.0, 1.0)))
                 capture.start()
+            case "worker" if plan.workers > 1 and (workers := capture.workers()):
+                with suppress(psutil.NoSuchProcess):
+                    random.choice(workers).kill()
             case "stop":
                 capture.running()
                 capture.stop()
@@ -160,17 +167,32 @@ class Soak:
 
     def _look(self, upstream: Upstream, capture: Capture | None) -> None:
         services: dict[str, int] = upstream.stats()["services"]
-        reader = LogReader(self.folder / "log")
-        now = reader.resolved_ts()
-        assert now >= self.resolved, f"the log's resolved ts went back from {self.resolved} to {now}"
-        self.resolved = now
+        heads = self._heads()
+        assert not self.heads or all(new >= old for new, old in zip(heads, self.heads, strict=True)), (
+            f"a head went back: {self.heads}, {heads}"
+        )
+        self.heads, now = heads, min(heads)
         self.samples += 1
         for service, ts in services.items():
             if service != "gc_worker":
                 assert ts <= now, f"the safe point of {service} is {ts}, above the log's resolved ts {now}"
         status = capture.status() if capture is not None else {}
         if status.get("resolved_ts"):
-            assert status["resolved_ts"] <= LogReader(self.folder / "log").resolved_ts(), "the status says more than the log has"
+            assert self.told <= status["resolved_ts"], f"the status went back from {self.told} to {status['resolved_ts']}"
+            assert status["resolved_ts"] <= self.resolved or status["resolved_ts"] <= min(self._heads()), (
+                "the status says more than the log has"
+            )
+            self.told = status["resolved_ts"]
+
+    @property
+    def resolved(self) -> int:
+        """The log's resolved ts at the last look."""
+        return min(self.heads, default=0)
+
+    def _heads(self) -> list[int]:
+        """Up to where each partition of the log, and its schema stream, is complete."""
+        reader = LogReader(self.folder / "log")
+        return [*(reader.head(p) for p in range(reader.partitions)), reader.schema_head()]
 
     # ------------------------------------------------------------------ the end
 

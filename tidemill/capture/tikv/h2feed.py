@@ -31,6 +31,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW = 16 << 20  # bytes in flight that have to be taken after the inbox is full, if nothing else is asked for
 FRAME = 1 << 20  # largest DATA frame
 READ = 256 << 10
+LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
 OUT = 1 << 20
 FLUSH = 0.002  # seconds that small messages may gather
 CONNECT_TIMEOUT = 5.0
@@ -196,6 +197,8 @@ class H2Feed(asyncio.BufferedProtocol):
                 return None
             if state[L.D_NEED] or state[L.D_MSGS] == ENDS:
                 self.flush()
+                if self.ended.done():
+                    return None
             elif controls < L.D_CONTROLS:
                 return int(at)
 
@@ -217,6 +220,10 @@ class H2Feed(asyncio.BufferedProtocol):
             pool = self._pool if len(self._out) == OUT else None
             full = not self.inbox.put(self.slot, Packed(self._out, self._ends[:n].copy(), pool))
         need = max(OUT, int(state[L.D_NEED]) - done + PAD)
+        if need > LARGEST and not self.ended.done():
+            state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
+            self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no TiKV sends more than {LARGEST}"))
+            return
         if n or need > len(self._out):
             fresh = self._pool.popleft() if need == OUT and self._pool else np.empty(need, np.uint8)
             fresh[: end - done] = self._out[done:end]

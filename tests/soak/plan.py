@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS: dict[str, float] = {
     "kill": 3, "worker": 2, "stop": 0.7, "wire": 6, "streams": 2, "store": 2, "pd": 1.5, "pds": 0.5, "pd leader": 1.5,
-    "split": 5, "merge": 4, "leader": 5, "region": 4, "mute": 1, "busy": 1.5, "pace": 1, "gc": 2, "calm": 2,
+    "split": 5, "merge": 4, "leader": 5, "region": 4, "mute": 1, "busy": 1.5, "pace": 1, "gc": 2, "calm": 2, "sleep": 1,
 }  # fmt: skip
 """What may happen, with its weight."""
 
@@ -42,6 +42,7 @@ class Plan:
         random = Random(seed)
         tiny = random.random() < 0.4
         quota = "2MiB" if tiny else random.choice(("64MiB", "1GiB"))
+        partitions = random.choice((1, 2, 4))
         return cls(
             seed=seed,
             stores=random.choice((1, 3, 3)),
@@ -50,7 +51,7 @@ class Plan:
             transport=random.choice(("h2", "h2", "grpc")),
             old_feed=random.random() < 0.25,
             gc_barriers=random.random() < 0.5,
-            partitions=random.choice((1, 2, 4)),
+            partitions=partitions,
             quota=quota,
             compression=random.choice(("none", "none", "lz4", "zstd")),
             from_the_beginning=random.random() < 0.5,
@@ -61,7 +62,7 @@ class Plan:
             orphan_every=random.choice((25, 60)),
             large_rows=random.choice((400, 2000)),
             large_bytes=4000 if tiny else 500,
-            workers=random.choice((1, 2)) if quota == "1GiB" else 1,  # each needs 64 MiB
+            workers=random.choice((1, 2)) if quota == "1GiB" and partitions > 1 else 1,  # each needs 64 MiB and a partition
         )
 
     @property

@@ -108,6 +108,11 @@ class Capture:
     def log(self) -> Path:
         return self.folder / "log"
 
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
     def start(self) -> None:
         self.starts += 1
         command = [*SMALL, "capture", "--log", str(self.log), "--log-file", str(self.folder / "capture.log"), *self.flags]

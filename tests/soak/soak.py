@@ -95,6 +95,9 @@ class Soak:
                 self.happened["refused"] += 1
                 self.say(f"  {kind}: {refused.message}")
             self.happened[kind] += 1
+        if not self.happened["kill"]:
+            self._strike("kill", upstream, capture)
+            self.happened["kill"] += 1
 
     def _strike(self, kind: str, upstream: Upstream, capture: Capture) -> None:
         random, plan = self.random, self.plan
@@ -107,6 +110,8 @@ class Soak:
             case "worker" if plan.workers > 1 and (workers := capture.workers()):
                 with suppress(psutil.NoSuchProcess):
                     random.choice(workers).kill()
+            case "sleep":
+                self._sleep(random.choice([psutil.Process(capture.pid), *capture.workers()]), random.choice((1.0, 4.0)))
             case "stop":
                 capture.running()
                 capture.stop()
@@ -132,6 +137,14 @@ class Soak:
                 upstream.call("pace", seconds=random.choice((plan.resolved_interval, plan.resolved_interval, 2.0)))
             case "split" | "merge" | "leader" | "region" | "mute":
                 self._change_region(kind, upstream)
+
+    @staticmethod
+    def _sleep(process: psutil.Process, seconds: float) -> None:
+        """A process does nothing for a while, and does not know it."""
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+            time.sleep(seconds)  # the sleep itself
+            process.resume()
 
     def _change_region(self, kind: str, upstream: Upstream) -> None:
         random = self.random

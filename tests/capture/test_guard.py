@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, config, running, until
+from tidemill import tso
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv import safepoint
-from tidemill.errors import SchemaError
+from tidemill.changelog.reader import LogReader
+from tidemill.errors import SchemaError, StartTsBeforeGc
 from tidemill.playground.server import Playground
 from tidemill.tidb.schema.history import SchemaHistory
 
@@ -41,6 +43,40 @@ def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
                 assert capture.safe_point.safe_point == held
                 monkeypatch.setattr(capture.pd, "update_service_safe_point", real)
                 await until(lambda: capture.safe_point.safe_point >= ts - 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("barriers", [False, True], ids=["safe points", "barriers"])
+def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, barriers: bool) -> None:
+    """Its wish has expired and TiDB has collected: it is not continued as if nothing had happened, and the log stays as it was."""
+
+    async def main() -> None:
+        async with Playground(33, resolved_interval=0.1, gc_barriers=barriers) as playground:
+            points = playground.cluster.safe_points
+            playground.execute("create table t (id int primary key)")
+            settings = config(playground, tmp_path / "log")
+            async with running(settings) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                service = capture.safe_point.service_id.encode()
+            end = LogReader(tmp_path / "log").resolved_ts()
+            playground.execute("insert into t values (1)")
+            now = playground.cluster.oracle.next()
+            assert points.advance_gc(now) < end, "it is held for a capture that is down"
+            async with running(settings) as capture:  # back in time
+                await caught_up(capture, now)
+            end = LogReader(tmp_path / "log").resolved_ts()
+            points.update(service, 0, 0)  # as when its TTL is over
+            collected = points.advance_gc(playground.cluster.oracle.next())
+            with pytest.raises(StartTsBeforeGc) as caught:
+                await Capture(settings).run()
+            text = str(caught.value)
+            assert f"the log ends at {tso.describe(end)}" in text
+            assert f"everything below {tso.describe(collected)} may be gone" in text
+            assert "--gc-ttl" in text
+            assert "tidemill capture --snapshot" in text
+            assert LogReader(tmp_path / "log").resolved_ts() == end
+            assert service not in [s.service_id for s in points.services()], "nothing is held for a log that does not go on"
 
     asyncio.run(main())
 

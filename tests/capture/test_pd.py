@@ -219,6 +219,30 @@ def test_a_member_that_is_starting_knows_no_cluster_yet(caplog: pytest.LogCaptur
     with_cluster(cluster, use)
 
 
+def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader stays while all others are replaced; when it goes at last, the new ones are known."""
+    monkeypatch.setattr("tidemill.capture.tikv.pd.LOOK_EVERY", 0.0)
+    cluster = FakeCluster(3)
+
+    async def use(pd: PdClient) -> None:
+        everybody = cluster.members
+        cluster.members = everybody[:2]
+        assert await pd.tso() > 0
+        async with asyncio.timeout(10):
+            while len(pd.addresses) != 2:
+                await asyncio.sleep(0.01)
+        cluster.members = everybody
+        async with asyncio.timeout(10):
+            while len(pd.addresses) != 3:
+                await pd.stores()
+        pd._seeds = (everybody[0].address,)
+        await cluster.servers[0].stop(0)
+        cluster.leader = everybody[2]
+        assert await pd.tso() > 0
+
+    with_cluster(cluster, use)
+
+
 def test_many_calls_at_once_share_one_search_for_the_leader() -> None:
     cluster = FakeCluster(2)
 

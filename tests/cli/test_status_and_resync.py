@@ -12,6 +12,7 @@ from tests.support.logs import golden_log
 from tidemill.changefeed.checkpoint import Status
 from tidemill.changelog import initial
 from tidemill.changelog.storage import open_storage
+from tidemill.cli import status as status_verb
 from tidemill.cli.main import main
 
 
@@ -55,6 +56,27 @@ def test_the_delivery_of_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     ]
     told = json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])
     assert told["delivery"]["checkpoint_ts"] == 470616264291647490
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "said", "history"),
+    [
+        ("running", 0, "running (process 7)", "for another 86400 s if the capture falls silent"),
+        ("running", 3600, "running (process 7), silent for 3600 s: is it gone?", "for another 82800 s: so long the capture may stay away"),
+        ("stopped", 3600, "stopped (process 7)", "for another 82800 s: so long the capture may stay away"),
+        ("failed", 86460, "failed (process 7)", "until 60 s ago: if TiDB has collected it since, the capture will refuse to go on"),
+    ],
+)
+def test_the_time_that_is_left_is_told(monkeypatch: pytest.MonkeyPatch, state: str, age: int, said: str, history: str) -> None:
+    monkeypatch.setattr(status_verb.time, "time", lambda: 1_795_255_301.0 + age)
+    told = {
+        "state": state, "pid": 7, "updated": 1_795_255_301.0, "gc_safe_point": 470615405653655552, "gc_seconds_left": 86400,
+    }  # fmt: skip
+    lines = status_verb.summary(told)
+    assert lines[0] == f"state      {said}"
+    (line,) = [line for line in lines if line.startswith("history")]
+    assert "kept by PD from 470615405653655552 (2026-11-21 10:01:41.108 UTC) on" in line
+    assert line.endswith(history)
 
 
 def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,8 @@ from tidemill.tso import describe
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
 DELIVERY = "delivery.json"
+LIVING = ("starting", "running", "stopping")
+SILENT = 15.0  # seconds: a capture tells of itself every second
 
 
 def command(
@@ -91,7 +94,7 @@ def summary(status: dict[str, Any]) -> list[str]:
     """A status in lines for people."""
     regions = ", ".join(f"{n} {phase}" for phase, n in status.get("regions", {}).items() if n) or "none"
     lines = [
-        f"state      {status.get('state', '?')} (process {status.get('pid', '?')})",
+        f"state      {status.get('state', '?')} (process {status.get('pid', '?')}){_silence(status)}",
         f"cluster    {status.get('cluster_id', '')}",
         f"log        {status.get('log', '')}",
         f"resolved   {status.get('resolved_time', '')}, {status.get('lag_s', 0)} s behind",
@@ -99,11 +102,34 @@ def summary(status: dict[str, Any]) -> list[str]:
         f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments",
         f"waiting    {status.get('waiting_bytes', 0)} bytes of rows, {status.get('prewrite_bytes', 0)} of prewrites",
     ]
+    if status.get("gc_safe_point"):
+        lines.append(f"history    {_history(status)}")
     if status.get("holding"):
         lines.append(f"held by    {held_by(status['holding'])}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"]) if status.get("delivery") else lines
+
+
+def _age(status: dict[str, Any]) -> float:
+    """Seconds since the capture told of itself."""
+    return max(0.0, time.time() - float(status.get("updated") or time.time()))
+
+
+def _silence(status: dict[str, Any]) -> str:
+    """A process that was killed says nothing of its end."""
+    age = _age(status)
+    return f", silent for {age:.0f} s: is it gone?" if status.get("state") in LIVING and age > SILENT else ""
+
+
+def _history(status: dict[str, Any]) -> str:
+    """What PD keeps for the log, and for how long if nobody renews it."""
+    since = f"kept by PD from {describe(status['gc_safe_point'])} on"
+    left = status.get("gc_seconds_left", 0) - _age(status)
+    if left <= 0:
+        return f"was {since} until {-left:.0f} s ago: if TiDB has collected it since, the capture will refuse to go on"
+    gone = status.get("state") not in LIVING or _age(status) > SILENT
+    return f"{since}, for another {left:.0f} s" + (": so long the capture may stay away" if gone else " if the capture falls silent")
 
 
 def delivered(delivery: dict[str, Any]) -> list[str]:

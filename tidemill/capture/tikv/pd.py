@@ -33,6 +33,9 @@ STAGGER = 0.5
 """Seconds that a member is waited for before the next one is asked beside it who leads."""
 
 _FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
+LOOK_EVERY = 60.0
+"""Seconds between two looks for members that were added or removed."""
+
 QUIET = 10.0
 """Seconds without trouble after which the next trouble is logged again."""
 
@@ -138,6 +141,8 @@ class PdClient:
         self._tso_call: Any = None
         self._no_batch_scan = False
         self._quiet_until = 0.0
+        self._looked = 0.0  # monotonic, when the members were asked last
+        self._looking: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -176,6 +181,8 @@ class PdClient:
 
     async def close(self) -> None:
         """Close all connections (also those of stores opened through `channels`)."""
+        if self._looking is not None:
+            self._looking.cancel()
         self._drop_tso()
         await self._channels.close()
 
@@ -189,7 +196,8 @@ class PdClient:
             if failed is not None and self._leader != failed:
                 return  # another call has just found the new one
             failures: list[str] = []
-            waiting = deque(sorted(dict.fromkeys((*self._members, *self._seeds)), key=lambda address: address == failed))
+            known = dict.fromkeys((self._leader or self._members[0], *self._members, *self._seeds))
+            waiting = deque(sorted(known, key=lambda address: address == failed))
             asked: dict[asyncio.Task[Any], str] = {}
             try:
                 while waiting or asked:
@@ -224,7 +232,7 @@ class PdClient:
             raise ClusterMismatch(f"PD {asked} serves cluster {found}, the others cluster {self.cluster_id}")
         if not answer.leader.client_urls or not found:
             return False
-        self.cluster_id = found
+        self.cluster_id, self._looked = found, time.monotonic()
         self._members = tuple(plain_address(m.client_urls[0]) for m in answer.members if m.client_urls) or self._seeds
         self._versions = {m.name or str(m.member_id): m.binary_version for m in answer.members}
         leader = plain_address(answer.leader.client_urls[0])
@@ -245,7 +253,11 @@ class PdClient:
         while True:
             leader = self._leader
             try:
-                return await attempt()
+                answer = await attempt()
+                if time.monotonic() - self._looked > LOOK_EVERY:
+                    self._looked = time.monotonic()
+                    self._looking = asyncio.ensure_future(self._look_again())
+                return answer
             except UpstreamUnavailable as e:
                 wait = backoff.next()
                 if time.monotonic() + wait > until:
@@ -258,6 +270,13 @@ class PdClient:
                 except UpstreamUnavailable as e:
                     if time.monotonic() > until:
                         raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
+
+    async def _look_again(self) -> None:
+        """Members come and go: who only asked when something failed could one day know none that is left."""
+        try:
+            await self.refresh()
+        except UpstreamError as e:  # of another cluster as well: who leads has just answered
+            _log.debug("%s", e.message)
 
     def _tell(self, error: UpstreamError, left: float) -> None:
         """Once of all the calls that meet the same trouble."""

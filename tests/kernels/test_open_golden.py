@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable
 
-import numpy as np
 import pytest
 
 from tests.support import ticdc
-from tidemill.kernels.encode import OpenRowEncoder, TableProgram
-from tidemill.kernels.encode.rows import row_array
-from tidemill.protocols.messages import Message
+from tests.support.open_options import encode, table_of
 from tidemill.protocols.open.batch import batches
-from tidemill.protocols.open.encode import OpenTable, framed
+from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions
 
 
@@ -28,31 +24,7 @@ def expected_messages() -> dict[int, tuple[bytes, bytes]]:
 def reference(row_id: int) -> tuple[bytes, bytes]:
     """Key and value JSON of a row by the reference."""
     row = ticdc.rows()[row_id]
-    table = open_table(row.version.info.id, row.version.version, row.zone)
-    return table.row(row.record.key, row.record.value, row.record.old_value, row.record.commit_ts)
-
-
-@functools.cache
-def open_table(table_id: int, version: int, zone: str) -> OpenTable:
-    found = ticdc.versions()[table_id, version]
-    return OpenTable(found.schema, found.table, found.info, ticdc.zone_of(zone))
-
-
-def encode(row_ids: Iterable[int], options: EncodingOptions) -> tuple[list[Message], OpenRowEncoder]:
-    """Messages of these rows by the kernel, in one call; each zone's tables are programs of their own."""
-    programs: list[TableProgram] = []
-    index: dict[object, int] = {}
-    records = []
-    for row_id in row_ids:
-        row = ticdc.rows()[row_id]
-        at = (row.version.info.id, row.version.version, row.zone)
-        if at not in index:
-            index[at] = len(programs)
-            programs.append(TableProgram(row.version.schema, row.version.table, row.version.info, ticdc.zone_of(row.zone)))
-        records.append(row.record._replace(table=index[at]))
-    rows, _keep = row_array(records)
-    encoder = OpenRowEncoder(programs, options)
-    return encoder.encode(rows, np.array([0, len(rows)], np.int32)).to_list(), encoder
+    return table_of(row, EncodingOptions()).row(row.record.key, row.record.value, row.record.old_value, row.record.commit_ts)
 
 
 def test_reference_writes_ticdcs_bytes() -> None:

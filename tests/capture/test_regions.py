@@ -444,6 +444,33 @@ def test_scans_of_a_store_are_limited_and_the_schema_goes_first() -> None:
     assert [s.region.id for s in driver.subscribed] == [99, 1, 2, 3]
 
 
+def test_what_was_live_goes_before_what_catches_up() -> None:
+    """A region of a live table that splits does not wait behind the thousands of a table that is new."""
+    driver = Driver(RegionMachine(2, max_scans=1))
+    driver.add(Span(1, A, M, 0, 10))
+    driver.answer(region(1, A, M))
+    driver.open()
+    live = driver.subscribed[0].piece
+    driver.initialize(live)
+    driver.resolve(live, 500)
+    for i in range(5):
+        driver.add(Span(10 + i, bytes([110 + i]), bytes([111 + i]), 1, 10))
+        driver.answer(region(10 + i, bytes([110 + i]), bytes([111 + i])))
+    assert [s.region.id for s in driver.subscribed] == [1, 10]
+    driver.fail(live, error(epoch_not_match={}))
+    driver.pass_time(0.1)
+    driver.answer(region(1, A, b"c", 2), region(2, b"c", M, 2))
+    begun = len(driver.subscribed)
+    assert 12 not in {s.region.id for s in driver.subscribed}
+    done = 1
+    while done < len(driver.subscribed):
+        driver.initialize(driver.subscribed[done].piece)
+        done += 1
+    after = driver.subscribed[begun:]
+    assert {(s.region.id, s.checkpoint) for s in after[:2]} == {(1, 500), (2, 500)}
+    assert [s.region.id for s in after[2:]] == [12, 13, 14], "then the others, one after the other"
+
+
 def test_an_idle_stream_is_closed() -> None:
     driver = started(region(1))
     slot = next(iter(driver.live.values())).slot

@@ -35,7 +35,7 @@ from tidemill.pipeline.runners import cause_of
 
 PD_PATIENCE_S = 30.0
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.pipeline.load")  # as a program its __name__ is another
 
 
 @dataclass(frozen=True, slots=True)

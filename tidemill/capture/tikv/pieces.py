@@ -47,6 +47,12 @@ class Piece:
     why: str = ""  # it is not subscribed, after the last error
     refused: int = 0  # times in a row that the range lock did not let it have what PD told
 
+    @property
+    def first(self) -> bool:
+        """Whether it goes before the others that wait for a store. So does what was live before: its scan is short, and its table is read
+        by others now, while a table that catches up may have thousands of regions in the queue."""
+        return self.span.urgent or self.checkpoint > self.span.checkpoint
+
     def is_due(self, now: float) -> bool:
         """Whether PD is to be asked for it now, or so soon that it may as well be now."""
         return self.phase is Phase.GAP and self.due <= now + TOGETHER

@@ -311,7 +311,7 @@ class RegionMachine:
         assert piece.region is not None
         assert piece.region.leader is not None
         store = self._streams.store(piece.region.leader.store_id)
-        (store.queue.appendleft if piece.span.urgent else store.queue.append)(piece.id)
+        (store.queue.appendleft if piece.first else store.queue.append)(piece.id)
         self._admit(store, now)
 
     def _admit(self, store: Store, now: float) -> None:

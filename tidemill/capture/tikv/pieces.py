@@ -48,10 +48,9 @@ class Piece:
     refused: int = 0  # times in a row that the range lock did not let it have what PD told
 
     @property
-    def first(self) -> bool:
-        """Whether it goes before the others that wait for a store. So does what was live before: its scan is short, and its table is read
-        by others now, while a table that catches up may have thousands of regions in the queue."""
-        return self.span.urgent or self.checkpoint > self.span.checkpoint
+    def was_live(self) -> bool:
+        """Whether something of it was received and complete: its next scan is short."""
+        return self.checkpoint > self.span.checkpoint
 
     def is_due(self, now: float) -> bool:
         """Whether PD is to be asked for it now, or so soon that it may as well be now."""
@@ -83,7 +82,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Store:
-    """A store, its streams and who waits for them. The queue holds each waiting piece once, so it is never longer than the store
+    """A store, its streams and who waits for them. The queues hold each waiting piece once, so they are never longer than the store
     has regions; `window` is how many scans may be under way: it grows by one with every scan that ends and shrinks when the store
     complains."""
 
@@ -93,6 +92,26 @@ class Store:
     window: float = FIRST_WINDOW
     streams: list[Stream] = field(default_factory=list)
     queue: deque[int] = field(default_factory=deque)
+    live: deque[int] = field(default_factory=deque)  # goes first: what was live must not wait for thousands that catch up
+
+    @property
+    def waiting(self) -> deque[int]:
+        """Where the next piece is taken from."""
+        return self.live or self.queue
+
+    def enqueue(self, piece: Piece) -> None:
+        """Behind those of its kind; urgent ones before all others."""
+        if piece.span.urgent:
+            self.live.appendleft(piece.id)
+        else:
+            (self.live if piece.was_live else self.queue).append(piece.id)
+
+    def clear(self) -> list[int]:
+        """All that wait, who wait no more."""
+        found = [*self.live, *self.queue]
+        self.live.clear()
+        self.queue.clear()
+        return found
 
     def waits(self, piece: Piece, now: float) -> bool:
         """Whether a piece in the queue is still to be subscribed here now."""

@@ -311,15 +311,15 @@ class RegionMachine:
         assert piece.region is not None
         assert piece.region.leader is not None
         store = self._streams.store(piece.region.leader.store_id)
-        (store.queue.appendleft if piece.first else store.queue.append)(piece.id)
+        store.enqueue(piece)
         self._admit(store, now)
 
     def _admit(self, store: Store, now: float) -> None:
         """Subscribe what waits for this store, as far as it has room for scans and a stream is open."""
-        while store.queue:
-            piece = self._pieces.get(store.queue[0])
+        while queue := store.waiting:
+            piece = self._pieces.get(queue[0])
             if piece is None or not store.waits(piece, now):
-                store.queue.popleft()
+                queue.popleft()
                 continue
             window = 1 if self._held_back else store.window  # never none: rows that wait may need this scan to be sealed
             if not piece.span.urgent and store.scanning >= window:
@@ -331,7 +331,7 @@ class RegionMachine:
                 self._actions.append(OpenStream(stream.slot, store.id, stream.multiplexed))
             if not stream.up:
                 return
-            store.queue.popleft()
+            queue.popleft()
             self._subscribe(piece, stream, request_id, now)
 
     def _subscribe(self, piece: Piece, stream: Stream, request_id: int, now: float) -> None:
@@ -389,8 +389,7 @@ class RegionMachine:
     def _reload_queue(self, store: Store, now: float) -> None:
         """The store cannot be reached: whoever waits for it asks PD again."""
         self._count("store")
-        waiting, store.queue = store.queue, deque()
-        for id_ in waiting:
+        for id_ in store.clear():
             piece = self._pieces.get(id_)
             if piece is not None and store.waits(piece, now):
                 piece.why = f"store {store.id} cannot be reached"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.soak.judge import State, Truth
@@ -135,20 +136,23 @@ async def _captured(folder: Path) -> World:
 
 
 async def _killed(folder: Path) -> World:
-    """By a capture in a process that is killed again and again."""
+    """By a capture that is divided into two groups, whose processes are killed again and again: all, or one group's."""
     random_ = random.Random(6)
     async with asyncio.timeout(300), Playground(6, stores=2, resolved_interval=0.1) as playground:
         writer = Writer(playground, random_, pause=0.05)
         writer.prepare(CASES)
         writer.writes.clear()
-        process = await started(playground, folder)
+        process = await started(playground, folder, flags=GROUPS)
         try:
             for i, case in enumerate(CASES):
                 await writer.run(case)
                 if i % 6 == 5:
                     process.kill()
                     process.wait()
-                    process = await started(playground, folder, ready=random_.random() < 0.5)
+                    process = await started(playground, folder, flags=GROUPS, ready=random_.random() < 0.5)
+                elif i % 6 == 2:
+                    for worker in psutil.Process(process.pid).children()[:1]:
+                        worker.kill()
             await complete(folder / "log", playground.cluster.oracle.next(), process)
         finally:
             process.kill()
@@ -156,9 +160,14 @@ async def _killed(folder: Path) -> World:
         return finished(playground, folder, writer, None)
 
 
-async def started(playground: Playground, folder: Path, program: Iterable[str] = (), ready: bool = True) -> subprocess.Popen[bytes]:
+GROUPS = ("--workers", "2")
+
+
+async def started(
+    playground: Playground, folder: Path, program: Iterable[str] = (), *, flags: Iterable[str] = (), ready: bool = True
+) -> subprocess.Popen[bytes]:
     """A `tidemill capture`; `ready`: it runs when this returns."""
-    command = [*(program or ("-m", "tidemill.cli.main")), "capture", "--pd", playground.pd_address, "--log", str(folder / "log")]
+    command = [*(program or ("-m", "tidemill.cli.main")), "capture", "--pd", playground.pd_address, "--log", str(folder / "log"), *flags]
     process = subprocess.Popen([sys.executable, *command, "--log-file", str(folder / "capture.log")])
     status = folder / "log.capture" / "status.json"
 

@@ -193,7 +193,7 @@ class Mixed(Workload):
         actor = self.random.choice(self.actors)
         key = actor.some_key()
         newest = self.database.cluster.mvcc.tablet(key).newest(key) if key is not None else None
-        if key is not None and newest is not None and newest[2] is not None:
+        if key is not None and newest is not None and newest[2] is not None and key not in self.database.cluster.mvcc.locks:
             self._held = (self.database.cluster.prewrite([(key, newest[2])]), self.random.randint(1, 10))
 
     def _hold_on(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.certificates import Authority
 from tidemill import tso
 from tidemill.cli.main import main
 from tidemill.errors import SqlError, UpstreamUnavailable
@@ -84,6 +85,47 @@ def test_serve_query_control_and_stop(tidemill: Run) -> None:
         assert (refused.code, "TM:ErrSql" in refused.err) == (1, True)
         assert tidemill("playground", "ctl", "stop", "--pd", pd).code == 0
         assert process.wait(30) == 0
+
+
+def test_faults_and_tls_from_the_command_line(tidemill: Run, tmp_path: Path) -> None:
+    authority = Authority()
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(authority.pem)
+    server = authority.sign("server").write(tmp_path, "server")
+    client = authority.sign("client").write(tmp_path, "client")
+    flags = ("--tls-cert", str(server[0]), "--tls-key", str(server[1]), "--tls-client-ca", str(ca))
+    tls = ("--ca", str(ca), "--cert", str(client[0]), "--key", str(client[1]))
+    with serving("--workload", "soak", "--rate", "20", "--stores", "3", "--pds", "3", "--gates", *flags) as (pd, process):
+
+        def ctl(command: str, *arguments: str) -> dict[str, Any]:
+            done = tidemill("playground", "ctl", *tls, command, "--pd", pd, *arguments)
+            assert done.code == 0, done.err
+            told: dict[str, Any] = json.loads(done.out)
+            return told
+
+        assert len(pd.split(",")) == 3
+        region = ctl("regions")["regions"][0]["id"]
+        assert ctl("fail-region", "--region", str(region), "--error", "congested") == {"region": region}
+        assert ctl("mute", "--region", str(region)) == {"region": region}
+        assert "connections" in ctl("wire", "--fault", "stall", "--store", "2", "--seconds", "0.1")
+        assert "connections" in ctl("wire", "--fault", "reset", "--member", "2")
+        assert ctl("restart-store", "--store", "3", "--seconds", "0.1") == {"store": 3}
+        assert ctl("busy", "--seconds", "0.1") == ctl("pace", "--seconds", "0.2") == {}
+        assert ctl("pd-leader", "--member", "2") == {"member": 2}
+        assert ctl("gc", "--life-time", "0s", "--remember")["safe_point"] > 0
+        assert ctl("dump", "--path", str(tmp_path / "dump.arrow"))["versions"] > 0
+        query = tidemill("playground", "query", "--pd", pd, "--table", "one.a", "--output", "json", *tls)
+        assert query.code == 0, query.err
+        assert len(query.out.splitlines()) > 5
+        assert tidemill("playground", "ctl", "stats", "--pd", pd).code == 1, "without TLS nobody answers"
+        ctl("stop")
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("flags", [("--tls-cert", "a.pem"), ("--tls-client-ca", "ca.pem"), ("--tls-cert", "no", "--tls-key", "where")])
+def test_halves_of_tls_are_refused(tidemill: Run, flags: tuple[str, ...]) -> None:
+    done = tidemill("playground", "--listen", "127.0.0.1:0", *flags)
+    assert (done.code, "TM:ErrConfig" in done.err) == (1, True)
 
 
 def test_a_workload_ends_and_the_process_with_it() -> None:

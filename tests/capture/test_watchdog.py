@@ -6,14 +6,20 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.locks import Found
+from tidemill.capture.tikv.pd import Region
+from tidemill.capture.tikv.pieces import Piece
 from tidemill.capture.tikv.watch import Ail, Patience, Survey, Watch
+from tidemill.capture.tikv.watchdog import Watchdog
 from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
 from tidemill.playground.feed import region_not_found
@@ -201,3 +207,23 @@ def test_the_status_verb_names_what_holds_the_watermark(tmp_path: Path, capsys: 
         assert part in text
     status_verb.command(log=None, data_dir=tmp_path, status_addr=None, as_json=True)
     assert json.loads(capsys.readouterr().out) == told
+
+
+def test_a_region_that_is_lost_while_others_are_searched_for_locks() -> None:
+    """The search is of the region as it was: a piece that has none any more when its turn comes ends nothing."""
+    pieces = {i: Piece(i, Span(i, b"", b"", 0, 0, "t"), b"", b"", 0, region=Region(i, b"", b"", 1, 1, None)) for i in range(1, 20)}
+    puller: Any = SimpleNamespace(pd=None, machine=SimpleNamespace(piece=pieces.get))
+    dog = Watchdog(puller, SimpleNamespace(), lambda _: None, 1)  # type: ignore[arg-type]
+    searched = []
+
+    async def resolve(*_: object) -> Found:
+        searched.append(len(searched))
+        for piece in pieces.values():
+            piece.region = None  # their stream is broken
+        await asyncio.sleep(0)
+        return Found()
+
+    dog.watch = SimpleNamespace(lagging=lambda *_: [(i, 1) for i in pieces])  # type: ignore[assignment]
+    dog._resolver = SimpleNamespace(resolve=resolve)  # type: ignore[assignment]
+    run(dog._search_locks(1 << 60, 1e6))
+    assert len(searched) == len(pieces)

@@ -19,6 +19,7 @@ from typing import Any
 from tidemill import tso
 from tidemill.capture.tikv.kv import raw_range
 from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
+from tidemill.capture.tikv.pd import Region
 from tidemill.capture.tikv.pieces import Phase, Piece
 from tidemill.capture.tikv.puller import Puller
 from tidemill.capture.tikv.receiver import Receiver
@@ -123,28 +124,26 @@ class Watchdog:
     async def _search_locks(self, present: int, now: float) -> None:
         """Look for locks in the regions that lag behind, the slowest first."""
         fence = present - (FENCE_MS << tso.LOGICAL_BITS)
-        wanted: dict[int, tuple[Piece, int]] = {}
+        wanted: dict[int, tuple[Piece, Region, int]] = {}  # the region as it is now: a piece may lose its own before its turn comes
         for id_, resolved in self.watch.lagging(fence, now, FENCE_MS / 1000):
             piece = self.puller.machine.piece(id_)
             if piece is None or piece.region is None or len(wanted) >= SEARCHES:
                 continue
             if now - self._searched.get(piece.region.id, -1e9) >= LOCKS_EVERY:
-                wanted.setdefault(piece.region.id, (piece, resolved))
+                wanted.setdefault(piece.region.id, (piece, piece.region, resolved))
         self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY}
         self._locks = {r: found for r, found in self._locks.items() if r in self._searched}
         room = asyncio.Semaphore(LOCKS_AT_ONCE)
 
-        async def search(piece: Piece, resolved: int) -> None:
+        async def search(piece: Piece, region: Region, resolved: int) -> None:
             async with room:
-                await self._search(piece, min(present, resolved + (FENCE_MS << tso.LOGICAL_BITS)), present)
+                await self._search(piece, region, min(present, resolved + (FENCE_MS << tso.LOGICAL_BITS)), present)
 
-        for region in wanted:
-            self._searched[region] = now
-        await asyncio.gather(*(search(piece, resolved) for piece, resolved in wanted.values()))
+        for region_id in wanted:
+            self._searched[region_id] = now
+        await asyncio.gather(*(search(*one) for one in wanted.values()))
 
-    async def _search(self, piece: Piece, max_version: int, present: int) -> None:
-        assert piece.region is not None
-        region = piece.region
+    async def _search(self, piece: Piece, region: Region, max_version: int, present: int) -> None:
         try:
             found = await self._resolver.resolve(*raw_range(region), max_version, present)
         except (UpstreamError, MalformedBytes) as e:

@@ -38,10 +38,9 @@ def describe_holder(content: bytes) -> str:
 class FolderLock:
     """Of one writer. Threads of it take turns. Use it as a context."""
 
-    def __init__(self, folder: str, patience: float = PATIENCE) -> None:
-        """`folder`: a path. `patience`: seconds."""
+    def __init__(self, folder: str) -> None:
+        """`folder`: a path."""
         self.path = f"{folder}.lock"
-        self._patience = patience
         self._turn = threading.Lock()
         self._handle = -1
         self._pid, self._signature = 0, b""
@@ -83,10 +82,10 @@ class FolderLock:
     def _wait(self, handle: int) -> None:
         """Until the lock is free. Raises LogLocked, and gives the handle up."""
         waiting = _Waiting(handle)
-        if not waiting.over.wait(self._patience) and waiting.give_up():
+        if not waiting.over.wait(PATIENCE) and waiting.give_up():
             by = describe_holder(os.pread(handle, 4096, 0))
             raise LogLocked(
-                f"{self.path} has been held for {self._patience:g} s: {by} is in the middle of a step",
+                f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
                 hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
             )
 

@@ -141,9 +141,9 @@ class Ownership:
             yield
 
     @contextlib.contextmanager
-    def publishing_to(self, folder: str, end: int | None) -> Iterator[None]:
+    def publishing_to(self, folder: str, end: int) -> Iterator[None]:
         """As `publishing`, of a segment up to `end`, which an object store learns first: whoever takes the folder then knows what may still
-        appear in it. None: several files, which cannot be announced."""
+        appear in it."""
         if self._swaps:
             self._announce(folder, lambda owner: replace(owner, pledged_to=end))
             yield

@@ -1,7 +1,8 @@
 """head.json and log.json as their writer keeps them: a writer that lost its folder cannot bring an old version back.
 
 Locally the folder's lock sees to it. On an object store each version is swapped for the one before, so that a PUT which was under way
-when another writer came fails when it arrives.
+when another writer came fails when it arrives. A version is read first, then that the folder is still this writer's, then it is swapped:
+the other order would let in a version on top of a successor's.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class HeadFile:
         self.ts = self._read()
 
     def _read(self) -> int:
+        """What it says; 0 where there is none."""
         if self._storage.can_swap:
             data, self._token = self._storage.versioned(self._name) or (None, None)
         else:
@@ -47,9 +49,11 @@ class HeadFile:
             self.ts = ts
             return ts
         while (token := self._storage.swap(self._name, self._token, data)) is None:
+            there = self._read()
             self._ownership.check(self._folder)
-            if self._read() >= ts:
-                return self.ts
+            if there >= ts:
+                self.ts = there
+                return there
         self._token, self.ts = token, ts
         return ts
 
@@ -74,10 +78,10 @@ class IdentityFile:
             if found is None:
                 raise LogError(f"{redact(self._storage.location)} is no change log any more: it has no {layout.IDENTITY}")
             identity = LogIdentity.from_json(found[0], redact(self._storage.path(layout.IDENTITY)))
+            self._ownership.check(layout.SCHEMA)
             self._token = self._storage.swap(layout.IDENTITY, found[1], self._signed(identity).to_json().encode())
             if self._token is not None:
                 return
-            self._ownership.check(layout.SCHEMA)
 
     def write(self, identity: LogIdentity) -> LogIdentity:
         """Returns what it says now. Raises LogFenced."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
-from tidemill.changelog.layout import Affinity, CaptureRules, LogIdentity, SegmentName, Source
+from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
 from tidemill.changelog.ownership import Ownership, Share, lock_of
-from tidemill.changelog.reader import LogReader, read_identity
+from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, check_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.smallfiles import HeadFile, IdentityFile
@@ -63,8 +63,7 @@ class PartitionWriter:
         self._log, self.folder = log, folder
         self._storage = log.storage
         self._turn = threading.Lock()
-        chain = LogReader(log.storage).listing(folder)
-        start = log.identity.start_ts
+        start, chain = _found(log.storage, folder)
         if chain.fault is not None:
             raise LogCorrupt(redact(chain.fault.message), hint=_WRITE_HINT)
         if chain.from_ts is not None and chain.from_ts > start:
@@ -72,7 +71,7 @@ class PartitionWriter:
         self._last_to = start if chain.to_ts is None else chain.to_ts
         self._head_file = HeadFile(log.storage, folder, log.ownership)
         self._head = max(self._last_to, start, self._head_file.ts)
-        if chain.incomplete and not log.is_shared:  # parts of an interval whose publication a crash cut short
+        if chain.incomplete:  # parts of an interval whose publication a crash cut short
             with log.ownership.publishing(folder):
                 for path in chain.incomplete:
                     log.storage.delete(log.storage.name(path))
@@ -112,12 +111,12 @@ class PartitionWriter:
     def publish_parts(
         self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], *, trusted: bool = False
     ) -> list[str]:
-        """As `publish`, of a big interval in several files, each sorted, together in need of a merge."""
+        """As `publish`, of a big interval in several files, each sorted, together in need of a merge. Not on an object store."""
         if not parts:
             raise LogError("an interval has at least one part")
-        if len(parts) > 1 and self._log.is_shared and self._storage.can_swap:
-            # A part's content does not follow from its interval: a late PUT of another writer's would not be the same.
-            raise LogError("a writer that shares a log on an object store publishes an interval as one file; cut it into smaller ones")
+        if len(parts) > 1 and self._storage.can_swap:
+            # How rows are spread over parts does not follow from the interval: a late PUT of a writer before would not be the same.
+            raise LogError("where writers are fenced by swapping, an interval is one file; cut it into smaller intervals")
         self._log.check_room()
         with self._turn:
             self._keep_pledge(self._head)
@@ -136,7 +135,7 @@ class PartitionWriter:
             end = to_ts if isinstance(to_ts, int) else to_ts()
             self._check_end(end, lasts)
             names = [str(SegmentName(self._last_to, end, k + 1, len(drafts))) for k in range(len(drafts))]
-            with self._log.ownership.publishing_to(self.folder, end if len(drafts) == 1 else None):
+            with self._log.ownership.publishing_to(self.folder, end):
                 for draft, name in zip(drafts, names, strict=True):
                     draft.publish(name)
                 self._storage.settle(self.folder)
@@ -177,6 +176,16 @@ class PartitionWriter:
             raise LogError(f"{redact(self._storage.path(self.folder))}: a segment up to {end} cannot follow one up to {self._last_to}")
         if max(lasts) > end:
             raise LogError(f"{redact(self._storage.path(self.folder))}: a row of commit_ts {max(lasts)} is above the interval's end {end}")
+
+
+def _found(storage: Storage, folder: str) -> tuple[int, Chain]:
+    """The log's start and what a folder holds. Seen again if they do not fit: retention or a writer before may be at it."""
+    for _ in range(LOOKS):
+        reader = LogReader(storage)
+        start, chain = reader.identity.start_ts, reader.listing(folder)
+        if chain.fault is None and (chain.from_ts is None or chain.from_ts <= start):
+            break
+    return start, chain
 
 
 class SchemaWriter(PartitionWriter):
@@ -229,7 +238,6 @@ class LogWriter:
         self._maintaining = threading.Lock()
         self._identity = read_identity(storage)
         self._folders = share.folders() if share else layout.folders(self._identity.partitions)
-        self.is_shared = share is not None
         self._check_share(share)
         self._lock = lock_of(storage) if self._has_schema else None
         if self._lock:

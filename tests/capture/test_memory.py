@@ -300,6 +300,33 @@ def test_ingesting_goes_on_while_the_disk_of_scratch_files_hangs(tmp_path: Path,
     writer.close()
 
 
+def test_a_long_scan_of_one_table_holds_nobody_elses_watermark(tmp_path: Path) -> None:
+    """Piece 0 scans many times the quota and is not through; after each of its batches piece 1 is complete up to the store's word."""
+    writer, receiver, sealed = two_pieces(tmp_path, Options.of_quota(4 << 20))
+    receiver.place(2, 10, 0)
+    receiver.subscribe(2, 0, 3, 7, 10, b"", b"", 0)  # not initialized: its partition is held
+    value, rounds = b"v" * 2000, 40
+    for i in range(1, rounds + 1):
+        scanned = [Row(type=COMMITTED, op_type=PUT, key=key(i * 1000 + n), start_ts=100, commit_ts=200, value=value) for n in range(250)]
+        live = [prewrite(b"live%d" % i, 1000 * i, b"w"), commit(b"live%d" % i, 1000 * i, 1000 * i + 1)]
+        receiver.step([0, 0, 0], [message(3, 7, scanned), message(2, 7, live), resolved(1000 * i + 5, 7, 2)])
+        receiver._next_seal = 0.0
+        receiver.step([], [])
+        receiver._finish_seals(wait=True)
+        assert receiver.logs[1].head == 1000 * i + 5
+        assert receiver.matcher.row_bytes() <= receiver.options.row_budget
+    assert receiver.logs[0].head == 10
+    assert receiver.stats.spilled_rows > 0
+    assert [ts for ts, _ in stored(tmp_path, 1)] == [1000 * i + 1 for i in range(1, rounds + 1)]
+    receiver.step([0, 0], [message(3, 7, [INIT]), resolved(50_000, 7, 1, 3)])
+    receiver._finish_spills(wait_for=True)
+    receiver._seal(force=True)
+    receiver._finish_seals(wait=True)
+    assert len(stored(tmp_path, 0)) == rounds * 250
+    receiver.stop()
+    writer.close()
+
+
 def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the quota no more is taken from the inbox: it fills, and the streams are not read until the disk is back."""
     disk = HungDisk(monkeypatch)

@@ -107,3 +107,102 @@ def test_a_feed_that_begins_with_the_tables_is_refused_before_it_delivers_them()
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, ("d.other",)))
     with pytest.raises(NotCaptured, match=r"wants d\.t from 100 "):
         Captured(lambda: identity, lambda version: True).check(history, 99, 100)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "sensitive", "wanted"),
+    [
+        (("D.T",), False, True),
+        (("D.T",), True, False),
+        (("d.t",), True, True),
+        (("*.*", "!d.*"), False, False),
+        (("*.*", "!D.*"), True, True),
+        (("/^d$/.t",), False, True),
+        (("/^D$/.t",), True, False),
+    ],
+)
+def test_names_are_compared_as_a_changefeed_compares_them(patterns: tuple[str, ...], sensitive: bool, wanted: bool) -> None:
+    (version,) = begun(0).snapshot(100).tables.values()
+    entry = CaptureRules(0, patterns, sensitive)
+    assert rules.wants_of(entry)(version) == wanted
+    identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, patterns, sensitive))
+    check = Captured(lambda: identity, lambda version: True)
+    if wanted:
+        check.check(begun(0), 100, 101)
+    else:
+        with pytest.raises(NotCaptured, match=r"wants d\.t from 100 .*only tables of the rules"):
+            check.check(begun(0), 100, 101)
+
+
+def test_what_a_changefeed_misses_is_told_where_it_begins_to_miss_it() -> None:
+    """Other rules from a ts on: up to there everything is there, from there on the feed is refused, with both ts of the matter."""
+    identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(150, ("d.other",)))
+    history = begun(0)
+    history.advance([], 300)
+    check = Captured(lambda: identity, lambda version: version.table == "t")
+    check.check(history, 100, 150)
+    with pytest.raises(NotCaptured, match=r"wants d\.t from 150 .*rules d\.other from 150 "):
+        check.check(history, 150, 160)
+    with pytest.raises(NotCaptured):
+        check.check(history, 100, 151)
+
+
+def test_rules_that_come_while_a_changefeed_runs_are_seen_by_its_next_batch() -> None:
+    identities = [LogIdentity("1", 100, 1)]
+    history = begun(0)
+    history.advance([], 300)
+    check = Captured(lambda: identities[-1], lambda version: True)
+    check.check(history, 100, 110)
+    identities.append(identities[0].with_rules(CaptureRules(120, ("d.other",))))
+    check.check(history, 110, 120)
+    with pytest.raises(NotCaptured, match="from 120 "):
+        check.check(history, 120, 121)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[filter]\nrules = ["d.["]\n', "d.["),
+        ('[filter]\nrules = "d.*"\n', "filter.rules"),
+        ("[filter]\nrulez = []\n", "filter.rulez"),
+        ("nothing = \n", "rules.toml"),
+        (None, "rules.toml"),
+    ],
+)
+def test_rules_that_cannot_be_read_end_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str) -> None:
+    """Before anything is asked of PD, and nothing is written."""
+    file = tmp_path / "rules.toml"
+    if text is not None:
+        file.write_text(text)
+    told = refused(capsys, "capture", "--pd", "127.0.0.1:1", "--log", str(tmp_path / "log"), "--config", str(file))
+    assert "Error TM:ErrConfig" in told
+    assert said in told
+    assert not (tmp_path / "log").exists()
+
+
+def test_tables_of_tidb_itself_are_never_captured(tmp_path: Path) -> None:
+    """Whatever the rules say; and a table that is renamed out of the rules and back is there before, between only its DDLs, and after."""
+    log = tmp_path / "log"
+
+    async def main() -> None:
+        async with Playground(3, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.a (id int primary key); insert into d.a values (1)")
+            start = playground.cluster.oracle.next()
+            async with running(config(playground, log, start_ts=str(start), rules=only("*.*", "mysql.*", "!d.hidden"))) as capture:
+                assert len(capture.spans) == 1
+                playground.execute("insert into d.a values (2)")
+                playground.execute("rename table d.a to d.hidden")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert len(capture.spans) == 0
+                playground.execute("insert into d.hidden values (3)")
+                playground.execute("rename table d.hidden to d.a")
+                playground.execute("insert into d.a values (4)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert len(capture.spans) == 1
+
+    asyncio.run(main())
+    found = counts(log)
+    assert found["a"] == 2
+    assert found["hidden"] <= 1
+    assert set(found) <= {"a", "hidden"}
+    assert verify(str(log)).is_whole

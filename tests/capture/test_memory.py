@@ -302,7 +302,7 @@ def test_ingesting_goes_on_while_the_disk_of_scratch_files_hangs(tmp_path: Path,
 
 def test_a_long_scan_of_one_table_holds_nobody_elses_watermark(tmp_path: Path) -> None:
     """Piece 0 scans many times the quota and is not through; after each of its batches piece 1 is complete up to the store's word."""
-    writer, receiver, sealed = two_pieces(tmp_path, Options.of_quota(4 << 20))
+    writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
     receiver.place(2, 10, 0)
     receiver.subscribe(2, 0, 3, 7, 10, b"", b"", 0)  # not initialized: its partition is held
     value, rounds = b"v" * 2000, 40

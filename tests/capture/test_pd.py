@@ -243,6 +243,34 @@ def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.
     with_cluster(cluster, use)
 
 
+def test_a_handshake_that_takes_a_while_is_no_failure() -> None:
+    """A PD far away, or a busy one: half a second passes before its first byte comes."""
+    cluster = FakeCluster()
+
+    async def use(pd: PdClient) -> None:
+        host, _, port = pd.leader.rpartition(":")
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.5)
+            theirs, ours = await asyncio.open_connection(host, int(port))
+            await asyncio.gather(carry(reader, ours), carry(theirs, writer))
+
+        server = await asyncio.start_server(slow, "127.0.0.1", 0)
+        far = PdClient([f"127.0.0.1:{server.sockets[0].getsockname()[1]}"])
+        await far.refresh()
+        assert far.leader == pd.leader
+        await far.close()
+        server.close()
+
+    with_cluster(cluster, use)
+
+
+async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
+
+
 def test_many_calls_at_once_share_one_search_for_the_leader() -> None:
     cluster = FakeCluster(2)
 

@@ -248,6 +248,22 @@ def test_timestamps_and_lookups_go_on_when_the_leader_is(tmp_path: Path, trouble
     run(main())
 
 
+def test_an_idle_connection_is_not_taken_for_an_attack(tmp_path: Path) -> None:
+    """PD closes connections whose PINGs come too often (too_many_pings): the stream of timestamps outlives a long silence."""
+
+    async def main() -> None:
+        async with cluster(tmp_path / "pd", 2) as servers:
+            pd = await PdClient.connect(servers.addresses)
+            await pd.tso()
+            stream = pd._tso_call
+            await asyncio.sleep(50)
+            await pd.tso()
+            assert pd._tso_call is stream
+            await pd.close()
+
+    run(main())
+
+
 def test_dead_and_frozen_addresses_cost_little(tmp_path: Path) -> None:
     async def main() -> None:
         async with cluster(tmp_path / "pd", 3) as servers:

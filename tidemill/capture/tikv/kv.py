@@ -10,16 +10,19 @@ from typing import Any
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff
-from tidemill.capture.tikv.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
+from tidemill.capture.tikv.pd import REFUSALS, PdClient, Region, refused, region_of
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
+
+CALL_TIMEOUT = 10.0
+"""Seconds a single call may take: to list a region's locks TiKV may have to read past many versions."""
 
 
 class RegionCalls:
     """Keys are raw. `patience`: seconds that one call may take with all its retries."""
 
-    def __init__(self, pd: PdClient, patience: float = 10.0) -> None:
+    def __init__(self, pd: PdClient, patience: float = 20.0) -> None:
         self.pd, self.patience = pd, patience
         self._addresses: dict[int, str] = {}
 

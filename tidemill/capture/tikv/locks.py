@@ -61,7 +61,7 @@ class Found:
 class LockResolver:
     """See the module."""
 
-    def __init__(self, pd: PdClient, patience: float = 10.0) -> None:
+    def __init__(self, pd: PdClient, patience: float = 20.0) -> None:
         self.pd = pd
         self._calls = RegionCalls(pd, patience)
 

@@ -74,13 +74,6 @@ def test_a_table_without_them() -> None:
     assert without(info, ()) is info
 
 
-def test_storage_sinks_do_not_take_them() -> None:
-    config = parse_config(FIRST)
-    config.sink_uri("messages:///m?protocol=open-protocol")
-    with pytest.raises(ConfigError, match=r"sink\.column-selectors is not supported for file://"):
-        config.sink_uri("file:///d?protocol=csv")
-
-
 def test_patterns_are_checked_when_the_file_is_read() -> None:
     with pytest.raises(ConfigError, match=re.escape("sink.column-selectors[0].columns: 'a b'")):
         parse_config("[[sink.column-selectors]]\nmatcher = ['*.*']\ncolumns = ['a b']")

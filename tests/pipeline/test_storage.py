@@ -16,6 +16,7 @@ import pytest
 from tests.support.feeds import PARTITION_IDS, PLAIN, World
 from tests.support.logs import START
 from tests.support.s3 import make_bucket, objects, s3_server
+from tests.support.sqllogs import SqlLog
 from tidemill.changefeed.config import parse_config
 from tidemill.pipeline import chunks, planner
 from tidemill.pipeline.delivery import Settings
@@ -131,3 +132,36 @@ def test_open_protocol_keeps_its_messages_files(tmp_path: Path) -> None:
     log = World.make(seed=4).log(tmp_path / "log")
     replay(log, settings(f"file://{tmp_path}/out?protocol=open-protocol&partition-num=2"))
     assert {path.suffix for path in (tmp_path / "out").rglob("*") if path.is_file()} == {".messages", ".json"}
+
+
+SELECTED = "[[sink.column-selectors]]\nmatcher = ['app.t']\ncolumns = ['*', '!secret']\n"
+
+
+HEAD = b"ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,id,name"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lines"),
+    [
+        ("csv", [HEAD, b'"I","t","app",TS,1,"a"', b'"U","t","app",TS,1,"b"', HEAD, b'"D","t","app",TS,1,"b"']),
+        ("canal-json", [{"id": "1", "name": "a"}, {"id": "1", "name": "b"}, {"id": "1", "name": "b"}]),
+    ],
+)
+def test_columns_may_be_left_out(tmp_path: Path, protocol: str, lines: list[Any]) -> None:
+    """Of the lines and the head of each file; schema files describe the whole table, as TiCDC's do."""
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, secret VARCHAR(9), name VARCHAR(9))")
+    sql.run("INSERT INTO t VALUES (1, 'x', 'a')", "UPDATE t SET name = 'b', secret = 'y'")
+    sql.run("ALTER TABLE t ADD INDEX i (name)", "DELETE FROM t")
+    config = parse_config(SELECTED)
+    more = "csv-include-commit-ts=true&csv-output-field-header=true" if protocol == "csv" else "enable-tidb-extension=true"
+    sink = config.sink_uri(f"file://{tmp_path}/out?protocol={protocol}&date-separator=none&{more}")
+    replay(sql.write(tmp_path / "log"), Settings("test", sink, config, UTC))
+    files = read_folder(tmp_path / "out")
+    found = [line for name in sorted(files) if "/CDC0" in name for line in files[name].removesuffix(b"\r\n").split(b"\r\n")]
+    if protocol == "csv":
+        assert [re.sub(rb",[0-9]{18}", b",TS", line) for line in found] == lines
+    else:
+        assert [json.loads(line)["data"][0] for line in found] == lines
+    schemas = [json.loads(data) for name, data in files.items() if "/t/meta/schema_" in name]
+    assert len(schemas) == 2
+    assert all([c["ColumnName"] for c in one["TableColumns"]] == ["id", "secret", "name"] for one in schemas)

@@ -39,9 +39,6 @@ from tidemill.changefeed.topics import TopicExpression
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import MessageFormat
 
-TABLE_FILES = (MessageFormat.CSV, MessageFormat.CANAL_JSON)
-"""Protocols that storage sinks write as files of tables."""
-
 _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to nothing; of the others an empty text in the file sets nothing, as in TiCDC."""
 
@@ -132,10 +129,6 @@ class ChangefeedConfig(ConfigSection):
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is MessageFormat.AVRO:
             self._check_avro_topics()
-        if found.scheme in STORAGE and found.protocol in TABLE_FILES and self.sink.column_selectors:
-            raise ConfigError(
-                f"configuration: sink.column-selectors is not supported for {found.scheme.value}://: its schema files name all columns"
-            )
         if found.scheme in STORAGE and any(section.ignore_update_only_columns for section in self.filter.event_filters):
             warning = f"ignore-update-only-columns has no meaning for {found.scheme.value}://"
             found = replace(found, warnings=(*found.warnings, warning))

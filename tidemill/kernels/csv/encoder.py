@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from tidemill.kernels.csv.program import compile_table
 from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord
+from tidemill.kernels.encode.rows import RawRecord, RowArray
 from tidemill.kernels.texts.encoder import TextRowEncoder, Texts
 from tidemill.protocols.csv.encode import CsvTable, escaped_delimiter
+from tidemill.protocols.messages import Messages
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
 class CsvRowEncoder(TextRowEncoder):
-    """See `TextRowEncoder`. Lines have no size limit: they go into files."""
+    """See `TextRowEncoder`. Lines have no size limit: they go into files.
+
+    With output-field-header a message's key is the line of names that its file has to begin with.
+    """
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None) -> None:
         options = options or EncodingOptions(MessageFormat.CSV)
@@ -23,6 +30,17 @@ class CsvRowEncoder(TextRowEncoder):
         quote = csv.quote.encode()
         texts = Texts(quote=quote[0] if len(quote) == 1 else -1, delimiter=csv.delimiter.encode(), escaped_delimiter=escaped_delimiter(csv))
         super().__init__(programs, options, compiled, texts)
+        self._heads = [np.frombuffer(table.header(), np.uint8) for table in self.tables] if csv.output_field_header else []
+        self._head_addresses = np.array([head.ctypes.data for head in self._heads], np.uint64)
+        self._head_sizes = np.array([len(head) for head in self._heads], np.int64)
+
+    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
+        """See `TextRowEncoder.encode`."""
+        messages = super().encode(rows, groups)
+        if self._heads and len(messages):
+            table = messages.table
+            table["key"], table["key_len"] = self._head_addresses[rows["table"]], self._head_sizes[rows["table"]]
+        return messages
 
     @property
     def _limit(self) -> int:

@@ -17,7 +17,7 @@ from tests.support.table_scenarios import Tables
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = ("matching.txt", "regions.txt", "order.txt")
-SQL_FILES = ("rows.txt", "ddl.txt")
+SQL_FILES = ("rows.txt", "ddl.txt", "gc.txt")
 CASES = [(file, name) for file in FILES for name in scenarios(FOLDER / file)]
 SQL_CASES = [(file, name) for file in SQL_FILES for name in scenarios(FOLDER / file)]
 
@@ -82,7 +82,7 @@ def test_tables(file: str, name: str, chaos: bool, tmp_path: Path) -> None:
         tables = Tables(folder, Random(seed), chaos)
         for block in scenarios(FOLDER / file)[name]:
             assert tables.run(block) == list(block.expected), f"{file}:{block.line}"
-        tables.sim.kill()
+        tables.close()
 
 
 @pytest.mark.skipif(not os.environ.get("REWRITE"), reason="only on demand")

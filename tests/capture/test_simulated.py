@@ -139,11 +139,10 @@ class World:
 
     def keep_history(self) -> None:
         """The wish at PD follows the log, when PD can be reached."""
-        pd = self.sim.guard.pd
-        pd.down = self.random.random() < 0.3  # type: ignore[attr-defined]
+        self.sim.pd.down = self.random.random() < 0.3
         with suppress(UpstreamError):
             self.sim.keep_history()
-        pd.down = False  # type: ignore[attr-defined]
+        self.sim.pd.down = False
 
     def fail_region(self) -> None:
         region = self.random.choice(list(self.sim.cluster.regions))

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import random as back_off
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -32,6 +34,7 @@ from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
+MANY = 100
 _EVENT = re.compile(r"([A-Z]d?)(?:\(([^)]*)\))?")
 _REGION = re.compile(r"(\d+):\[([^,]*),([^)]*)\)v(\d+)(?:c(\d+))?(?:@(\d+))?")
 
@@ -166,6 +169,8 @@ class Wire:
     asked: int = 0
     registers: int = 0
     spans: int = 0
+    quiet: bool = False
+    steps: int = 0
     wanted: dict[int, A.Span] = field(default_factory=dict)
     witness: Witness = field(default_factory=Witness)
 
@@ -190,6 +195,31 @@ class Wire:
         self.pd_down = text == "down"
         if not self.pd_down:
             self.pd = sorted((parse_region(t) for t in text.split()), key=lambda r: r.start)
+
+    def do_many(self, text: str) -> None:
+        """PD knows so many regions of [a, z), on so many stores in turn."""
+        count, stores = (int(t) for t in text.split())
+        borders = [b"", *(b"b%06d" % i for i in range(1, count)), b""]
+        leaders = [Peer(i, 1 + i % stores) for i in range(count)]
+        self.pd = [Region(1 + i, a, b, 1, 1, leaders[i]) for i, (a, b) in enumerate(pairwise(borders))]
+
+    def do_quiet(self, _: str) -> None:
+        """Subscriptions are not printed from now on."""
+        self.quiet = True
+
+    def do_initialize(self, _: str) -> None:
+        """Every scan ends, also those that begin meanwhile."""
+        done = 0
+        while done < len(self.subscriptions):
+            to = self.subscriptions[done]
+            self.receive(to.slot, message(to.region.id, to.request_id, [Row(type=INITIALIZED)]))
+            done += 1
+
+    def do_shares(self, _: str) -> None:
+        """How many pieces each store has, and how many of all are live."""
+        shares = Counter(self.stores[s.slot] for s in self.subscriptions)
+        live = self.machine.counts()["live"]
+        self.out += [f"store {store}: {n} subscriptions" for store, n in sorted(shares.items())] + [f"{live} live"]
 
     def do_span(self, text: str) -> None:
         start, end, ts = text.split()
@@ -336,7 +366,10 @@ class Wire:
         self.events.extend(events)
 
     def check(self) -> None:
-        """INV2 and INV5 (and a bound for INV10), after every step."""
+        """INV2 and INV5 (and a bound for INV10), after every step; of a thousand regions now and then."""
+        self.steps += 1
+        if len(self.receiver._sub_of) > MANY and self.steps % MANY:
+            return
         self.witness.check(self.machine, self.receiver, self.wanted)
         check_waiting(self.receiver, [self.resolved])
         assert self.receiver.matcher.memory() < 64 << 20
@@ -413,7 +446,8 @@ class Wire:
             )
         )
         where = f"[{_key(action.start)},{_key(action.end)}) from {action.checkpoint} at store {self.stores.get(action.slot)}"
-        self.out.append(f"subscribe {action.region.id} {where}")
+        if not self.quiet:
+            self.out.append(f"subscribe {action.region.id} {where}")
 
     def go(self, seconds: float) -> None:
         """Let time pass: PD answers, streams open, timers run out."""

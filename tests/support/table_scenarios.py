@@ -1,10 +1,18 @@
 """Scenario files in SQL: statements against the playground's cluster, captured by the simulator, and what the log then tells.
 
 sql TEXT            statements (several with ;)
-begin [N]           a capture from now on (with N log partitions)
+begin [N] [from mark]    a capture from now on, or from the ts that `mark` remembers (with N log partitions)
 ddl SQL / step [N] / done    a DDL step by step, so that rows can be written in between
 lock TABLE HANDLE [VALUE] / commit / rollback    a transaction that stops between prewrite and commit
 split TABLE HANDLE… / merge TABLE / leader TABLE / break / kill    what happens to regions, streams and the process
+stop / start        the process is away, for as long as `pass SECONDS` says; it is there again
+schema slow|on      the regions of the schema send no resolved ts for a while
+clock SECONDS       the cluster's clock jumps; the host's does not
+gc                  TiDB collects all the garbage that nobody wants to keep
+pd down|up / keep / forget / drop    PD answers nothing about GC; the wish follows the log; PD has lost it; the log is dropped
+zone NAME           TIMESTAMPs are shown in this zone from now on
+resumed             where the spans go on after the last start
+look                what is in the log, without waiting for anything
 log                 everything so far arrives; prints what is new in the log: rows with names and values, DDLs at their place
 tables              how the tables of users are at the log's resolved ts, from the log alone (`=` where that is the truth)
 """
@@ -12,17 +20,19 @@ tables              how the tables of users are at the log's resolved ts, from t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC
+from datetime import UTC, tzinfo
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.support.captures import Change, log_changes
 from tests.support.scenarios import Block
-from tests.support.simulator import Simulator
+from tests.support.simulator import SERVICE, Simulator
+from tests.support.virtual_gc import finish
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import TidemillError
+from tidemill.pipeline.zone import parse_zone
 from tidemill.playground.cluster import Pending
 from tidemill.playground.truth import tables_at
 from tidemill.tidb.keys import record_key
@@ -40,6 +50,9 @@ class Tables:
         self.out: list[str] = []
         self.shown = 0  # the log has been printed up to this ts
         self.pending: Pending | None = None
+        self.mark = 0
+        self.zone: tzinfo = UTC
+        self.away = False
         self.steps: Iterator[None] = iter(())
         self.started = False
         if chaos:
@@ -50,11 +63,16 @@ class Tables:
         self.out = []
         for text in block.commands:
             name, _, rest = text.partition(" ")
-            if self.chaos and self.started:
+            if self.chaos and self.started and not self.away:
                 self.trouble()
             command: Callable[[str], None] = getattr(self, f"do_{name}")
             command(rest)
         return self.out
+
+    def close(self) -> None:
+        """The end."""
+        if self.started:
+            self.sim.kill()
 
     def trouble(self) -> None:
         """One or two things of an everyday cluster."""
@@ -69,7 +87,7 @@ class Tables:
                 sim.cluster.transfer_leader(region.id, random.choice(region.peers).store_id)
             elif kind == 2:
                 sim.cluster.split([record_key(random.randint(100, 140), random.randint(0, 9))])
-            elif kind == 3:
+            elif kind == 3 and not sim.pd.down:
                 sim.kill()
                 sim.start()
             elif kind == 4:
@@ -138,9 +156,76 @@ class Tables:
     # the capture
 
     def do_begin(self, text: str) -> None:
-        self.sim.partitions = int(text or 2)
-        self.sim.begin()
+        number, _, start = text.partition("from") if "from" in text else (text, "", "")
+        self.sim.partitions = int(number or 2)
+        try:
+            self.sim.begin(self.mark if start else 0)
+        except TidemillError as error:
+            self.out.append(f"refused: {error.code}")
+            assert self.sim.requests == 0
+            return
         self.shown, self.started = self.sim.resolved, True
+
+    def do_mark(self, _: str) -> None:
+        self.mark = self.sim.cluster.oracle.next()
+
+    def do_stop(self, _: str) -> None:
+        self.sim.kill()
+        self.away = True
+
+    def do_start(self, _: str) -> None:
+        try:
+            self.sim.start()
+        except TidemillError as error:
+            self.out.append(f"refused: {error.code}")
+            return
+        self.away = False
+
+    def do_pass(self, text: str) -> None:
+        if self.away:
+            self.sim.ms += int(text) * 1000
+        else:
+            self.sim.pass_time(int(text))
+
+    def do_schema(self, text: str) -> None:
+        jobs = [record_key(id_, 0) for id_ in self.sim.history.job_table_ids]
+        regions = self.sim.cluster.regions
+        self.sim.frozen = {r.id for r in regions if any(r.holds(key) for key in (b"mDB", *jobs))} if text == "slow" else set()
+
+    def do_clock(self, text: str) -> None:
+        self.sim.skew += int(text) * 1000
+
+    def do_gc(self, _: str) -> None:
+        self.sim.faults.gc = True
+        self.sim.cluster.collect_garbage(0)
+        kept = not self.started or self.sim.cluster.safe_points.collected <= self.sim.resolved
+        self.out.append("the log's history is kept" if kept else "history is lost")
+
+    def do_pd(self, text: str) -> None:
+        self.sim.pd.down = text == "down"
+
+    def do_keep(self, _: str) -> None:
+        try:
+            self.sim.keep_history()
+        except TidemillError as error:
+            self.out.append(f"refused: {error.code}")
+
+    def do_forget(self, _: str) -> None:
+        self.sim.cluster.safe_points.delete_barrier(SERVICE.encode())
+
+    def do_drop(self, _: str) -> None:
+        finish(self.sim.guard.remove())
+        self.away = True
+        services = [s.service_id.decode() for s in self.sim.cluster.safe_points.services()]
+        self.out.append(f"services at PD: {', '.join(services)}")
+
+    def do_zone(self, text: str) -> None:
+        self.zone = parse_zone(text)
+
+    def do_resumed(self, _: str) -> None:
+        heads = [*self.sim._heads(), self.sim.writer.schema.head]
+        assert all(span.checkpoint == heads[span.partition] for span in self.sim.wanted.values())
+        self.out.append(f"{len(self.sim.wanted)} spans go on from their partitions' heads")
 
     def do_break(self, _: str) -> None:
         for connection in list(self.sim.connections.values()):
@@ -153,13 +238,22 @@ class Tables:
     def do_log(self, _: str) -> None:
         self.sim.catch_up()
         self.sim.check()
-        self.sim.check_log()
+        if not self.sim.faults.gc:
+            self.sim.check_log()
+        self.do_look("")
+
+    def do_look(self, _: str) -> None:
+        for _round in range(3):
+            self.sim.settle()
+            self.sim.cluster.tick()
+            self.sim.settle()
+            self.sim.seal()
         history = load_history(LogReader(self.sim.folder / "log"))
         upto = self.sim.resolved
         events: list[tuple[int, int, str]] = [(e.ts, 1, f"ddl {e.query}") for e in history.ddl_events(self.shown, upto)]
         for rows in log_changes(self.sim.folder / "log").values():
             for i, row in enumerate(rows):
-                if self.shown < row.commit_ts <= upto and (text := told(history, row)):
+                if self.shown < row.commit_ts <= upto and (text := told(history, row, self.zone)):
                     events.append((row.commit_ts, -len(rows) + i, text))
         self.out += [text for _, _, text in sorted(events, key=lambda e: e[:2])]
         self.shown = upto
@@ -199,22 +293,22 @@ class Tables:
         return found
 
 
-def told(history: SchemaHistory, row: Change) -> str:
+def told(history: SchemaHistory, row: Change, zone: tzinfo = UTC) -> str:
     """A row of the log for people; empty where it is a copy, or of a table that is not in force."""
     version = history.snapshot(row.commit_ts - 1).by_physical.get(row.table_id)
     if version is None:
         return ""
     name = f"{version.schema}.{version.table}"
     if row.value is None:
-        return f"delete {name} {cells(version, row.key, row.old_value)}"
+        return f"delete {name} {cells(version, row.key, row.old_value, zone)}"
     if row.old_value is None:
-        return f"insert {name} {cells(version, row.key, row.value)}"
-    return f"update {name} {cells(version, row.key, row.old_value)} -> {cells(version, row.key, row.value)}"
+        return f"insert {name} {cells(version, row.key, row.value, zone)}"
+    return f"update {name} {cells(version, row.key, row.old_value, zone)} -> {cells(version, row.key, row.value, zone)}"
 
 
-def cells(version: TableVersion, key: bytes, value: bytes | None) -> str:
+def cells(version: TableVersion, key: bytes, value: bytes | None, zone: tzinfo) -> str:
     """Columns and their values."""
-    reader = RowReader(version.info, UTC)
+    reader = RowReader(version.info, zone)
     names = [c.name for c in version.info.output_columns]
     pairs = zip(names, reader.read(key, value), strict=True)
     return "{" + ", ".join(f"{name}={_plain(cell)}" for name, cell in pairs) + "}"

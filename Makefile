@@ -36,6 +36,10 @@ soak: setup
 	[ "$$minutes" = 0 ] || rounds=0; echo "SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds"; \
 	SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds $(PYTHON) -m pytest tests/soak -x -s --basetemp=.tidemill/soak
 
+# The recording of one large transaction as a whole, 86 MB of messages: make recordings MATERIAL=../shared
+recordings: setup
+	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest tests/capture/test_recordings.py -k large
+
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .

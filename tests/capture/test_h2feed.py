@@ -18,10 +18,12 @@ from tidemill.capture.tikv.channels import Channels
 from tidemill.capture.tikv.feed import Feed, Method, Transport, open_feed
 from tidemill.capture.tikv.h2feed import OUT, Frame, frame
 from tidemill.capture.tikv.inbox import Inbox
-from tidemill.capture.tikv.scanner import Packed
+from tidemill.capture.tikv.matcher import Matcher
+from tidemill.capture.tikv.scanner import Packed, Scanner
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import address
+from tidemill.wire import cdcpb_pb2 as cdcpb
 
 Control = tuple[int, int, int, bytes]
 
@@ -214,6 +216,28 @@ def test_messages_of_all_sizes_requests_larger_than_the_window_and_trailers(tran
 
     with_feed(transport, store, inbox, use)
     assert drain(inbox) == messages
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_a_row_of_120_mebibytes(transport: Transport) -> None:
+    """The largest entry of a transaction: far beyond what gRPC takes without being asked to (U-16)."""
+    row = cdcpb.Event.Row(start_ts=11, commit_ts=12, type=cdcpb.Event.COMMITTED, op_type=1, key=b"k", value=bytes(120 << 20))
+    event = cdcpb.Event(region_id=1, request_id=7)
+    event.entries.entries.append(row)
+    message = cdcpb.ChangeDataEvent(events=[event]).SerializeToString()
+    inbox = Inbox(high=1 << 30)
+
+    async def use(feed: Feed) -> None:
+        feed.send(b"x")
+        assert (await feed.ended).status == 2
+
+    with_feed(transport, Store([message], (grpc.StatusCode.UNKNOWN, "over")), inbox, use)
+    (got,) = drain(inbox)
+    assert got == message
+    matcher = Matcher()
+    matcher.subscribe(0, 1, 7, 10)
+    matcher.feed(Scanner(matcher.chunks).scan([got]))
+    assert matcher.pending_rows()["value_len"].tolist() == [120 << 20]
 
 
 @pytest.mark.parametrize("transport", Transport)

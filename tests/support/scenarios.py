@@ -19,7 +19,7 @@ from __future__ import annotations
 import random as back_off
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,16 +27,15 @@ from random import Random
 
 from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
 from tests.support.invariants import Witness, check_waiting
+from tests.support.scenario_notation import parse_events, parse_region
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.pd import Peer, Region
 from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
+from tidemill.kernels.receive.layout import DELETE, INITIALIZED
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 MANY = 100
-_EVENT = re.compile(r"([A-Z]d?)(?:\(([^)]*)\))?")
-_REGION = re.compile(r"(\d+):\[([^,]*),([^)]*)\)v(\d+)(?:c(\d+))?(?:@(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,50 +99,6 @@ def rewrite(path: Path, outputs: dict[int, list[str]]) -> None:
     if at and not skipping:
         lines += ["----", *outputs[at]]
     path.write_text("\n".join(lines) + "\n")
-
-
-# ---------------------------------------------------------------------------------------------------------------------- stores
-
-
-def parse_events(text: str, random: Random) -> Iterator[Row | int]:
-    """Rows, and resolved ts as plain numbers."""
-    for group in re.findall(r"\{[^}]*\}|[A-Z]d?(?:\([^)]*\))?", text):
-        events = [_event(m[1], m[2] or "") for m in _EVENT.finditer(group)]
-        if group.startswith("{"):
-            random.shuffle(events)
-        yield from events
-
-
-def _event(kind: str, inner: str) -> Row | int:
-    fields = [f.strip() for f in inner.split(",")] if inner else []
-    generation = next((int(f[4:]) for f in fields if f.startswith("gen=")), 0)
-    values = [f for f in fields if not f.startswith("gen=")]
-    if kind == "T":
-        return int(values[0])
-    if kind == "I":
-        return Row(type=INITIALIZED)
-    key = values[0].encode()
-    start = int(values[1])
-    data = [b"" if v == "-" else v.encode() for v in values[2:]]
-    if kind == "R":
-        return Row(type=ROLLBACK, key=key, start_ts=start)
-    op = DELETE if kind.endswith("d") else PUT
-    if kind[0] == "P":
-        value, old = ("", data[0]) if op == DELETE else (data[0], data[1] if len(data) > 1 else b"")
-        return Row(type=PREWRITE, op_type=op, key=key, start_ts=start, value=value or b"", old_value=old, generation=generation)
-    if kind[0] == "C":
-        return Row(type=COMMIT, op_type=op, key=key, start_ts=start, commit_ts=int(values[2]), value=data[1] if len(data) > 1 else b"")
-    value, old = (b"", data[1]) if op == DELETE else (data[1], data[2] if len(data) > 2 else b"")
-    return Row(type=COMMITTED, op_type=op, key=key, start_ts=start, commit_ts=int(values[2]), value=value, old_value=old)
-
-
-def parse_region(text: str) -> Region:
-    """`1:[a,m)v2@3`: id, range (- is open), version, leader's store; `c5` is the conf_ver, no @ no leader."""
-    found = _REGION.fullmatch(text)
-    assert found, text
-    start, end = (b"" if key == "-" else key.encode() for key in (found[2], found[3]))
-    leader = Peer(int(found[1]) * 10 + int(found[6]), int(found[6])) if found[6] else None
-    return Region(int(found[1]), start, end, int(found[5] or 1), int(found[4]), leader)
 
 
 @dataclass

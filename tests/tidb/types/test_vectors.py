@@ -37,3 +37,11 @@ def test_malformed(data: str) -> None:
 def test_texts_that_are_no_vector(text: str) -> None:
     with pytest.raises(ValueError, match=r"no vector|Expecting"):
         parse_vector(text)
+
+
+def test_the_longest_vector() -> None:
+    elements = tuple(float(i) for i in range(16383))
+    data = encode_vector(elements)
+    assert len(data) == 4 + 4 * 16383
+    assert decode_vector(data) == elements
+    assert vector_text(data).endswith(",16382]")

@@ -91,8 +91,14 @@ class Loading:
 def loading_of(storage: Storage, config: CaptureConfig) -> Loading:
     """The loading of a capture's log."""
     command = [sys.executable, "-m", "tidemill.pipeline.load", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
-    command += ["--log-compression", config.compression]
-    for flag, value in (("--master", config.master), ("--ca", config.ca), ("--cert", config.cert), ("--key", config.key)):
+    command += ["--log-compression", config.compression, "--log-level", config.log_level]
+    for flag, value in (
+        ("--log-file", config.log_file),
+        ("--master", config.master),
+        ("--ca", config.ca),
+        ("--cert", config.cert),
+        ("--key", config.key),
+    ):
         command += [flag, str(value)] if value is not None else []
     return Loading(storage, command, {"TIDEMILL_LOG": config.log})
 

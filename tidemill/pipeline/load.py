@@ -134,10 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scratch", type=Path, default=Path())
     parser.add_argument("--log-compression", default="none")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-file", type=Path)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     if SUPERVISED in os.environ:
         lifeline.hold()
-    logs.setup(options.log_level, None, part="load")
+    logs.setup(options.log_level, options.log_file, part="load")
     try:
         rows = load(
             Upstream(tuple(options.pd.split(",")), (options.ca, options.cert, options.key)),

@@ -1,0 +1,151 @@
+"""An initial load end to end, over mutual TLS, while tables are written and whoever reads them is killed: a Spark worker, the process that
+drives them, the capture. A consumer that starts with nothing has the upstream's tables in the end, and no part was read twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.runs import PATIENCE_S, assert_equal, audited, await_that, gone
+from tests.support.upstreams import truth
+from tidemill.changelog import initial
+from tidemill.changelog.storage import open_storage
+from tidemill.demo.delivered import from_files
+from tidemill.demo.session import Delivery
+from tidemill.playground.server import PlaygroundThread, ServerTls
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS, REGIONS = 3000, 120
+
+
+class Parts:
+    """The files of the initial load, as they come."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.seen: dict[str, int] = {}  # inodes
+
+    def count(self) -> int:
+        """How many are there; none of them is ever written again."""
+        for file in self._log.glob("snapshot/*/*/*of*.arrow"):
+            name, inode = str(file.relative_to(self._log)), file.stat().st_ino
+            assert self.seen.setdefault(name, inode) == inode, f"{name} was read twice"
+        return len(self.seen)
+
+
+def below(delivery: Delivery, mark: str) -> list[psutil.Process]:
+    """The processes of a run with a word in their command line."""
+    assert delivery.process is not None
+    found = []
+    for process in psutil.Process(delivery.process.pid).children(recursive=True):
+        try:
+            if mark in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def kill(delivery: Delivery, mark: str, of: str = "") -> bool:
+    """kill -9 of one such process, below one with the word `of` if that is given."""
+    owners = {p.pid for p in below(delivery, of)} if of else set()
+    for process in below(delivery, mark):
+        try:
+            if of and owners.isdisjoint(p.pid for p in process.parents()):
+                continue
+            os.kill(process.pid, signal.SIGKILL)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+        gone([process])
+        return True
+    return False
+
+
+def test_whoever_dies_while_the_tables_are_read(tmp_path: Path) -> None:
+    authority = Authority()
+    server = authority.sign("server")
+    cert, key = authority.sign("client").write(tmp_path, "client")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    tls = ServerTls(server.certificate, server.key, authority.pem)
+    with PlaygroundThread(5, stores=2, resolved_interval=0.3, tls=tls) as playground:
+        playground.execute("create database d; create table d.small (a varchar(10) primary key, b decimal(8,2) default 1.5)")
+        playground.execute("insert into d.small (a) values ('x'), ('y')")
+        playground.execute("create table d.big (id bigint primary key, v varchar(100), n int)")
+        fill(playground.execute)
+        split(playground)
+        sink = f"file://{tmp_path}/delivered?protocol=open-protocol&partition-num=2"
+        options = ("--snapshot", "--create-tables", "--master", "local[2]", "--trigger-ms", "100", "--log-partitions", "2")
+        files = ("--ca", str(tmp_path / "ca.pem"), "--cert", str(cert), "--key", str(key))
+        upstream: Any = SimpleNamespace(pd=playground.pd_address)
+        with Delivery(tmp_path, upstream, sink, options=(*options, *files)) as delivery:
+            parts, killed = Parts(delivery.log), []
+            steps = [
+                (1, "worker", "tidemill.pipeline.daemon", "tidemill.pipeline.load"),
+                (REGIONS // 4, "reader", "tidemill.pipeline.load", ""),
+                (REGIONS // 2, "capture", "tidemill.cli.main capture", ""),
+            ]
+            for number, (enough, who, mark, of) in enumerate(steps):
+                await_that(lambda enough=enough: parts.count() >= enough, f"{enough} parts are there", delivery)  # type: ignore[misc]
+                change(playground.execute, number)
+                if kill(delivery, mark, of):
+                    killed.append(who)
+            await_that(lambda: parts.count() == REGIONS + 1, "all parts are there", delivery)
+            change(playground.execute, len(steps))
+            end = playground.call(lambda: playground.playground.cluster.oracle.next())
+            delivery.wait_until(end, PATIENCE_S)
+            expected = truth(playground.call(lambda: playground.playground.tables_at(end)))
+            assert delivery.stop() == 0
+        assert {"reader", "capture"} <= set(killed), "they had something to do still"
+        storage = open_storage(str(delivery.log))
+        (plan,) = initial.plans(storage)
+        assert len(plan.parts()) == REGIONS + 1
+        assert initial.missing(storage, plan) == []
+        assert parts.count() == REGIONS + 1
+        audit = audited(from_files(tmp_path / "delivered"))
+        assert_equal(audit, delivery.log, expected, end)  # type: ignore[arg-type]
+        first = [r for r in audit.rows if r.ts == plan.ts]
+        assert len(first) == ROWS + 2
+        made = sorted(d.query.partition("(")[0].strip() for d in audit.ddls if d.ts == plan.ts - 1)
+        assert made == [
+            "CREATE DATABASE IF NOT EXISTS `d` CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin",
+            "CREATE DATABASE IF NOT EXISTS `test` CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin",
+            "CREATE TABLE IF NOT EXISTS `d`.`big`",
+            "CREATE TABLE IF NOT EXISTS `d`.`small`",
+        ]
+        assert "fork_posix" not in (tmp_path / "run.log").read_text(), "gRPC has nothing to say about forks"
+        assert "] [load] [" in (tmp_path / "tidemill.log").read_text()
+
+
+def fill(execute: Callable[[str], Any]) -> None:
+    for at in range(0, ROWS, 250):
+        execute("insert into d.big values " + ", ".join(f"({i}, 'v{i}', {i % 7})" for i in range(at, at + 250)))
+
+
+def change(execute: Callable[[str], Any], step: int) -> None:
+    """In all regions: rows that are read already, and rows that are not."""
+    execute(f"update d.big set v = 'step{step}' where id = {step}")
+    execute(f"update d.big set v = 'step{step}' where id = {ROWS - 10 - step}")
+    execute(f"delete from d.big where id = {ROWS // 2 + step}")
+    execute(f"insert into d.big values ({ROWS + step}, 'new', {step})")
+    execute(f"insert into d.small values ('s{step}', {step})")
+
+
+def split(playground: PlaygroundThread) -> None:
+    from tidemill.tidb.keys import record_key
+
+    def work() -> None:
+        (table,) = [t for t in playground.playground.database.catalog.tables.values() if t.name == "big"]
+        step = ROWS // REGIONS
+        playground.playground.cluster.split([record_key(table.model.id, i * step) for i in range(1, REGIONS)])
+
+    playground.call(work)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import ticdc
 from tests.support.logs import golden_log
+from tests.support.sqllogs import SqlLog
 from tidemill.changefeed.config import parse_config
 from tidemill.errors import ConfigError
 from tidemill.pipeline.delivery import Settings
@@ -116,3 +117,21 @@ def test_simple(log: str, tmp_path: Path) -> None:
             rows[json.dumps(json.loads(value) | {"buildTs": 0}, sort_keys=True)] += 1
     check_rows(wanted("simple", "json"), rows, lambda line: json.dumps(json.loads(line["value"]), sort_keys=True))
     assert all(kinds[partition, kind] for partition in range(PARTITIONS) for kind in (Bootstrap, Watermark))
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_all_tables_are_described_at_the_start(tmp_path: Path, everywhere: bool) -> None:
+    """Ahead of everything else, also those that have no rows; not those that are not delivered."""
+    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT PRIMARY KEY, x INT)", "CREATE TABLE no_key (x INT)")
+    sql.run("INSERT INTO a VALUES (1)", "CREATE TABLE c (id INT PRIMARY KEY)", "INSERT INTO a VALUES (2)")
+    config = parse_config(f"[sink]\nsend-all-bootstrap-at-start = true\nsend-bootstrap-to-all-partition = {str(everywhere).lower()}\n")
+    sink = config.sink_uri(f"messages://{tmp_path}/out?protocol=simple&partition-num=2")
+    replay(sql.write(tmp_path / "log"), Settings("r", sink, config, UTC))
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    decoded = [(line["partition"], SimpleDecoder().decode(base64.b64decode(line["value"]))) for line in lines]
+    partitions = range(2 if everywhere else 1)
+    first = decoded[: 2 * len(partitions)]
+    assert {(p, e.table.table) for p, e in first if isinstance(e, Bootstrap)} == {(p, t) for p in partitions for t in "ab"}
+    later = [e.table.table for _, e in decoded[len(first) :] if isinstance(e, Bootstrap)]
+    assert "b" not in later
+    assert "no_key" not in later

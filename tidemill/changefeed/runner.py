@@ -143,10 +143,12 @@ class Runner:
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
         stack.callback(session.stop)
+        events = SinkEvents(settings, chooser, packs)
         driver = BatchDriver(
             feed=wishes.changefeed,
             upstream=upstream,
-            events=SinkEvents(settings, chooser, packs),
+            events=events,
+            greetings=events.greetings if events.greets else None,
             sink=sink,
             sink_uri=settings.sink.text,
             runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}"),

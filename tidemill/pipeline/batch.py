@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -143,6 +143,8 @@ class BatchDriver:
     look_again: Callable[[], bool] = lambda: False
     """Asks the sink for its topics again; whether they differ from before."""
     next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_S)
+    greetings: Callable[[], Iterable[tuple[str, bytes | None, bytes | None, Sequence[int]]]] | None = None
+    """Messages ahead of the first rows: topic, key, value, partitions each."""
     corrupted: CorruptedRows = field(default_factory=CorruptedRows)
     on_failure: Callable[[TidemillError], None] = lambda error: None
     """Called for each failed try that will be followed by another."""
@@ -189,9 +191,8 @@ class BatchDriver:
             self.next_look = time.monotonic() + LOOK_S
 
     def _try(self, batch: int, from_ts: int, to_ts: int, tries: int) -> Report:
-        context = BatchContext(
-            feed=self.feed, batch=batch, epoch=self.fence.advance(), from_ts=from_ts, to_ts=to_ts, fence_path=str(self.fence.path)
-        )
+        self._greet(batch, from_ts)
+        context = self._context(batch, from_ts, to_ts)
         try:
             self._look(tries)
             self.sink.begin_batch(context)
@@ -208,6 +209,29 @@ class BatchDriver:
             self.sink.discard(context)
             raise
         return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls))
+
+    def _greet(self, batch: int, from_ts: int) -> None:
+        """Before the first rows of this process: a batch of no time."""
+        if self.greetings is None:
+            return
+        self.upstream.pack(from_ts, from_ts)  # which tables there are
+        messages = list(self.greetings())
+        if messages:
+            context = self._context(batch, from_ts, from_ts)
+            try:
+                self.sink.begin_batch(context)
+                for message in messages:
+                    self.sink.ddl(*message)
+                self.sink.finish_batch(context)
+            except TidemillError:
+                self.sink.discard(context)
+                raise
+        self.greetings = None
+
+    def _context(self, batch: int, from_ts: int, to_ts: int) -> BatchContext:
+        return BatchContext(
+            feed=self.feed, batch=batch, epoch=self.fence.advance(), from_ts=from_ts, to_ts=to_ts, fence_path=str(self.fence.path)
+        )
 
     def _rows(self, context: BatchContext) -> TaskStats:
         loads = self.upstream.loads(context.from_ts, context.to_ts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
@@ -19,7 +19,7 @@ from tidemill.changefeed.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.events import DdlEvent
 from tidemill.pipeline.pack import Output, PackedTable, PackStore, Target
-from tidemill.protocols.messages import Words
+from tidemill.protocols.messages import Greets, Words
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.storage.open import wants_tables
 from tidemill.sinks.storage.words import StorageWords
@@ -206,6 +206,20 @@ class SinkEvents:
         topic = self._chooser.topic(event)
         partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
         return topic, *message, range(partitions)
+
+    def greetings(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
+        """What is said of all tables when a delivery begins."""
+        words = self._words
+        if not isinstance(words, Greets):
+            return
+        for table in self._packs.wanted():
+            partitions = 1 if words.greets_first_partition_only else self._packs.partitions(table.topic)
+            yield table.topic, *words.greeting(table.shown), range(partitions)
+
+    @property
+    def greets(self) -> bool:
+        """Whether something is said then."""
+        return isinstance(self._words, Greets) and self._words.greets
 
     def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
         return self._words.resolved_message(ts) if self._words is not None else None

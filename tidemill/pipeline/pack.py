@@ -12,7 +12,7 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
@@ -225,6 +225,11 @@ class PackStore:
     def targets(self) -> list[Target]:
         """Every (topic, partition) there is now."""
         return [(topic, p) for topic, partitions in self._topics.items() for p in range(partitions)]
+
+    def wanted(self) -> Iterator[PackedTable]:
+        """The tables whose rows are delivered now."""
+        for entry in self._tables.values():
+            yield unpack(entry.packed)
 
     @property
     def names_versions(self) -> bool:

@@ -98,10 +98,12 @@ def replay(
             find_limits=sink.message_limits,
         )
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
+        events = SinkEvents(settings, chooser, packs)
         driver = BatchDriver(
             feed=settings.feed,
             upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in),
-            events=SinkEvents(settings, chooser, packs),
+            events=events,
+            greetings=events.greetings if events.greets else None,
             sink=sink,
             sink_uri=settings.sink.text,
             runner=runner,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tidemill.events import DdlEvent
 from tidemill.kernels.layout import MESSAGE
+from tidemill.tidb.schema.versions import TableVersion
 
 
 class Message(NamedTuple):
@@ -68,3 +69,14 @@ class Words(Protocol):
     def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None: ...
 
     def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None: ...
+
+
+@runtime_checkable
+class Greets(Protocol):
+    """Words of a protocol that describes tables ahead of their rows."""
+
+    greets: bool
+    """Whether all tables are described when a delivery begins."""
+    greets_first_partition_only: bool
+
+    def greeting(self, version: TableVersion) -> tuple[bytes | None, bytes | None]: ...

@@ -77,7 +77,7 @@ class DriverSink(Protocol):
     def begin_batch(self, ctx: BatchContext) -> None:
         """A try begins: left-overs of older tries are removed."""
 
-    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         """Send to these partitions, after all rows of the batch."""
 
     def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:

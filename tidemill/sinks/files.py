@@ -93,7 +93,7 @@ class FilesDriverSink(ByDispatchers):
             self._check(ctx)
         self._parts.begin(ctx)
 
-    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
             self._eventful.add((topic, partition))

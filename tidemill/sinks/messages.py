@@ -68,7 +68,7 @@ class MessagesDriverSink(ByDispatchers):
         self._opened()
         self._parts.begin(ctx)
 
-    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         self._tail += [json_line(topic, partition, key, value) for partition in partitions]
 
     def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:

@@ -106,8 +106,13 @@ class SimpleTable:
 
     def bootstrap(self, now_ms: int) -> bytes:
         """The message that describes the table."""
-        schema = named_schema(self.schema, self.table, self.info)
-        return b'{"version":%d,"type":"BOOTSTRAP","commitTs":0,"buildTs":%d,"tableSchema":%s}' % (VERSION, now_ms, schema)
+        return bootstrap_message(self.schema, self.table, self.info, now_ms)
+
+
+def bootstrap_message(schema: str, table: str, info: TableInfo, now_ms: int) -> bytes:
+    """The value of the message that describes a table."""
+    described = named_schema(schema, table, info)
+    return b'{"version":%d,"type":"BOOTSTRAP","commitTs":0,"buildTs":%d,"tableSchema":%s}' % (VERSION, now_ms, described)
 
 
 def ddl_message(event: DdlEvent, now_ms: int) -> bytes:

@@ -9,6 +9,7 @@ from tidemill.events import DdlEvent
 from tidemill.protocols.compression import compressor
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.simple import encode
+from tidemill.tidb.schema.versions import TableVersion
 
 
 def _now_ms() -> int:
@@ -22,12 +23,18 @@ class SimpleWords:
 
     def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
         self._compress, self._clock = compressor(options.large_message.compression), clock
+        self.greets = options.simple.bootstrap_at_start
+        self.greets_first_partition_only = not options.simple.bootstrap_all_partitions
 
     def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
         return None, self._compress(value) if self._compress else value
 
     def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
         return self._message(encode.ddl_message(event, self._clock()))
+
+    def greeting(self, version: TableVersion) -> tuple[bytes | None, bytes | None]:
+        """The description of a table, as `greets` (send-all-bootstrap-at-start) asks for."""
+        return self._message(encode.bootstrap_message(version.schema, version.table, version.info, self._clock()))
 
     def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
         return self._message(encode.watermark_message(ts, self._clock()))

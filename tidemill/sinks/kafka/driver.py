@@ -159,7 +159,7 @@ class KafkaDriverSink(ByDispatchers):
     def begin_batch(self, ctx: BatchContext) -> None:
         self._unflushed_ddl = False
 
-    def ddl(self, topic: str, key: bytes, value: bytes | None, partitions: Sequence[int]) -> None:
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._produce(topic, partition, key, value)
         self._unflushed_ddl = True
@@ -181,7 +181,7 @@ class KafkaDriverSink(ByDispatchers):
         self._drop_producer()
         self._admin = None
 
-    def _produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
+    def _produce(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
         producer = self._opened()
         while True:
             try:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.changelog.conftest import META
-from tests.support.logs import START, batch_of, put, read_changes
+from tests.support.log_writer_process import upstream
+from tests.support.logs import START, Change, batch_of, changes_of, order, put, read_changes
+from tidemill.changelog import fence
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage, Storage
@@ -15,6 +25,7 @@ from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, LogFenced, LogLocked
 
+ROOT = Path(__file__).parent.parent.parent
 COORDINATOR = Share(schema=True, partitions=frozenset())
 
 
@@ -93,10 +104,93 @@ def test_a_group_that_was_taken_over_publishes_nothing(place: Storage) -> None:
     assert faults(place) == []
 
 
+# ---- processes that end or stand still
+
+
+def writer_process(place: Storage, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.killed_writer", place.location, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def until_it_stands(process: subprocess.Popen[str]) -> None:
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+
+
+def after_it_goes_on(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGCONT)
+    return process.communicate()[0].strip()
+
+
+def rows(place: Storage, end: int) -> list[Change]:
+    return upstream(0, START, START + end)
+
+
+def test_a_writer_that_stood_still_before_it_published_is_fenced(place: Storage) -> None:
+    with writer_process(place, "stop", "before") as old:
+        until_it_stands(old)
+        new = LogWriter.open(place, share=group(0))
+        new.partition(0).publish(START + 20, [batch_of(rows(place, 20))])
+        newest = LogWriter.open(place, share=group(0))
+        assert after_it_goes_on(old) == LogFenced.code
+    newest.partition(0).publish(START + 40, [batch_of(upstream(0, START + 20, START + 40))])
+    with pytest.raises(LogFenced):
+        new.partition(0).set_head(START + 50)
+    assert read_changes(place.location, 0) == rows(place, 40)
+    assert faults(place) == []
+    assert not list(Path(place.location).rglob("*.tmp"))
+
+
+def test_a_writer_that_stands_still_while_it_publishes_is_named_and_its_segment_counts(
+    place: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "PATIENCE", 0.2)
+    with writer_process(place, "stop", "inside") as old:
+        until_it_stands(old)
+        with pytest.raises(LogLocked, match=rf"process {old.pid} on host {socket.gethostname()} is in the middle of a step") as e:
+            LogWriter.open(place, share=group(0))
+        assert "kill -9" in e.value.hint
+        LogWriter.open(place, share=group(1))
+        monkeypatch.undo()
+        taking = ThreadPoolExecutor(1).submit(LogWriter.open, place, share=group(0))
+        assert after_it_goes_on(old) == "published"
+        new = taking.result()
+    assert new.partition(0).last_to == START + 30
+    assert read_changes(place.location, 0) == rows(place, 30)
+
+
+def test_a_writer_that_stands_still_while_it_publishes_may_be_killed(place: Storage) -> None:
+    with writer_process(place, "stop", "inside") as old:
+        until_it_stands(old)
+        taking = ThreadPoolExecutor(1).submit(LogWriter.open, place, share=group(0))
+        old.kill()
+        new = taking.result()
+    assert new.partition(0).last_to == START
+    new.partition(0).publish(START + 20, [batch_of(rows(place, 20))])
+    assert read_changes(place.location, 0) == rows(place, 20)
+    assert not list(Path(place.location).rglob("*.tmp"))
+
+
+def test_a_writer_that_is_killed_at_any_file_operation_loses_nothing(place: Storage) -> None:
+    with writer_process(place, "every") as process:
+        killed = int(process.communicate()[0])
+    assert killed > 30
+    reader = LogReader(place)
+    head = reader.head(0)
+    found = [c for i in reader.chain(0, START, head) for p in i.parts for c in changes_of(reader.open_segment(p).read_all())]
+    assert sorted(found, key=order) == upstream(0, START, head)
+    assert head > START + 35 * 10
+    assert faults(place) == []
+    assert not list(Path(place.location).rglob("*.tmp"))
+
+
+# ---- neighbours
+
+
 def test_opening_leaves_what_a_neighbour_is_writing(place: Storage) -> None:
     one = LogWriter.open(place, share=group(0))
 
-    def rows():
+    def rows() -> Iterator[pa.RecordBatch]:
         yield batch_of([put(7, 1, START + 1)])
         LogWriter.open(place, share=COORDINATOR).close()
         LogWriter.open(place, share=group(1))

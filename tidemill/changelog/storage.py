@@ -200,20 +200,27 @@ class _LocalDraft(Draft):
         self._folder, self._sync = folder, sync
         self._path = f"{folder}/{temporary_name()}"
         self.sink = pa.OSFile(self._path, "wb")
+        # Opened now: whoever takes the folder removes the name, and its writer is to learn that where it looks for it.
+        self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC) if sync else -1
 
     def seal(self) -> None:
         self.sink.close()
-        if self._sync:
-            handle = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fdatasync(handle)
-            finally:
-                os.close(handle)
+        try:
+            if self._sync:
+                os.fdatasync(self._handle)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
     def publish(self, name: str) -> None:
         os.rename(self._path, f"{self._folder}/{name}")  # noqa: PTH104
 
     def discard(self) -> None:
+        self._close()
         with contextlib.suppress(OSError):
             self.sink.close()
         Path(self._path).unlink(missing_ok=True)

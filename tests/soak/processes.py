@@ -172,9 +172,9 @@ class Capture:
     def stop(self) -> None:
         """SIGTERM: it ends with 0."""
         assert self.process is not None
-        self.note()
         workers = self.workers()
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(60)
         assert code == 0, f"the capture ended with {code}: {self.last_words()}"
+        self.note()
         assert gone(workers, 30) == [], "workers outlived their capture"

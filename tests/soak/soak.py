@@ -25,6 +25,11 @@ from tidemill.errors import SqlError, TidemillError
 
 CATCH_UP_S = 150.0
 LOOK_S = 0.2
+LONG_S = 20.0
+"""A soak that takes longer leaves orphan locks at its end."""
+ORPHANS: tuple[dict[str, Any], ...] = (
+    {}, {"primary": "committed"}, {"primary": "rolled-back"}, {"async_commit": True}, {"kind": "pessimistic"}, {"kind": "lock"},
+)  # fmt: skip
 
 
 @dataclass
@@ -209,14 +214,33 @@ class Soak:
 
     # ------------------------------------------------------------------ the end
 
+    @staticmethod
+    def _plant(upstream: Upstream) -> int:
+        """Locks of clients that died in every way; returns how many transactions."""
+        planted = 0
+        for name in ("one.a", "one.b", "one.h", "two.c"):
+            try:
+                upstream.call("resolve-orphans")
+                handles = [row[0] for row in upstream.call("sql", text=f"select id from {name} limit 20")["rows"]]
+                for i, more in enumerate(ORPHANS):
+                    rows = handles[3 * i : 3 * i + 3]
+                    if len(rows) == 3:
+                        upstream.call("lock", table=name, handles=rows, ttl_ms=0, **more)
+                        planted += 1
+            except SqlError:
+                continue  # a story of the workload was interrupted while the table had another name
+        assert planted > len(ORPHANS), "the upstream has hardly a row"
+        return planted
+
     def _calm(self, upstream: Upstream, capture: Capture) -> None:
         """No fault goes on; what was written arrives. Orphan locks are the capture's to end."""
         upstream.call("pace", seconds=self.plan.resolved_interval)
         upstream.call("pause")
+        planted = self._plant(upstream) if self.seconds >= LONG_S else 0
         goal = int(upstream.stats()["ts"])
         deadline = time.monotonic() + CATCH_UP_S
         while self.resolved < goal:
             self._watch(upstream, capture, LOOK_S)
-            assert time.monotonic() < deadline, (
-                f"the log stands still at {self.resolved} < {goal}: {capture.status().get('holding')}, {upstream.stats()['locks']} locks"
-            )
+            holding, locks = capture.status().get("holding"), upstream.stats()["locks"]
+            still = f"the log stands still at {self.resolved} < {goal} with {locks} locks, of {planted} orphan transactions: {holding}"
+            assert time.monotonic() < deadline, still

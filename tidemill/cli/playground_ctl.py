@@ -209,6 +209,7 @@ def _plain(name: str, text: str) -> None:
 
 
 _plain("regions", "List all regions.")
+_plain("resolve-orphans", "End the locks of clients that are gone, as somebody does who reads their rows.")
 _plain("stats", "Figures of the playground.")
 _plain("pause", "Let the workload rest.")
 _plain("resume", "Let the workload go on.")

@@ -56,6 +56,7 @@ class FaultCommands:
             "busy": self._busy,
             "pace": self._pace,
             "break-streams": self._break_streams,
+            "resolve-orphans": self._resolve_orphans,
         }
 
     # connections and servers
@@ -161,6 +162,10 @@ class FaultCommands:
         """Resolved timestamps come at this interval."""
         self._playground.resolved_interval = float(request["seconds"])
         return {}
+
+    def _resolve_orphans(self, request: Json) -> Json:
+        """Somebody meets the locks of clients that are gone."""
+        return {"ended": self._playground.cluster.resolve_orphans()}
 
     def _break_streams(self, request: Json) -> Json:
         """End all change feed streams of a store, with gRPC's status."""

@@ -65,6 +65,7 @@ class Soak(Mixed):
         super().__init__(database, seed, options)
         self._story: Story | None = None
         self._large: Iterator[None] | None = None
+        self._waiting = False  # a DDL waits for locks to end
         self._stories: tuple[Callable[[], Story], ...] = (
             self._fill, self._fill_like, self._swap, self._move, self._recover, self._flashback, self._exchange, self._partitions,
             self._partition_by, self._several, self._database,
@@ -100,9 +101,21 @@ class Soak(Mixed):
             self._advance_large()
         elif self._story is not None and self._ddl is None and self._is_free() and random.random() < 0.3:
             self._tell()
-        elif self._ddl is None and self._held is None and due(self.options.orphan_every, self.progress.transactions, random):
+        elif self._waiting and self._ddl is None and random.random() < 0.3:
+            self._start_ddl()
+        elif (
+            not self._waiting
+            and self._ddl is None
+            and self._held is None
+            and due(self.options.orphan_every, self.progress.transactions, random)
+        ):
             self._orphan()
-        elif self._ddl is None and self._large is None and due(self.options.large_every, self.progress.transactions, random):
+        elif (
+            not self._waiting
+            and self._ddl is None
+            and self._large is None
+            and due(self.options.large_every, self.progress.transactions, random)
+        ):
             self._large = self._large_transaction()
         else:
             super().act()
@@ -122,7 +135,10 @@ class Soak(Mixed):
         return self._large is None and self._held is None and not any(lock.holds_back for lock in self.database.cluster.mvcc.locks.values())
 
     def _start_ddl(self) -> None:
-        if not self._is_free() or self._story is not None:
+        if self._story is not None:
+            return
+        self._waiting = not self._is_free()
+        if self._waiting:
             return
         if self.random.random() < 0.35:
             actors, self.actors = self.actors, self._menu

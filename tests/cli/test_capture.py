@@ -104,6 +104,36 @@ def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(("verb", "ends"), [("capture", 0), ("tables", 130)])
+def test_a_pd_that_hangs_is_told_at_once_and_can_be_given_up(tmp_path: Path, verb: str, ends: int) -> None:
+    """It takes connections and says nothing: there is a word of it while it is tried again, and Ctrl-C ends that."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(hang, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        flags = ["--log", str(tmp_path / "log")] if verb == "capture" else []
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, verb, "--pd", address, *flags, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            first = (await process.stderr.readline()).decode()
+            assert f"no PD member answers with a leader ({address}: " in first
+            assert "trying again" in first
+            process.send_signal(signal.SIGINT)
+            _, err = await process.communicate()
+        assert process.returncode == ends
+        assert b"Traceback" not in err
+        server.close()
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize(
     ("flags", "text"),
     [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ import grpc
 import hpack
 import numpy as np
 import pytest
+import uvloop
 
 from tidemill.capture.tikv import h2feed
 from tidemill.capture.tikv.channels import Channels
@@ -355,6 +358,45 @@ def test_a_ping_is_answered_by_anything_that_comes(monkeypatch: pytest.MonkeyPat
         assert not feed.ended.done()
 
     with_server(serve, use)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_name_server_that_is_away_keeps_nobody(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], None]) -> None:
+    """The look-up goes on, but neither the connection nor the end of the loop waits for it."""
+    away, asked = threading.Event(), []
+
+    def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        away.wait()
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(h2feed, "CONNECT_TIMEOUT", 0.2)
+
+    async def main() -> None:
+        with pytest.raises(OSError, match="no connection to tikv-0:20160 within 0 s"):
+            await open_feed(Transport.H2, "tikv-0:20160", 0, Inbox(), Method.V2, Channels())
+
+    run(main())
+    assert asked == ["tikv-0"]
+    away.set()
+
+
+def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one of two is dead."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in ("127.0.0.2", "127.0.0.1")]
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **k: found if host == "tikv-0" else real(host, *a, **k))
+
+    async def main() -> None:
+        async with Store([b"m"]) as store:
+            feed = await open_feed(Transport.H2, f"tikv-0:{store.port}", 0, Inbox(), Method.V2, Channels())
+            feed.send(b"x")
+            while not store.sent:
+                await asyncio.sleep(0.01)
+            feed.cancel()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("transport", Transport)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import ssl
 import struct
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -21,6 +23,7 @@ import numpy as np
 from tidemill.capture.tikv.chunks import Array
 from tidemill.capture.tikv.feed import CANCELLED, UNAVAILABLE, UNKNOWN, FeedEnd, Method
 from tidemill.capture.tikv.inbox import Inbox
+from tidemill.capture.tikv.names import addresses_of
 from tidemill.capture.tikv.scanner import PAD, Packed
 from tidemill.capture.tikv.security import HTTP2, Security
 from tidemill.kernels.receive import layout as L
@@ -348,7 +351,7 @@ class H2Feed(asyncio.BufferedProtocol):
 async def connect(
     address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None, window: int = WINDOW
 ) -> H2Feed:
-    """A stream to the store at `host:port`. Raises OSError, TimeoutError, ConfigError; ssl.SSLError (an OSError) where TLS fails."""
+    """A stream to the store at `host:port`. Raises ConfigError, OSError; as such also TimeoutError, and ssl.SSLError where TLS fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     loop = asyncio.get_running_loop()
@@ -357,14 +360,29 @@ async def connect(
     def make() -> H2Feed:
         return H2Feed(slot, inbox, address, method, secure=context is not None, window=window)
 
-    async with asyncio.timeout(CONNECT_TIMEOUT):
-        made: tuple[Any, H2Feed]
-        if context is None:
-            made = await loop.create_connection(make, host, int(port))
-        else:
-            made = await loop.create_connection(make, host, int(port), ssl=context, server_hostname=host)
+    tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            made = await _first(loop, make, await addresses_of(host, int(port)), int(port), tls)
+    except TimeoutError:
+        raise TimeoutError(f"no connection to {address} within {CONNECT_TIMEOUT:.0f} s") from None
     transport, feed = made
     if context is not None and transport.get_extra_info("ssl_object").selected_alpn_protocol() != HTTP2:
         feed.cancel()
         raise ConnectionError(f"{address} does not speak HTTP/2 over TLS")
     return feed
+
+
+async def _first(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], H2Feed], addresses: Sequence[str], port: int, tls: Mapping[str, Any]
+) -> tuple[Any, H2Feed]:
+    """A connection to the first of these addresses that takes one. Raises OSError."""
+    failure = OSError("the name has no address")
+    for ip in addresses:
+        try:
+            return await loop.create_connection(make, ip, port, **tls)
+        except ssl.SSLError:
+            raise
+        except OSError as e:
+            failure = e
+    raise failure

@@ -1,0 +1,42 @@
+"""Addresses of host names, looked up where nobody has to wait for the end of it.
+
+An event loop does it in a pool of threads that it joins when it closes: while a name server is away that takes half a minute, and
+Ctrl-C would have to wait as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from contextlib import suppress
+
+
+async def addresses_of(host: str, port: int) -> list[str]:
+    """IP addresses of a name, in the order in which they are to be tried. Raises OSError (socket.gaierror)."""
+    with suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def settle(found: list[str], error: OSError | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
+
+    def look_up() -> None:
+        found: list[str] = []
+        failure: OSError | None = None
+        try:
+            found = list(dict.fromkeys(str(told[4][0]) for told in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except OSError as e:
+            failure = e
+        with suppress(RuntimeError):  # the loop has closed meanwhile
+            loop.call_soon_threadsafe(settle, found, failure)
+
+    threading.Thread(target=look_up, name=f"name of {host}", daemon=True).start()
+    return await answer

@@ -18,7 +18,11 @@ from tidemill.changefeed.config import parse_config
 from tidemill.changefeed.health import Health, old_processes
 from tidemill.changefeed.states import State
 from tidemill.changefeed.supervisor import Half
+from tidemill.changelog import initial
+from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import open_storage
+from tidemill.changelog.writer import LogWriter
 from tidemill.cli.run import Times, Wishes, check_id, given, halves, resolve
 from tidemill.errors import ClusterMismatch, ConfigError, FeedMismatch, StartTsOutOfLog
 from tidemill.playground.server import PlaygroundThread
@@ -199,3 +203,51 @@ def test_processes_of_an_earlier_run_are_found_by_its_status(tmp_path: Path) -> 
     (folder.path / "status.json").write_text(json.dumps({"processes": processes}))
     mine = b"tidemill" in Path("/proc/self/cmdline").read_bytes()
     assert old_processes(folder) == ([os.getpid()] if mine else [])
+
+
+@pytest.mark.parametrize(("created", "ahead"), [(False, 1), (True, 2)])
+def test_a_feed_with_the_tables_begins_before_the_log(
+    tmp_path: Path, upstream: PlaygroundThread, caplog: pytest.LogCaptureFixture, created: bool, ahead: int
+) -> None:
+    """Before the rows as of the start, and before what creates the tables; a later start finds it there and says nothing."""
+    sink = SINK + ("&create-tables=true" if created else "")
+    wishes = wishes_for(tmp_path, upstream.pd_address, sink=sink, snapshot=True)
+    times = resolved(wishes)
+    assert times.capture_start is not None
+    assert times == Times(times.capture_start, times.capture_start - ahead, None, snapshot=True)
+    capture, feed = halves(wishes, times, FeedFolder(tmp_path, "f"))
+    assert "--snapshot" in capture.argv
+    assert feed.argv[feed.argv.index("--start-ts") + 1] == str(times.capture_start - ahead)
+    begin = 1 << 50
+    identity = LogIdentity(str(upstream.playground.cluster.cluster_id), begin, 1)
+    LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
+    with pytest.raises(ConfigError, match="does not hold the tables as of its start"):
+        resolved(wishes)
+    initial.write_plan(open_storage(tmp_path / "log"), initial.Plan(begin, ()))
+    assert resolved(wishes) == Times(None, begin - ahead, None)
+    assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, begin - ahead, None)
+    with pytest.raises(ConfigError, match="which --start-ts has to be then"):
+        resolved(replace(wishes, start_ts=str(begin + 1)))
+    folder = FeedFolder(wishes.data_dir, "f")
+    folder.settle(identity_of(wishes, upstream, begin - ahead), start_given=True)
+    folder.save_checkpoint(6000)
+    assert resolved(wishes) == Times(None, None, None)
+    assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, None, None)
+    assert caplog.records == []
+
+
+def test_a_feed_that_began_without_the_tables_says_that_it_goes_on_without(
+    tmp_path: Path, upstream: PlaygroundThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    wishes = wishes_for(tmp_path, upstream.pd_address)
+    identity = LogIdentity(str(upstream.playground.cluster.cluster_id), 5000, 1)
+    LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
+    folder = FeedFolder(wishes.data_dir, "f")
+    folder.settle(identity_of(wishes, upstream, 5500), start_given=True)
+    folder.save_checkpoint(6000)
+    assert resolved(replace(wishes, snapshot=True)) == Times(None, None, None)
+    assert "changefeed f is there already and goes on from 6000" in caplog.text
+    assert "`tidemill resync`" in caplog.text
+    caplog.clear()
+    assert resolved(wishes) == Times(None, None, None)
+    assert caplog.records == []

@@ -18,8 +18,10 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.support.consumers import Process, Write, flushed_ts, make_topic, select, write
 from tests.support.kafka import new_topic_name
+from tests.support.loads import Loaded
 from tests.support.runs import PATIENCE_S, tidemill
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
+from tests.support.upstreams import truth
 from tidemill.consumer.progress import Progress
 from tidemill.demo.compare import compare
 from tidemill.playground.kafka_broker import KafkaBroker
@@ -294,3 +296,21 @@ def test_a_topic_is_not_sent_into_itself(kafka_broker: KafkaBroker, capsys: pyte
     uri = f"kafka://{kafka_broker.address}/loop?protocol=open-protocol"
     code, _, err = tidemill(capsys, "consume", "--kafka", kafka_broker.address, "--topic", "^lo+p", "--sink-uri", uri)
     assert (code, "topic loop is among those that are read" in err) == (1, True), err
+
+
+def test_an_empty_target_becomes_the_upstreams_tables_by_an_initial_load(
+    kafka_broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables that are older than the log: `create-tables` says what they are, ahead of their rows; one of them is read again on the way."""
+    loaded, topic, file = Loaded(tmp_path), new_topic_name("loaded"), tmp_path / "tables.db"
+    sink = f"kafka://{kafka_broker.address}/{topic}?protocol=open-protocol&partition-num=3"
+    code, out, err = tidemill(capsys, "replay", "--log", loaded.log, "--sink-uri", sink, "--create-tables", "--tz", "UTC")
+    assert code == 0, err
+    assert "DDLs from" in out
+    flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC", "--stop-at-end")
+    assert tidemill(capsys, "consume", *flags)[0] == 0
+    tables = SqliteTables(file)
+    expected = {name: rows for name, rows in truth(loaded.sql.tables_at(loaded.end)).items() if name[1] != "keyless"}
+    assert [str(d) for d in compare(tables, expected)] == []  # type: ignore[arg-type]
+    assert len(expected) == 4
+    tables.close()

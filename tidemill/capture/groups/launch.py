@@ -98,7 +98,7 @@ class SparkJob:
     """One Spark job with a task a group, in a driver process of its own that is started again when it dies."""
 
     launches = False
-    waits_for = "an executor with a free core"
+    waits_for = "Spark, to start or to have a core free on an executor,"
 
     def __init__(self, ticket: Ticket, folder: Path, master: str, groups: int, options: Sequence[str], progress: Callable[[], int]) -> None:
         plain = ["--master", master, "--groups", str(groups), "--host", ticket.host, "--scratch", str(folder), *options]

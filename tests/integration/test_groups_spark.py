@@ -1,0 +1,175 @@
+"""A capture whose groups are the tasks of one Spark job: in this machine's Spark, and on a cluster whose executors and workers die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.capture.test_capture import session
+from tests.support.captures import compare, until
+from tests.support.standalone import Standalone
+from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.verify import verify
+from tidemill.playground.server import Playground
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PATIENCE = 300.0
+Write = Callable[[int], int]
+
+
+class Run:
+    """A capture process and what it tells of itself."""
+
+    def __init__(self, folder: Path, process: asyncio.subprocess.Process) -> None:
+        self.folder, self.process = folder, process
+
+    def status(self) -> dict[str, Any]:
+        file = self.folder / "log.capture" / "status.json"
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"groups": []}
+        return found
+
+    def groups(self, state: str = "running") -> dict[int, dict[str, Any]]:
+        """Groups that are in a state, by number."""
+        return {g["group"]: g for g in self.status()["groups"] if g["state"] == state}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await until(lambda: self.process.returncode is not None or condition(), PATIENCE)
+        assert self.process.returncode is None, (self.folder / "capture.log").read_text()[-3000:]
+
+    async def replaced(self, group: int, pid: int, groups: int) -> None:
+        """All run, one of them as another process than `pid`."""
+        await self.until(lambda: len(self.groups()) == groups and self.groups()[group]["pid"] != pid)
+
+    async def complete(self, ts: int) -> None:
+        await self.until(lambda: log_exists(self.folder / "log") and LogReader(self.folder / "log").resolved_ts() >= ts)
+
+    async def end(self) -> None:
+        """SIGTERM: everything is sealed, the job ends, and nothing is left."""
+        everybody = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGTERM)
+        assert await self.process.wait() == 0
+        _, alive = await asyncio.to_thread(psutil.wait_procs, everybody, 60)
+        assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+        status = self.status()
+        assert (status["state"], status["error"], {g["state"] for g in status["groups"]}) == ("stopped", None, {"ended"})
+
+
+@asynccontextmanager
+async def capture(playground: Playground, folder: Path, master: str, workers: int, *options: str) -> AsyncIterator[Run]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tidemill.cli.main", "capture", "--pd", playground.pd_address, "--log", str(folder / "log")),
+        *("--log-file", str(folder / "capture.log"), "--master", master, "--workers", str(workers), *options),
+    )
+    try:
+        yield Run(folder, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def writer(playground: Playground) -> Write:
+    """Writes the next so many transactions of the session with all DDLs; returns the last ts."""
+    snapshot, transactions = session()
+    playground.cluster.transact(snapshot)
+    rest = iter(transactions)
+
+    def write(count: int) -> int:
+        last = 0
+        for mutations, _ in zip(rest, range(count), strict=False):
+            last = playground.cluster.transact(mutations)
+        return last
+
+    return write
+
+
+async def written(write: Write, counts: Sequence[int]) -> int:
+    """Some at a time, so that the streams have their turns."""
+    last = 0
+    for count in counts:
+        last = write(count) or last
+        await asyncio.sleep(0.02)
+    return last
+
+
+def equal(playground: Playground, folder: Path) -> None:
+    assert compare(playground.cluster, folder / "log")[0] > 100
+    report = verify(folder / "log")
+    assert report.is_whole, report.problems
+
+
+def run(work: Any) -> None:
+    asyncio.run(asyncio.wait_for(work, 850))
+
+
+def test_tasks_that_are_killed_or_fall_asleep_are_run_again(tmp_path: Path) -> None:
+    """In this machine's Spark. One task's process is killed; another one is stopped, which only its coordinator notices."""
+
+    async def main() -> None:
+        async with Playground(41, stores=2, resolved_interval=0.2) as playground:
+            write = writer(playground)
+            async with capture(playground, tmp_path, "local[4]", 3) as one:
+                await one.until(lambda: len(one.groups()) == 3)
+                await written(write, [10] * 15)
+                pid = one.groups()[1]["pid"]
+                os.kill(pid, signal.SIGKILL)
+                await written(write, [10] * 15)
+                await one.replaced(1, pid, 3)
+                asleep = one.groups()[2]["pid"]
+                os.kill(asleep, signal.SIGSTOP)
+                await written(write, [10] * 15)
+                await one.replaced(2, asleep, 3)
+                await until(lambda: not psutil.pid_exists(asleep) or psutil.Process(asleep).status() == psutil.STATUS_ZOMBIE)
+                ts = await written(write, [10] * 15)
+                await one.complete(ts)
+                assert {g: s["restarts"] > 0 for g, s in one.groups().items()} == {0: False, 1: True, 2: True}
+                await one.end()
+            equal(playground, tmp_path)
+
+    run(main())
+
+
+def test_executors_and_workers_of_a_cluster_die(tmp_path: Path) -> None:
+    """An executor's Java, then a worker: their groups go on elsewhere; one that no core is left for is named."""
+
+    async def main() -> None:
+        async with Playground(42, stores=2, resolved_interval=0.2) as playground:
+            write = writer(playground)
+            cluster = await asyncio.to_thread(Standalone(tmp_path / "spark", workers=2, cores=2).__enter__)
+            try:
+                async with capture(playground, tmp_path, cluster.master, 3) as one:
+                    await one.until(lambda: len(one.groups()) == 3)
+                    await written(write, [10] * 12)
+                    victim = cluster.executors()[0]
+                    tasks = {p.pid for p in victim.children(recursive=True)}
+                    hit = [g for g, told in one.groups().items() if told["pid"] in tasks]
+                    assert hit, "an executor without a group"
+                    pid = one.groups()[hit[0]]["pid"]
+                    victim.kill()
+                    await written(write, [10] * 12)
+                    await one.replaced(hit[0], pid, 3)
+                    await asyncio.to_thread(cluster.kill_worker, 0)
+                    await written(write, [10] * 12)
+                    await one.until(lambda: len(one.groups("waiting")) == 1 and len(one.groups()) == 2)
+                    await one.until(lambda: "waits for Spark" in (tmp_path / "capture.log").read_text().rpartition("killed")[2])
+                    await asyncio.to_thread(cluster.add_worker)
+                    await one.until(lambda: len(one.groups()) == 3)
+                    ts = await written(write, [10] * 24)
+                    await one.complete(ts)
+                    await one.end()
+            finally:
+                await asyncio.to_thread(cluster.__exit__, None, None, None)
+            equal(playground, tmp_path)
+
+    run(main())

@@ -18,6 +18,7 @@ import pytest
 
 from tests.capture.test_capture import churn, run, session
 from tests.support.captures import compare, config, log_changes, running, until
+from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.capture import Capture
 from tidemill.capture.groups.company import Company
 from tidemill.capture.groups.launch import Processes
@@ -138,52 +139,69 @@ class Sleepers(Processes):
         return
 
 
-def test_a_process_that_wakes_up_after_its_group_was_taken_over_is_fenced(tmp_path: Path) -> None:
-    """Stopped in the middle of whatever it was at, replaced, woken up: it may not publish, and ends; nothing is there twice."""
+async def taken_over(playground: Playground, folder: Path, log: Path | str) -> None:
+    """A group is stopped in the middle of whatever it is at, replaced, and woken up: it may not publish, and ends."""
+    _, transactions = session()
+    ends: list[tuple[int, int, str]] = []
 
+    def start(ticket: Ticket, company: Company) -> Processes:
+        def ended(group: int, attempt: int, how: str) -> None:
+            ends.append((group, attempt, how))
+            company.exited(group, attempt, how)
+
+        return Sleepers(ticket, company.folder, ["--log-file", str(folder / "groups.log")], ended)
+
+    capture = Capture(config(playground, log, workers=2, silent_after=2.0, data_dir=folder / "data"), start)
+    task = asyncio.ensure_future(capture.run())
+    try:
+        await all_run(capture)
+        assert capture.company is not None
+        member = capture.company.roster.members[0]
+        for i, mutations in enumerate(transactions[:200]):
+            ts = playground.cluster.transact(mutations)
+            if i == 100:
+                asleep = pid_of(capture, 0)
+                os.kill(asleep, signal.SIGSTOP)
+            await asyncio.sleep(0.005)
+        await until(lambda: member.restarts > 0 and member.phase is Phase.RUNNING, PATIENCE)
+        assert pid_of(capture, 0) != asleep
+        for mutations in transactions[200:300]:
+            ts = playground.cluster.transact(mutations)
+        await complete(capture, ts)
+        os.kill(asleep, signal.SIGCONT)
+        await until(lambda: any(end[:2] == (0, 0) for end in ends), PATIENCE)
+        how = next(end[2] for end in ends if end[:2] == (0, 0))
+        assert how in [f"its process ended with exit code {code}" for code in (EXIT_FATAL, EXIT_RETRY)]
+        later = playground.cluster.transact(transactions[300])
+        await complete(capture, later)
+        assert member.phase is Phase.RUNNING, "its successor goes on"
+    finally:
+        capture.stop()
+        await task
+    assert compare(playground.cluster, log)[0] > 20
+    assert "is not wanted any more" in (folder / "groups.log").read_text()
+
+
+def test_a_process_that_wakes_up_after_its_group_was_taken_over_is_fenced(tmp_path: Path) -> None:
     async def main() -> None:
-        _, transactions = session()
         async with Playground(33, resolved_interval=0.1) as playground:
             playground.cluster.transact(session()[0])
-            ends: list[tuple[int, int, str]] = []
-
-            def start(ticket: Ticket, company: Company) -> Processes:
-                def ended(group: int, attempt: int, how: str) -> None:
-                    ends.append((group, attempt, how))
-                    company.exited(group, attempt, how)
-
-                return Sleepers(ticket, company.folder, ["--log-file", str(tmp_path / "groups.log")], ended)
-
-            capture = Capture(config(playground, tmp_path / "log", workers=2, silent_after=2.0), start)
-            task = asyncio.ensure_future(capture.run())
-            try:
-                await all_run(capture)
-                assert capture.company is not None
-                member = capture.company.roster.members[0]
-                for i, mutations in enumerate(transactions[:200]):
-                    ts = playground.cluster.transact(mutations)
-                    if i == 100:
-                        asleep = pid_of(capture, 0)
-                        os.kill(asleep, signal.SIGSTOP)
-                    await asyncio.sleep(0.005)
-                await until(lambda: member.restarts > 0 and member.phase is Phase.RUNNING, PATIENCE)
-                assert pid_of(capture, 0) != asleep
-                for mutations in transactions[200:300]:
-                    ts = playground.cluster.transact(mutations)
-                await complete(capture, ts)
-                os.kill(asleep, signal.SIGCONT)
-                await until(lambda: any(end[:2] == (0, 0) for end in ends), PATIENCE)
-                how = next(end[2] for end in ends if end[:2] == (0, 0))
-                assert how in [f"its process ended with exit code {code}" for code in (EXIT_FATAL, EXIT_RETRY)]
-                later = playground.cluster.transact(transactions[300])
-                await complete(capture, later)
-                assert member.phase is Phase.RUNNING, "its successor goes on"
-            finally:
-                capture.stop()
-                await task
-            assert compare(playground.cluster, tmp_path / "log")[0] > 20
-            assert "is not wanted any more" in (tmp_path / "groups.log").read_text()
+            await taken_over(playground, tmp_path, tmp_path / "log")
         assert verify(tmp_path / "log").is_whole
+
+    run(main())
+
+
+def test_groups_of_a_log_on_s3_are_fenced_there_too(tmp_path: Path, s3_server: str) -> None:  # noqa: F811
+    make_bucket(s3_server, "groups")
+    log = f"s3://test:test@groups/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
+
+    async def main() -> None:
+        async with Playground(38, resolved_interval=0.2) as playground:
+            playground.cluster.transact(session()[0])
+            await taken_over(playground, tmp_path, log)
+        report = await asyncio.to_thread(verify, log)
+        assert report.is_whole, report.problems
 
     run(main())
 

@@ -36,7 +36,7 @@ class Change(NamedTuple):
     old_value: bytes | None
 
 
-def config(playground: Playground, log: Path, **more: Any) -> CaptureConfig:
+def config(playground: Playground, log: Path | str, **more: Any) -> CaptureConfig:
     """A capture of the playground into `log`."""
     return CaptureConfig(pd=(playground.pd_address,), log=str(log), **more)
 
@@ -71,7 +71,7 @@ async def caught_up(capture: Capture, ts: int) -> None:
     await until(lambda: capture.writer.resolved_ts >= ts or capture.status.state in ("failed", "stopped"))
 
 
-def log_changes(log: Path) -> dict[int, list[Change]]:
+def log_changes(log: Path | str) -> dict[int, list[Change]]:
     """The rows of every partition, in the order of the log."""
     reader = LogReader(log)
     return {p: partition_changes(reader, p, reader.start_ts, reader.head(p)) for p in range(reader.partitions)}
@@ -105,7 +105,7 @@ def stored_changes(cluster: Cluster, from_ts: int, to_ts: int) -> list[Change]:
     return found
 
 
-def compare(cluster: Cluster, log: Path) -> tuple[int, SchemaHistory]:
+def compare(cluster: Cluster, log: Path | str) -> tuple[int, SchemaHistory]:
     """compare_changes with what the playground's store holds."""
     reader = LogReader(log)
     return compare_changes(told_changes(cluster, reader.start_ts, reader.resolved_ts()), log)

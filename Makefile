@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test realpd golden chaos soak lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test realpd golden chaos soak cluster lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
@@ -39,6 +39,10 @@ soak: setup
 # The recording of one large transaction as a whole, 86 MB of messages: make recordings MATERIAL=../shared
 recordings: setup
 	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest tests/capture/test_recordings.py -k large
+
+# Groups of a capture on a Spark cluster of this machine, whose executors and workers are killed
+cluster: setup
+	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py -x -s
 
 lint: setup
 	.venv/bin/ruff check .

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import venv
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,13 +19,16 @@ import pytest
 from tests.capture.test_capture import session
 from tests.support.captures import compare, until
 from tests.support.standalone import Standalone
+from tidemill.changelog import initial
 from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.playground.server import Playground
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PATIENCE = 300.0
+CLUSTER = "CLUSTER" in os.environ
 Write = Callable[[int], int]
 
 
@@ -114,12 +118,13 @@ def run(work: Any) -> None:
 
 
 def test_tasks_that_are_killed_or_fall_asleep_are_run_again(tmp_path: Path) -> None:
-    """In this machine's Spark. One task's process is killed; another one is stopped, which only its coordinator notices."""
+    """In this machine's Spark, beside an initial load. A task's process is killed; another one is stopped: only its coordinator notices."""
 
     async def main() -> None:
         async with Playground(41, stores=2, resolved_interval=0.2) as playground:
             write = writer(playground)
-            async with capture(playground, tmp_path, "local[4]", 3) as one:
+            playground.execute("create database ini; create table ini.t (id int primary key); insert into ini.t values (1), (2), (3)")
+            async with capture(playground, tmp_path, "local[4]", 3, "--snapshot") as one:
                 await one.until(lambda: len(one.groups()) == 3)
                 await written(write, [10] * 15)
                 pid = one.groups()[1]["pid"]
@@ -136,10 +141,14 @@ def test_tasks_that_are_killed_or_fall_asleep_are_run_again(tmp_path: Path) -> N
                 assert {g: s["restarts"] > 0 for g, s in one.groups().items()} == {0: False, 1: True, 2: True}
                 await one.end()
             equal(playground, tmp_path)
+            plans = initial.plans(open_storage(tmp_path / "log"))
+            assert [[t.name for t in plan.tables if t.name.startswith("ini")] for plan in plans] == [["ini.t"]], "read beside the groups"
+            assert [initial.missing(open_storage(tmp_path / "log"), plan) for plan in plans] == [[]]
 
     run(main())
 
 
+@pytest.mark.skipif(not CLUSTER, reason="make cluster")
 def test_executors_and_workers_of_a_cluster_die(tmp_path: Path) -> None:
     """An executor's Java, then a worker: their groups go on elsewhere; one that no core is left for is named."""
 
@@ -171,5 +180,28 @@ def test_executors_and_workers_of_a_cluster_die(tmp_path: Path) -> None:
             finally:
                 await asyncio.to_thread(cluster.__exit__, None, None, None)
             equal(playground, tmp_path)
+
+    run(main())
+
+
+@pytest.mark.skipif(not CLUSTER, reason="make cluster")
+def test_a_cluster_without_tidemill_is_told_at_once(tmp_path: Path) -> None:
+    """Executors whose Python has no tidemill: the capture ends with what is missing and where."""
+
+    async def main() -> None:
+        async with Playground(43) as playground:
+            playground.execute("create database d")
+            bare = tmp_path / "bare"
+            await asyncio.to_thread(venv.create, bare, symlinks=True)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tidemill.cli.main", "capture", "--pd", playground.pd_address, "--log", str(tmp_path / "log")),
+                *("--master", "local-cluster[1,2,1024]", "--workers", "2", "--log-file", str(tmp_path / "capture.log")),
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYSPARK_PYTHON": str(bare / "bin" / "python"), "PYTHONPATH": ""},
+            )
+            _, err = await process.communicate()
+            assert process.returncode == 1
+            assert b"cannot run a group" in err
+            assert b"Install the same Tidemill" in err
 
     run(main())

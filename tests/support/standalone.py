@@ -62,8 +62,7 @@ class Standalone:
         found = []
         for worker in self.workers:
             if worker.poll() is None:
-                children = psutil.Process(worker.pid).children(recursive=True)
-                found += [p for p in children if any("CoarseGrainedExecutorBackend" in part for part in p.cmdline())]
+                found += [p for p in psutil.Process(worker.pid).children(recursive=True) if _is_executor(p)]
         return found
 
     def _java(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -94,3 +93,10 @@ class Standalone:
         for child in children:
             if child.is_running():
                 child.kill()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

@@ -1,19 +1,21 @@
 """The Spark half of a capture in groups: one job whose tasks each pull some partitions of the log for as long as the capture runs.
 
-    python -m tidemill.pipeline.groups --master MASTER --groups N --job J --host HOST --scratch DIR      (with a ticket in the environment)
+    python -m tidemill.pipeline.groups --master MASTER --groups N --job J --memory-quota BYTES --scratch DIR
 
-The coordinator starts this driver, and again when it dies, with a greater J. A task that is lost, with its executor or because it ended
-with an error, is run again by Spark; the coordinator decides which attempt counts, and the log keeps the others out. On stdin the
-coordinator may write `kill ID`: a task attempt that it hears nothing of any more. The end of stdin ends the driver.
+The coordinator starts this driver with a ticket in its environment, and again when it dies, with a greater J. A task that is lost, with
+its executor or because it ended with an error, is run again by Spark; the coordinator decides which attempt counts, and the log keeps the
+others out. On stdin the coordinator may write `kill ID`: a task attempt that it hears nothing of any more. The driver ends with its stdin.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -29,20 +31,26 @@ from tidemill import logs
 from tidemill.capture.groups.group import Group, Outcome
 from tidemill.capture.groups.launch import ATTEMPTS
 from tidemill.capture.groups.ticket import Ticket
-from tidemill.errors import TidemillError, UpstreamUnavailable
+from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.pipeline.batch import JobLost
 from tidemill.pipeline.runners import cause_of
 
-WITHOUT_LIMIT = str(ATTEMPTS - 1)
+FAILURES = 100
+"""Of one task, then the whole job begins anew: where no executor can run a group at all, this tells within a minute."""
 
 SETTINGS = {
-    "spark.task.maxFailures": WITHOUT_LIMIT,
-    "spark.stage.maxConsecutiveAttempts": WITHOUT_LIMIT,
+    "spark.task.maxFailures": str(FAILURES),
     "spark.speculation": "false",
     "spark.dynamicAllocation.enabled": "false",
 }
-"""Tasks end when the capture does: one that is slow is no straggler, and one that fails is to be tried again for ever."""
+"""Tasks end when the capture does: one that is slow is no straggler, and one that fails is to be tried again."""
 
+JAVA_MEMORY = "512m"
+PYTHON_BYTES = 512 << 20
+"""Of a group's process besides the memory quota."""
+
+PAUSE_S = 1.0
+_NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program")
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
 
 _log = logging.getLogger("tidemill.pipeline.groups")
@@ -51,7 +59,18 @@ _log = logging.getLogger("tidemill.pipeline.groups")
 def with_retries(master: str) -> str:
     """A local master fails a job with its first failed task unless its name says otherwise."""
     found = _LOCAL.fullmatch(master)
-    return master if found is None else f"local[{found[1] or 1},{WITHOUT_LIMIT}]"
+    return master if found is None else f"local[{found[1] or 1},{FAILURES}]"
+
+
+def sizes(groups: int, quota: int) -> dict[str, str]:
+    """An executor with one core for each group, no more of the cluster than that, and room for what a group holds outside of Java."""
+    return {
+        "spark.executor.cores": "1",
+        "spark.executor.instances": str(groups),
+        "spark.cores.max": str(groups),
+        "spark.executor.memory": JAVA_MEMORY,
+        "spark.executor.memoryOverhead": f"{(quota + PYTHON_BYTES) >> 20}m",
+    }
 
 
 def pull(ticket: Ticket, job: int, level: str, groups: Iterable[int]) -> Iterator[int]:
@@ -61,29 +80,42 @@ def pull(ticket: Ticket, job: int, level: str, groups: Iterable[int]) -> Iterato
     for group in list(groups):
         logs.setup(level, None, part=f"group {group}")
         attempt = job * ATTEMPTS + context.attemptNumber()
-        with tempfile.TemporaryDirectory(prefix="tidemill-group-") as scratch:
+        place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+        with tempfile.TemporaryDirectory(prefix="tidemill-group-", dir=place) as scratch:
             outcome = uvloop.run(Group(ticket, group, attempt, Path(scratch), context.taskAttemptId()).run())
         if outcome is Outcome.LOST:
+            time.sleep(PAUSE_S)  # Spark has none of its own
             raise UpstreamUnavailable(f"group {group}, attempt {attempt} has lost its coordinator, or its place")
         yield group
 
 
-def run(ticket: Ticket, master: str, groups: int, job: int, host: str, scratch: Path, level: str, kills: Kills) -> None:
-    """One job, to its end. Raises JobLost, NoJava."""
+def run(ticket: Ticket, options: argparse.Namespace, kills: Kills) -> None:
+    """One job, to its end. Raises JobLost, NoJava, ConfigError where executors cannot run Tidemill."""
     from tidemill.pipeline.session import start_session
 
+    groups = options.groups
     with ExitStack() as stack:
         session: Any = start_session(
-            scratch / "groups-spark.log", master=with_retries(master), name="tidemill capture", extra=SETTINGS, host=host
+            options.scratch / "groups-spark.log",
+            master=with_retries(options.master),
+            name="tidemill capture",
+            extra=SETTINGS,
+            defaults=sizes(groups, options.memory_quota),
+            host=ticket.host,
         )
         stack.callback(session.stop)
         context = session.sparkContext
         kills.context = context._jsc.sc()
-        _log.info("Spark at %s runs %d groups as tasks (%s)", master, groups, context.applicationId)
-        work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, job, level)
+        _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, groups, context.applicationId)
+        work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, options.job, options.log_level)
         try:
             context.parallelize(range(groups), groups).mapPartitions(work).collect()
         except (Py4JError, PySparkException) as error:
+            if _NOT_INSTALLED.search(str(error)):
+                raise ConfigError(
+                    f"executors of {options.master} cannot run a group: {cause_of(str(error))}",
+                    hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
+                ) from error
             raise JobLost(f"Spark gave the groups' job up: {cause_of(str(error))}") from error
 
 
@@ -112,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--master", required=True)
     parser.add_argument("--groups", type=int, required=True)
     parser.add_argument("--job", type=int, required=True)
-    parser.add_argument("--host", required=True)
+    parser.add_argument("--memory-quota", type=int, required=True, help="bytes, of a group")
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
@@ -122,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         logs.setup(options.log_level, options.log_file, part="groups")
         ticket = Ticket.from_environment()
-        run(ticket, options.master, options.groups, options.job, options.host, options.scratch, options.log_level, kills)
+        run(ticket, options, kills)
     except TidemillError as error:
         fail(error)
 

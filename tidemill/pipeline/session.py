@@ -15,7 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemill.errors import TidemillError
-from tidemill.places import host_for, is_here
+from tidemill.places import host_for
 
 NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
@@ -93,13 +93,20 @@ def find_java() -> Path:
 
 
 def start_session(
-    log_file: Path, *, master: str | None = None, name: str = "tidemill", extra: dict[str, str] | None = None, host: str | None = None
+    log_file: Path,
+    *,
+    master: str | None = None,
+    name: str = "tidemill",
+    extra: dict[str, str] | None = None,
+    defaults: dict[str, str] | None = None,
+    host: str | None = None,
 ) -> SparkSession:
-    """A new Spark session; what Java prints goes to `log_file`. `host`: where a cluster's executors reach this process, by default the
-    address that the master is reached from. On a cluster PYSPARK_PYTHON may say which Python executors run. Raises NoJava."""
+    """A new Spark session; what Java prints goes to `log_file`. `defaults`: settings that spark-defaults.conf may have others for.
+    `host`: where a cluster's executors reach this process, by default the address that the master is reached from. On a cluster
+    PYSPARK_PYTHON may say which Python executors run. Raises NoJava."""
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if is_here(master) or not os.environ.get("PYSPARK_PYTHON"):
+    if (master or "local").partition("[")[0] == "local" or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
     here = host or host_for(master)
     os.environ.setdefault("SPARK_LOCAL_IP", here)
@@ -113,6 +120,8 @@ def start_session(
         # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
         # Java ends by itself when the driver's end of its stdin closes.
         gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
+    given: Any = SparkConf(_jvm=gateway.jvm) if defaults else None
+    conf.setAll([(name, value) for name, value in (defaults or {}).items() if not given.contains(name)])
     context = SparkContext(gateway=gateway, conf=conf)
     context.setLogLevel("WARN")
     return SparkSession(context)

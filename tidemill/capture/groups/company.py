@@ -20,6 +20,7 @@ from tidemill.capture.groups.roster import Action, Assign, Fail, Kill, Launch, M
 from tidemill.capture.groups.ticket import Ticket, new_token
 from tidemill.capture.life import Life
 from tidemill.capture.status import Section
+from tidemill.errors import redact
 
 TICK = 1.0
 STOP_S = 20.0
@@ -160,7 +161,8 @@ class Company:
     def look(self) -> list[dict[str, Any]]:
         """For the status."""
         now = self._loop.time()
-        return [_described(m, now - m.since) for m in self.roster.members]
+        trouble = self._launcher.trouble()
+        return [_described(m, now - m.since, trouble if m.phase is Phase.WAITING else None) for m in self.roster.members]
 
 
 def _marked(member: Member) -> Section:
@@ -170,7 +172,8 @@ def _marked(member: Member) -> Section:
     return replace(member.section, slowest=slowest, stuck=[one | where for one in member.section.stuck])
 
 
-def _described(member: Member, seconds: float) -> dict[str, Any]:
+def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) -> dict[str, Any]:
+    error = member.error or trouble
     who, section = member.who, member.section or Section()
     connected = member.phase in (Phase.RUNNING, Phase.HELD, Phase.STOPPING)
     return {
@@ -183,7 +186,7 @@ def _described(member: Member, seconds: float) -> dict[str, Any]:
         "restarts": member.restarts,
         "partitions": list(member.partitions),
         "heads": {str(p): section.heads.get(p, 0) for p in member.partitions},
-        "error": {"code": member.error[0], "message": member.error[1]} if member.error is not None else None,
+        "error": {"code": error[0], "message": redact(error[1])} if error is not None else None,
         "part": {name: value for name, value in asdict(section).items() if name not in ("heads", "slowest", "stuck")},
     }
 
@@ -193,4 +196,7 @@ def _launcher(ticket: Ticket, company: Company) -> Launcher:
     options = ["--log-level", config.log_level, *(["--log-file", str(config.log_file)] if config.log_file is not None else [])]
     if config.master is None:
         return Processes(ticket, company.folder, options, company.exited)
-    return SparkJob(ticket, company.folder, config.master, len(company.divided), options, company.progress)
+    groups = len(company.divided)
+    quota = config.of_group(groups)["memory_quota"]
+    options += ["--master", config.master, "--groups", str(groups), "--memory-quota", str(quota)]
+    return SparkJob(ticket, company.folder, options, company.progress)

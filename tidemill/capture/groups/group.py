@@ -75,18 +75,18 @@ class Group:
             return Outcome.LOST
         try:
             assignment = await self._meet(wire)
-            if assignment is None:
-                return Outcome.LOST
+            if not isinstance(assignment, Assignment):
+                return assignment
             await self._work(wire, assignment)
         finally:
             wire.close()
         return self._outcome
 
-    async def _meet(self, wire: Wire) -> Assignment | None:
-        """Show who we are, see who they are. The answer may take a while: a group that failed has to wait."""
+    async def _meet(self, wire: Wire) -> Assignment | Outcome:
+        """Show who we are, see who they are. The answer may take a while: a group that failed has to wait. Or there is nothing to do."""
         challenge = await wire.receive()
         if not isinstance(challenge, Challenge):
-            return None
+            return Outcome.LOST
         token, mine, me = self.ticket.token, nonce(), (self.group, self.attempt)
         shown = proof(token, "group", challenge.nonce, mine, *me)
         wire.send(Hello(self.group, self.attempt, os.getpid(), socket.gethostname(), self.task, mine, shown))
@@ -94,7 +94,7 @@ class Group:
         if isinstance(answer, Refused):
             _log.info("group %d, attempt %d is not wanted: %s", *me, answer.reason)
         if not isinstance(answer, Assignment):
-            return None
+            return Outcome.ORDERED if isinstance(answer, Stop) else Outcome.LOST
         if not is_proof(answer.proof, token, "coordinator", mine, *me):
             raise MalformedMessage(f"what answers at {self.ticket.host}:{self.ticket.port} is not this capture's coordinator")
         self._head = Head(answer.head, answer.last_to)

@@ -39,6 +39,9 @@ class Launcher(Protocol):
     def kill(self, group: int, who: Who) -> None:
         """The attempt does not count any more: end whatever is left of it."""
 
+    def trouble(self) -> tuple[str, str] | None:
+        """What keeps all groups from coming, as an error's code and message."""
+
     async def stop(self) -> None:
         """End all that is left."""
 
@@ -56,6 +59,9 @@ class Processes:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
+
+    def trouble(self) -> tuple[str, str] | None:
+        return None
 
     def launch(self, group: int, attempt: int) -> None:
         task = asyncio.ensure_future(self._process(group, attempt))
@@ -100,14 +106,16 @@ class SparkJob:
     launches = False
     waits_for = "Spark, to start or to have a core free on an executor,"
 
-    def __init__(self, ticket: Ticket, folder: Path, master: str, groups: int, options: Sequence[str], progress: Callable[[], int]) -> None:
-        plain = ["--master", master, "--groups", str(groups), "--host", ticket.host, "--scratch", str(folder), *options]
+    def __init__(self, ticket: Ticket, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
+        plain = ["--scratch", str(folder), *options]
         self._argv = [sys.executable, "-m", "tidemill.pipeline.groups", *plain]
+        self._trouble: tuple[str, str] | None = None
         self._half = Half("the groups' Spark", [*self._argv, "--job", "0"], progress, ticket.to_environment())
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
 
     def _number(self) -> None:
         """Attempts of the next job are newer than those of the one before."""
+        self._trouble = self._half.last_error or self._trouble
         self._half.argv = [*self._argv, "--job", str(self._half.restarts)]
 
     async def run(self) -> None:
@@ -116,6 +124,9 @@ class SparkJob:
 
     def launch(self, group: int, attempt: int) -> None:
         """Spark does."""
+
+    def trouble(self) -> tuple[str, str] | None:
+        return self._trouble
 
     def kill(self, group: int, who: Who) -> None:
         process = self._half.process

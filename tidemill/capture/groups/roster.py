@@ -64,7 +64,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.HELD, Event.CAME): Phase.HELD,
     (Phase.HELD, Event.WENT): Phase.PAUSED,
     (Phase.HELD, Event.DUE): Phase.RUNNING,
-    (Phase.HELD, Event.STOP): Phase.ENDED,
+    (Phase.HELD, Event.STOP): Phase.STOPPING,
     (Phase.STOPPING, Event.WENT): Phase.ENDED,
 }
 """The phase after an event. A pair that is not here changes nothing."""
@@ -207,9 +207,10 @@ class Roster:
             return [Refuse(group, who.attempt, f"there is no group {group}")]
         member = self.members[group]
         fresh = who.attempt > member.attempt or (who.attempt == member.attempt and member.phase is Phase.WAITING)
-        if not fresh or (member.phase, Event.CAME) not in TRANSITIONS:
-            why = "the capture ends" if fresh else f"attempt {member.attempt} has the partitions"
-            return [Refuse(group, who.attempt, why)]
+        if self.stopping:
+            return [Order(group, who.attempt)]
+        if not fresh:
+            return [Refuse(group, who.attempt, f"attempt {member.attempt} has the partitions")]
         actions: list[Action] = []
         if member.phase in (Phase.RUNNING, Phase.HELD) and member.who is not None:
             actions.append(Refuse(group, member.who.attempt, f"attempt {who.attempt} takes over"))
@@ -268,10 +269,8 @@ class Roster:
         self.stopping = True
         actions: list[Action] = []
         for member in self.members:
-            if member.phase is Phase.RUNNING:
+            if member.phase in (Phase.RUNNING, Phase.HELD):
                 actions.append(Order(member.number, member.attempt))
-            elif member.phase is Phase.HELD:
-                actions.append(Refuse(member.number, member.attempt, "the capture ends"))
             self._enter(member, Event.STOP, now)
         return actions
 

@@ -81,6 +81,29 @@ def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, 
     asyncio.run(main())
 
 
+def test_a_capture_without_pd_can_be_stopped(tmp_path: Path) -> None:
+    """Whoever waits for PD does not keep the capture from ending: what is resolved is sealed, and that is all."""
+
+    async def main() -> None:
+        async with Playground(34, resolved_interval=0.1, pds=1) as playground:
+            playground.execute("create table t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                await playground.stop_pd(1)
+                playground.execute("insert into t values (1)")
+                ts = playground.cluster.oracle.next()
+                await caught_up(capture, ts)  # live streams do not need PD
+                waiting = asyncio.ensure_future(capture.pd.tso())
+                await asyncio.sleep(0.2)
+                capture.stop()
+                async with asyncio.timeout(capture.pd.patience / 2):
+                    await until(lambda: capture.status.state == "stopped")
+                waiting.cancel()
+            assert LogReader(tmp_path / "log").resolved_ts() >= ts
+
+    asyncio.run(main())
+
+
 def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> SchemaHistory:
         raise SchemaError("cannot be read")

@@ -43,7 +43,9 @@ LIARS: dict[str, tuple[Serve, str]] = {
 
 @pytest.mark.parametrize("transport", Transport)
 @pytest.mark.parametrize("liar", [*LIARS, "dead"])
-def test_a_store_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, liar: str, transport: Transport) -> None:
+def test_a_store_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, liar: str, transport: Transport
+) -> None:
     monkeypatch.setattr(h2feed, "KEEPALIVE", 0.2)
     monkeypatch.setattr(h2feed, "KEEPALIVE_TIMEOUT", 0.1)
 
@@ -71,6 +73,8 @@ def test_a_store_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
                 if transport is Transport.H2 or liar != "hangs":  # grpc's own patience with a silent server is its own
                     await until(lambda: any(s.get("why") == why for s in capture.status.stuck))
                     assert capture.status.holding["seconds"] >= 1.0
+                if (liar, transport) == ("dead", Transport.H2):
+                    assert caplog.text.count("store 2 (127.0.0.1:1) cannot be reached: ") == 1, "it is tried much more often"
                 assert capture.status.state == "running"
                 cluster.stores[2] = right
                 if server is not None:

@@ -32,6 +32,7 @@ class Member(pdpb_pb2_grpc.PDServicer):
         self.cluster, self.name = cluster, name
         self.address = ""
         self.starting = False
+        self.inside: list[str] = []  # addresses that only others reach
         self.calls: list[str] = []
 
     def _header(self) -> pdpb.ResponseHeader:
@@ -49,7 +50,9 @@ class Member(pdpb_pb2_grpc.PDServicer):
         if self.starting:
             return pdpb.GetMembersResponse(header=pdpb.ResponseHeader())
         members = [
-            pdpb.Member(name=m.name, member_id=i + 1, client_urls=[f"http://{m.address}"], binary_version=self.cluster.pd_version)
+            pdpb.Member(
+                name=m.name, member_id=i + 1, client_urls=[*self.inside, f"http://{m.address}"], binary_version=self.cluster.pd_version
+            )
             for i, m in enumerate(self.cluster.members)
         ]
         leader = members[self.cluster.members.index(self.cluster.leader)] if self.cluster.leader else None
@@ -271,6 +274,21 @@ async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
+def test_of_several_addresses_the_one_that_was_given_is_used() -> None:
+    """PD advertises one for its own network and one for others."""
+    cluster = FakeCluster(2)
+    for member in cluster.members:
+        member.inside = [f"http://{member.name}.inside:2379"]
+
+    async def use(pd: PdClient) -> None:
+        assert pd.addresses == tuple(m.address for m in cluster.members)
+        cluster.leader = cluster.members[1]
+        assert await pd.tso() > 0
+        assert pd.leader == cluster.members[1].address
+
+    with_cluster(cluster, use)
+
+
 def test_many_calls_at_once_share_one_search_for_the_leader() -> None:
     cluster = FakeCluster(2)
 
@@ -372,6 +390,10 @@ def test_errors_in_the_header() -> None:
         with pytest.raises(UpstreamError, match="INCOMPATIBLE_VERSION: too new"):
             await pd.stores()
         cluster.header_error = pdpb.ResponseHeader(cluster_id=77, error=pdpb.Error(type=pdpb.NOT_BOOTSTRAPPED))
+        patience, pd.patience = pd.patience, 0.1
+        with pytest.raises(UpstreamUnavailable, match=r"GetAllStores with NOT_BOOTSTRAPPED.*\n.*No TiKV has joined this PD yet"):
+            await pd.stores()
+        pd.patience = patience
         asyncio.get_running_loop().call_later(0.3, setattr, cluster, "header_error", None)
         assert (await pd.stores())[0].id == 1
 

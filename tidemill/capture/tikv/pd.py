@@ -43,6 +43,8 @@ _FINAL = ("not found", "behind the txn safe point", "of gc_worker", "InvalidKeys
 """Errors without a kind of their own that another try does not change, by their words. All others may be a passing trouble of PD's
 storage or election: those come without a kind as well."""
 
+_NO_CLUSTER = "No TiKV has joined this PD yet: it is a new cluster, or --pd names the PD of another one."
+
 REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
 
 _NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
@@ -233,13 +235,18 @@ class PdClient:
         if not answer.leader.client_urls or not found:
             return False
         self.cluster_id, self._looked = found, time.monotonic()
-        self._members = tuple(plain_address(m.client_urls[0]) for m in answer.members if m.client_urls) or self._seeds
+        self._members = tuple(self._way_to(m) for m in answer.members if m.client_urls) or self._seeds
         self._versions = {m.name or str(m.member_id): m.binary_version for m in answer.members}
-        leader = plain_address(answer.leader.client_urls[0])
+        leader = self._way_to(answer.leader)
         if leader != self._leader:
             self._drop_tso()
             self._leader = leader
         return True
+
+    def _way_to(self, member: pdpb_pb2.Member) -> str:
+        """Of several addresses that a member advertises the one that we were given: others may be for those inside."""
+        told = [plain_address(url) for url in member.client_urls]
+        return next((address for address in told if address in self._seeds), told[0])
 
     # ------------------------------------------------------------------ calls
 
@@ -302,7 +309,8 @@ class PdClient:
             if error.type != pdpb_pb2.OK:
                 text = f"PD {leader} answers {name} with {pdpb_pb2.ErrorType.Name(error.type)}: {error.message}"
                 fatal = error.type in _FATAL_HEADER_ERRORS or _is_final(error.message)
-                raise UpstreamError(text) if fatal else UpstreamUnavailable(text)
+                hint = _NO_CLUSTER if error.type == pdpb_pb2.NOT_BOOTSTRAPPED else ""
+                raise UpstreamError(text) if fatal else UpstreamUnavailable(text, hint=hint)
             return answer
 
         return await self._retry(name, attempt)

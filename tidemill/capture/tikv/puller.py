@@ -24,6 +24,7 @@ CLIENT_VERSION = "8.5.0"
 
 REGIONS_AT_ONCE = 1024
 TICK = 1.0
+TELL_EVERY = 60.0
 EVENTS_AT_ONCE = 2048
 """Pieces that are handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
 
@@ -45,6 +46,7 @@ class Puller:
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._stopped = False
+        self._told: dict[int, float] = {}  # store -> when it was last said that it cannot be reached
         self.addresses: dict[int, str] = {}  # of the stores that were looked up
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
 
@@ -257,15 +259,23 @@ class Puller:
         except ClusterMismatch:
             raise
         except (UpstreamError, OSError) as e:
-            _log.warning("store %d cannot be reached: %s", store_id, e)
+            self._tell_unreachable(store_id, str(e) or type(e).__name__)
             self.machine.stream_ended(slot, self._loop.time())
             self.act()
             return
         _log.info("stream %d to store %d (%s) is open: %s", slot, store_id, store.address, method.name)
         self._feeds[slot] = feed
+        self._told.pop(store_id, None)
         feed.ended.add_done_callback(partial(self._visibly, self._ended, slot, method, store.address))
         self.machine.stream_opened(slot, self._loop.time())
         self.act()
+
+    def _tell_unreachable(self, store_id: int, reason: str) -> None:
+        """It is tried again every few seconds; that need not be read as often."""
+        now = self._loop.time()
+        if now - self._told.get(store_id, -TELL_EVERY) >= TELL_EVERY:
+            self._told[store_id] = now
+            _log.warning("store %d (%s) cannot be reached: %s", store_id, self.addresses.get(store_id, "unknown to PD"), reason)
 
     def _ended(self, slot: int, method: Method, address: str, ended: asyncio.Future[FeedEnd]) -> None:
         self._feeds.pop(slot, None)

@@ -14,7 +14,9 @@ from tests.support.captures import Change, compare_changes, log_changes
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.security import Security
 from tidemill.capture.tikv.snapshot import Snapshot
+from tidemill.changelog import initial
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.playground.feed import LOSSY_DDL_MASK
 from tidemill.playground.truth import describe_remote
@@ -158,6 +160,7 @@ def judge(log: Path, dump: Path, pd: str, security: Security | None) -> str:
     n, history = compare_changes(truth.changes(reader.start_ts, end), log)
     state = State(truth, history, reader.start_ts)
     state.run(sorted((row for rows in logged.values() for row in rows), key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key)), end)
+    initial_rows = _check_initial(log, truth, history)
     tables = asyncio.run(_read(pd, security, end))
     known = {(v.schema, v.table) for v in history.snapshot(end).tables.values() if v.info.has_rows}
     assert set(tables) == known, f"tables of the upstream and of the log differ: {set(tables) ^ known}"
@@ -169,7 +172,29 @@ def judge(log: Path, dump: Path, pd: str, security: Security | None) -> str:
             total += len(rows)
     events = history.ddl_events(reader.start_ts, end)
     kinds = len({e.type for e in events})
-    return f"{n} changes, {len(events)} DDLs of {kinds} kinds, {total} rows in {len(tables)} tables at {end}"
+    return f"{n} changes, {len(events)} DDLs of {kinds} kinds, {total} rows in {len(tables)} tables at {end}, {initial_rows} initial rows"
+
+
+def _check_initial(log: Path, truth: Truth, history: SchemaHistory) -> int:
+    """Tables as of one ts hold what the upstream had then; returns their rows."""
+    storage, reader = open_storage(str(log)), LogReader(log)
+    total = 0
+    for plan in initial.plans(storage, history.start_ts):
+        assert initial.missing(storage, plan) == [], f"parts of {plan.ts} are missing"
+        for table_id, paths in initial.paths(storage, plan).items():
+            found: Rows = {}
+            for path in paths:
+                segment = reader.open_segment(path)
+                for i in range(segment.num_record_batches):
+                    for row in segment.get_batch(i).to_pylist():
+                        assert row["commit_ts"] == plan.ts
+                        assert row["key"] not in found, "a row is there twice"
+                        found[row["key"]] = row["value"]
+            version = history.snapshot(plan.ts).tables[table_id]
+            wanted = {k: v for p in version.physical_ids for k, v in truth.rows_at(p, plan.ts).items()}
+            assert found == wanted, f"{version.schema}.{version.table} as of {plan.ts} is not what the upstream had"
+            total += len(found)
+    return total
 
 
 def _same(name: tuple[str, str], physical: int, stored: Rows, logged: Rows, truth: Truth, ts: int) -> None:

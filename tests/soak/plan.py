@@ -35,6 +35,7 @@ class Plan:
     large_rows: int
     large_bytes: int
     workers: int
+    snapshot: bool
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -43,6 +44,8 @@ class Plan:
         tiny = random.random() < 0.4
         quota = "2MiB" if tiny else random.choice(("64MiB", "1GiB"))
         partitions = random.choice((1, 2, 4))
+        beginning = random.random() < 0.5
+        workers = random.choice((1, 2)) if quota == "1GiB" and partitions > 1 else 1  # each needs 64 MiB and a partition
         return cls(
             seed=seed,
             stores=random.choice((1, 3, 3)),
@@ -54,7 +57,7 @@ class Plan:
             partitions=partitions,
             quota=quota,
             compression=random.choice(("none", "none", "lz4", "zstd")),
-            from_the_beginning=random.random() < 0.5,
+            from_the_beginning=beginning,
             resolved_interval=random.choice((0.1, 0.3)),
             rate=random.choice((30, 60)),
             ddl_every=random.choice((6, 12, 25)),
@@ -62,7 +65,8 @@ class Plan:
             orphan_every=random.choice((25, 60)),
             large_rows=random.choice((400, 2000)),
             large_bytes=4000 if tiny else 500,
-            workers=random.choice((1, 2)) if quota == "1GiB" and partitions > 1 else 1,  # each needs 64 MiB and a partition
+            workers=workers,
+            snapshot=random.random() < 0.25 and not beginning and workers == 1,
         )
 
     @property
@@ -83,7 +87,8 @@ class Plan:
             "log-partitions": self.partitions, "transport": self.transport, "memory-quota": self.quota, "log-compression": self.compression,
             "stuck-after": "5s", "workers": self.workers,
         }  # fmt: skip
-        return [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+        initial = ["--snapshot", "--master", "local[1]"] if self.snapshot else []
+        return [*(part for name, value in flags.items() for part in (f"--{name}", str(value))), *initial]
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())

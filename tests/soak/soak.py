@@ -239,7 +239,7 @@ class Soak:
         planted = self._plant(upstream) if self.seconds >= LONG_S else 0
         goal = int(upstream.stats()["ts"])
         deadline = time.monotonic() + CATCH_UP_S
-        while self.resolved < goal:
+        while self.resolved < goal or capture.status().get("parts_to_read", 1):
             self._watch(upstream, capture, LOOK_S)
             holding, locks = capture.status().get("holding"), upstream.stats()["locks"]
             still = f"the log stands still at {self.resolved} < {goal} with {locks} locks, of {planted} orphan transactions: {holding}"

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 
 SEED, ROUNDS = int(os.environ.get("SEED", "1")), int(os.environ.get("ROUNDS", "0"))
 MINUTES, SECONDS = float(os.environ.get("MINUTES", "0")), float(os.environ.get("SECONDS", "60"))
-SHORT = (7, 35)
-SHORT_S = 8.0
+SHORT = (1, 29)
+SHORT_S = 6.0
 
 
 @pytest.mark.skipif(ROUNDS > 0 or MINUTES > 0, reason="a long one runs")

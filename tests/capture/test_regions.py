@@ -11,8 +11,7 @@ from tests.support.region_driver import A, Driver, F, M, Z, error, pieces_of, re
 from tidemill.capture.tikv import regions as R
 from tidemill.capture.tikv.pd import Peer
 from tidemill.capture.tikv.pieces import BACKOFF_CAP, FIRST_WINDOW, LEAST_WINDOW, Phase
-from tidemill.capture.tikv.regions import RegionMachine, Span
-from tidemill.capture.tikv.streams import IDLE
+from tidemill.capture.tikv.regions import Span
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -416,106 +415,3 @@ def test_c24_a_stream_that_cannot_be_opened_reloads_its_regions() -> None:
     driver.answer(region(1, store=2))
     driver.open()
     assert driver.subscribed[0].region.leader == Peer(1012, 2)
-
-
-def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
-    driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    old = driver.live.pop(piece)
-    driver.machine.broken(piece, 21, driver.now)
-    driver.act()
-    assert driver.deregistered == [R.Deregister(old.slot, 1, old.request_id)]
-    driver.pass_time()
-    assert driver.subscribed[0].request_id != old.request_id
-    assert driver.take() == [(1, A, Z, 21)]
-    assert driver.machine.errors == {"protocol": 1}
-
-
-def test_scans_of_a_store_are_limited_and_the_schema_goes_first() -> None:
-    driver = Driver(RegionMachine(2, max_scans=3))
-    for i in range(8):
-        driver.add(Span(i, bytes([65 + i]), bytes([66 + i]), 0, 10))
-        driver.answer(region(i + 1, bytes([65 + i]), bytes([66 + i])))
-    driver.add(Span(99, Z, b"zz", 1, 10, urgent=True))
-    driver.answer(region(99, Z, b"zz"))
-    driver.open()
-    assert [s.region.id for s in driver.subscribed] == [99, 1, 2]
-    driver.initialize(driver.subscribed[0].piece)
-    assert [s.region.id for s in driver.subscribed] == [99, 1, 2, 3]
-
-
-def test_what_was_live_goes_before_what_catches_up() -> None:
-    """A region of a live table that splits does not wait behind the thousands of a table that is new."""
-    driver = Driver(RegionMachine(2, max_scans=1))
-    driver.add(Span(1, A, M, 0, 10))
-    driver.answer(region(1, A, M))
-    driver.open()
-    live = driver.subscribed[0].piece
-    driver.initialize(live)
-    driver.resolve(live, 500)
-    for i in range(5):
-        driver.add(Span(10 + i, bytes([110 + i]), bytes([111 + i]), 1, 10))
-        driver.answer(region(10 + i, bytes([110 + i]), bytes([111 + i])))
-    assert [s.region.id for s in driver.subscribed] == [1, 10]
-    driver.fail(live, error(epoch_not_match={}))
-    driver.pass_time(0.1)
-    driver.answer(region(1, A, b"c", 2), region(2, b"c", M, 2))
-    begun = len(driver.subscribed)
-    assert 12 not in {s.region.id for s in driver.subscribed}
-    done = 1
-    while done < len(driver.subscribed):
-        driver.initialize(driver.subscribed[done].piece)
-        done += 1
-    after = driver.subscribed[begun:]
-    assert {(s.region.id, s.checkpoint) for s in after[:2]} == {(1, 500), (2, 500)}
-    assert [s.region.id for s in after[2:]] == [12, 13, 14], "then the others, one after the other"
-
-
-def test_an_idle_stream_is_closed() -> None:
-    driver = started(region(1))
-    slot = next(iter(driver.live.values())).slot
-    driver.machine.remove_span(1, driver.now)
-    driver.machine.close_idle(driver.now + IDLE - 1)
-    driver.act()
-    assert driver.closed == []
-    driver.machine.close_idle(driver.now + IDLE)
-    driver.act()
-    assert driver.closed == [slot]
-
-
-def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_again() -> None:
-    """Bytes that make no sense end a stream on our side: what is subscribed on it before the machine hears of that is not forgotten."""
-    driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
-    driver.resolve(right, 33)
-    driver.fail(left, error(server_is_busy={}))
-    driver.pass_time()
-    slot = driver.live[left].slot
-    driver.garble(slot, [left])
-    driver.pass_time()
-    driver.take()
-    driver.answer(region(1, b"", M), region(2, M, b""))
-    driver.open()
-    assert sorted(driver.take()) == [(1, A, M, 10), (2, M, Z, 33)]
-
-
-@pytest.mark.parametrize("phase", [Phase.GAP, Phase.LOADING, Phase.QUEUED])
-def test_late_words_of_an_ended_subscription_change_nothing(phase: Phase) -> None:
-    driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.fail(piece, error(server_is_busy={}) if phase is Phase.QUEUED else error(region_not_found={"region_id": 1}))
-    if phase is Phase.LOADING:
-        driver.pass_time()
-    machine = driver.machine
-    before = (machine.covered(1), machine.next_time(), dict(machine.errors))
-    assert before[0] == [(A, Z, phase)]
-    machine.failed(piece, 99, error(not_leader={"region_id": 1}), driver.now)
-    machine.broken(piece, 99, driver.now)
-    machine.frozen(piece, 99, driver.now)
-    machine.scan_done(piece, driver.now)
-    machine.stream_lost(0, [(piece, 99)], driver.now, last=False)
-    assert (machine.covered(1), machine.next_time(), dict(machine.errors)) == before
-    assert machine.actions() == []
-    found = machine.piece(piece)
-    assert found is not None
-    assert found.checkpoint == 10

@@ -408,8 +408,9 @@ class RegionMachine:
         told = list(pieces)
         unknown = stream.pieces.difference(id_ for id_, _ in told) if last else ()
         for id_, resolved in (*told, *((id_, 0) for id_ in sorted(unknown))):
-            piece = self._subscribed(id_, resolved)
-            if piece is None or piece.slot != slot:
+            known = self._pieces.get(id_)
+            piece = self._subscribed(id_, resolved) if known is not None and known.slot == slot else None
+            if piece is None:
                 continue
             self._leave_stream(piece, now)
             self._count("stream")

@@ -24,6 +24,7 @@ def commands(quick: bool, corpus: Path | None) -> list[list[str]]:
         ["bench.bench_encode", "narrow", "mixed", "wide", *made, "--protocol", "avro"],
         ["bench.bench_capture", "narrow", "mixed", *made, "--rows", "200000" if quick else "1000000"],
         ["bench.bench_regions", "regions", "--count", "30000" if quick else "300000"],
+        ["bench.bench_sockets", "--count", "1000" if quick else "10000"],
         ["bench.bench_regions", "transaction", "--quota-mib", "16" if quick else "64"],
         ["bench.bench_pipeline", "narrow", "mixed", *log, "--rows", "1500000" if quick else "6000000"],
         ["bench.bench_kafka", "narrow", "mixed", *log, "--rows", "400000" if quick else "2000000"],

@@ -10,6 +10,7 @@ from tidemill.capture.tikv.pd import Peer
 from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase
 from tidemill.capture.tikv.regions import RegionMachine, Span
 from tidemill.capture.tikv.streams import IDLE
+from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
@@ -182,3 +183,50 @@ def test_a_frozen_region_is_looked_for_again() -> None:
     driver.open()
     assert driver.subscribed[0].region.leader == Peer(1012, 2)
     assert driver.take() == [(1, A, Z, 21)]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [error(server_is_busy={}), error(congested={"region_id": 1}), error(region_not_found={"region_id": 1}), error()],
+    ids=["busy", "congested", "not found", "unknown"],
+)
+def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) -> None:
+    """A store refuses every register at once, for a minute: its queue holds each region once, registers and questions to PD are as many
+    as the back-off lets through, and when it recovers every region is live from where it was."""
+    n = 300
+    borders = [A, *(A + i.to_bytes(2, "big") for i in range(1, n))]
+    known = [region(i + 1, borders[i], borders[i + 1] if i + 1 < n else b"") for i in range(n)]
+    driver = Driver()
+    driver.add(Span(1, A, Z, 0, 10))
+    store = driver.machine._streams.store(1)
+    registers = questions = 0
+
+    def serve(refuse: bool) -> None:
+        nonlocal registers, questions
+        while driver.loads or driver.opens or driver.subscribed:
+            while driver.loads:
+                questions += 1
+                driver.answer(*(r for r in known if r.end > driver.loads[0].start or not r.end))
+            while driver.opens:
+                driver.open()
+            begun, driver.subscribed = driver.subscribed, []
+            registers += len(begun)
+            assert len(begun) <= R.MAX_SCANS
+            for s in begun if refuse else ():
+                driver.fail(s.piece, problem)
+            if not refuse:
+                driver.initialize(*(s.piece for s in begun))
+            assert len(store.queue) + len(store.live) <= n
+
+    for _ in range(240):
+        serve(refuse=True)
+        driver.pass_time(0.25)
+    assert driver.frontier() == 10
+    assert registers <= n * (7 + 60 / 1.0), "each region at most once a second when its back-off has grown"
+    assert questions < 60 * 30, "gaps that are due together are asked for together"
+    registers = 0
+    for _ in range(40):
+        serve(refuse=False)
+        driver.pass_time(0.25)
+    assert driver.machine.counts()["live"] == n
+    assert registers == n

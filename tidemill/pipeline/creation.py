@@ -6,6 +6,7 @@ it, what is above it after it. Each says IF NOT EXISTS, because a resync meets t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import tzinfo
 
@@ -17,6 +18,8 @@ from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.show import create_database, create_table
 from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
+
+log = logging.getLogger(__name__)
 
 Name = tuple[str, str]
 Draft = tuple[str, DBInfo | None, TableVersion | None]
@@ -39,8 +42,11 @@ def creating(plan: Plan, tables: SchemaSnapshot, zone: tzinfo, *, first: bool) -
 def _event(ts: int, seq: int, text: str, database: DBInfo | None, version: TableVersion | None) -> DdlEvent:
     try:
         query, reprinted = canonical_ddl(text), True
-    except DdlSyntaxError:  # a type or a function that is newer than the grammar
+    except DdlSyntaxError as error:  # a type or a function that is newer than the grammar
         query, reprinted = text, False
+        log.warning(
+            "what creates a table cannot be printed as TiDB prints DDLs: %s; it goes out as SHOW CREATE TABLE says it: %s", error, text
+        )
     return DdlEvent(
         ts=ts,
         done_ts=ts,

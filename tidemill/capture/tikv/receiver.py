@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -241,7 +242,7 @@ class Receiver:
         try:
             while not self._stop.is_set() or self.inbox.bytes:
                 if self.full:
-                    wait(self._on_the_way(), self.options.seal_every, FIRST_COMPLETED)
+                    self._wait_for_disks()
                     self.step([], [])
                 else:
                     self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
@@ -351,6 +352,11 @@ class Receiver:
 
     def _on_the_way(self) -> list[Future[Run]]:
         return self.spilling.futures() + self.prewrites.futures()
+
+    def _wait_for_disks(self) -> None:
+        """Until something is written, or for a moment."""
+        writing: list[Future[Any]] = [*self._on_the_way(), *(future for _, future in self._sealing.values())]
+        wait([one for one in writing if not one.done()], self.options.seal_every, FIRST_COMPLETED)
 
     def _finish_spills(self, wait_for: bool = False) -> None:
         """Take in what is on disk by now."""

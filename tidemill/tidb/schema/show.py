@@ -247,7 +247,8 @@ def _placement(policy: str) -> str:
 def _partitions(partition: PartitionInfo | None) -> str:
     if partition is None:
         return ""
-    kind, by = PartitionType(partition.type).name, f"({partition.expr})"
+    kind = partition.type.name if isinstance(partition.type, PartitionType) else str(partition.type)
+    by = f"({partition.expr})"
     if partition.columns or partition.type == PartitionType.KEY:
         by = f"{'' if partition.type == PartitionType.KEY else 'COLUMNS'}({_names(partition.columns)})"
     head = f"\nPARTITION BY {kind} {by}"

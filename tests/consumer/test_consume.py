@@ -285,6 +285,7 @@ def test_a_topic_that_is_not_there(kafka_broker: KafkaBroker, tmp_path: Path, ca
     flags = ("--kafka", kafka_broker.address, "--topic", there, "--topic", absent, "--sink-uri", f"sqlite://{file}")
     code, _, err = tidemill(capsys, "consume", *flags, "--topic", "^no-such-.*", "--stop-at-end")
     assert (code, f"Error TM:ErrTopic: no such topic: {absent}, ^no-such-.*\n" in err) == (1, True), err
+    assert not file.exists()
     with Process(tmp_path, *flags) as consumer:
         consumer.wait_for(lambda: f"no such topic yet, it is waited for: {absent}" in consumer.said, "it says so")
         make_topic(kafka_broker, absent, 1)

@@ -94,10 +94,12 @@ def command(
         signal.signal(number, lambda *_: stop.set())
     check_loop(upstream, sink_uri)
     with ExitStack() as stack:
-        target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config)
-        stack.callback(target.close)
         topics = KafkaTopics(upstream, group)
         stack.callback(topics.close)
+        if stop_at_end:
+            topics.require()  # before a file is made for it
+        target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config)
+        stack.callback(target.close)
         consumer = Consumer(topics, target, reader(upstream.protocol, fetch_of(upstream.claim_check_uri)), options)
         log.info(
             "reading %s, from %s on", upstream, tso.describe(consumer.ordering.flushed_ts) if consumer.ordering.flushed_ts else "the start"

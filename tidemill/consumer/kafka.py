@@ -50,6 +50,14 @@ class Found(NamedTuple):
     absent: tuple[str, ...] = ()
 
 
+def no_such_topic(names: Iterable[str]) -> TopicError:
+    """What is to be read to its end has to be there."""
+    return TopicError(
+        f"no such topic: {', '.join(names)}",
+        hint="Look at its spelling and the brokers' address; without --stop-at-end it is waited for.",
+    )
+
+
 class KafkaTopics:
     """A reader with offsets of its own. Raises TopicError (give up) or TopicUnavailable (try again)."""
 
@@ -88,6 +96,15 @@ class KafkaTopics:
                 numbers = sorted(topic.partitions)
                 found += [(name, number) for number in numbers[: self._upstream.partition_num]]
         return Found(str(metadata.cluster_id or ""), sorted(found), self._upstream.absent({name for name, _ in found}))
+
+    def require(self) -> None:
+        """Raises TopicError for a topic that is not there; brokers that are away are for later."""
+        try:
+            absent = self.discover().absent
+        except TopicUnavailable:
+            return
+        if absent:
+            raise no_such_topic(absent)
 
     def bounds(self, source: progress.TopicPartition) -> tuple[int, int]:
         """The first offset that is kept, and the one behind the last."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemill import tso
-from tidemill.consumer.kafka import KafkaTopics, Record
+from tidemill.consumer.kafka import KafkaTopics, Record, no_such_topic
 from tidemill.consumer.ordering import Ordering, Transaction
 from tidemill.consumer.pending import Pending
 from tidemill.consumer.progress import Progress, TopicPartition
@@ -110,12 +110,9 @@ class Consumer:
         """A topic that is not there yet is waited for: its writer makes it. What is to end at its end has none. Raises TopicError."""
         if not self._absent:
             return
-        names = ", ".join(self._absent)
         if self._options.stop_at_end:
-            raise TopicError(
-                f"no such topic: {names}", hint="Look at its spelling and the brokers' address; without --stop-at-end it is waited for."
-            )
-        log.warning("no such topic yet, it is waited for: %s", names)
+            raise no_such_topic(self._absent)
+        log.warning("no such topic yet, it is waited for: %s", ", ".join(self._absent))
 
     def _is_done(self) -> bool:
         if self._options.target_ts is not None and self.ordering.flushed_ts >= self._options.target_ts:

@@ -125,6 +125,13 @@ def test_the_file_sets_all_of_them_and_workers_get_them() -> None:
     assert (other.max_batch_size, other.encoding.large_message.compression) == (7, Compression.SNAPPY), "the URI wins"
 
 
+@pytest.mark.parametrize("protocol", [p for p in MessageFormat if p is not MessageFormat.AVRO])
+def test_only_avro_sends_checksums_and_others_say_so(protocol: MessageFormat) -> None:
+    config = parse_config("[integrity]\nintegrity-check-level = 'correctness'\n")
+    sink = config.sink_uri(f"messages:///m?protocol={protocol.value}")
+    assert f"integrity-check-level has no meaning for protocol {protocol.value}" in sink.warnings
+
+
 def test_canal_json_and_avro_take_the_extension() -> None:
     assert made(MessageFormat.CANAL_JSON, enable_tidb_extension="true").enable_tidb_extension
     assert not made(MessageFormat.OPEN, enable_tidb_extension="true").enable_tidb_extension

@@ -155,7 +155,7 @@ _ENCODING = [
     Parameter(
         *("integrity-check-level", v.one_of("none", "correctness"), "none", "messages carry the row's checksum"),
         keys=("integrity.integrity-check-level", "sink.integrity.integrity-check-level"),
-        protocols=_of(_AVRO, _SIMPLE),
+        protocols=_of(_AVRO),
     ),
     Parameter(
         *("corruption-handle-level", v.one_of("warn", "error"), "warn", "what a row does whose checksum does not fit it"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.changefeed import filter as module
 from tidemill.changefeed.filter import TableFilter
 from tidemill.errors import ConfigError
 
@@ -106,6 +107,15 @@ def test_faults_name_the_rule_and_the_place(rule: str, fault: str) -> None:
         TableFilter(["*.*", rule])
     assert repr(rule) in str(caught.value)
     assert "column" in str(caught.value)
+
+
+def test_what_is_remembered_is_right_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    table_filter = TableFilter(["a*.*", "!ab.*"])
+    names = ["a", "ab", "b", "abc", "ac", "x"]
+    for _ in range(3):
+        assert [name for name in names if table_filter.matches(name, "t")] == ["a", "abc", "ac"]
+        assert len(table_filter._known) <= 3
 
 
 def test_schemas() -> None:

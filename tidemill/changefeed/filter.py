@@ -22,6 +22,10 @@ _QUOTED = {'"': re.compile(r'"((?:[^"]|"")+)"'), "`": re.compile(r"`((?:[^`]|``)
 _REGEX = re.compile(r"/((?:\\.|[^/\\])+)/")
 
 
+_REMEMBERED = 1 << 16
+"""Names whose answer a filter remembers: some are asked about with every row."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
     schema: GoRegex
@@ -36,9 +40,19 @@ class TableFilter:
     def __init__(self, rules: Iterable[str], *, case_sensitive: bool = False, where: str = "filter rule") -> None:
         self._rules = [rule for text in rules if (rule := _Parser(text, case_sensitive, where).rule()) is not None]
         self._rules.reverse()
+        self._known: dict[tuple[str, str], bool] = {}
 
     def matches(self, schema: str, table: str) -> bool:
         """Whether the rules let a table in. System schemas are not treated in any special way here."""
+        name = schema, table
+        found = self._known.get(name)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[name] = self._look(schema, table)
+        return found
+
+    def _look(self, schema: str, table: str) -> bool:
         for rule in self._rules:
             if rule.schema.found_in(schema) and rule.table.found_in(table):
                 return rule.positive

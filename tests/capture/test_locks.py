@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.eventfeeds import recording
 from tidemill import tso
 from tidemill.capture.tikv.locks import Found, LockResolver
-from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.pd import PdClient, Peer, Region
 from tidemill.playground.cluster import Cluster, Pending
 from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
+from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 TABLE = 900
 KEYS = [record_key(TABLE, handle) for handle in range(6)]
@@ -126,6 +128,58 @@ def test_async_commit_is_decided_by_the_secondaries(case: str) -> None:
                 assert {store.mvcc.committed_at(key, pending.start_ts) for key in KEYS} == {highest}
 
     run(main())
+
+
+class Recorded:
+    """Region calls that a real TiKV once answered; what is asked is kept."""
+
+    def __init__(self, lock: kvrpcpb.LockInfo, status: kvrpcpb.CheckTxnStatusResponse) -> None:
+        self.answers = {
+            "KvScanLock": kvrpcpb.ScanLockResponse(locks=[lock]),
+            "KvCheckTxnStatus": status,
+            "KvResolveLock": kvrpcpb.ResolveLockResponse(),
+        }
+        self.asked: dict[str, Any] = {}
+
+    async def call(self, name: str, key: bytes, request: Any) -> tuple[Region, Any]:
+        region = Region(26, b"", b"", 1, 75, Peer(27, 1))
+        self.asked[name] = request(region)
+        return region, self.answers[name]
+
+
+@pytest.mark.parametrize("age_ms", [2999, 3000])
+def test_a_live_lock_of_a_real_tikv_is_left_and_what_it_decided_is_carried_out(age_ms: int) -> None:
+    """Its CheckTxnStatus of a lock, and its ResolveLock, from the recording live_rollback."""
+    lines = [line for line in recording("live_rollback") if line["kind"] in ("req", "resp")]
+    (asked, answered) = [line for line in lines if line["rpc"] == "tikvpb.Tikv/KvCheckTxnStatus"]
+    theirs = kvrpcpb.CheckTxnStatusRequest.FromString(asked["bytes"])
+    status = kvrpcpb.CheckTxnStatusResponse.FromString(answered["bytes"])
+    now = theirs.lock_ts + (age_ms << tso.LOGICAL_BITS)
+    recorded = Recorded(status.lock_info, status)
+
+    async def resolve() -> Found:
+        resolver = LockResolver.__new__(LockResolver)
+        resolver._calls = recorded
+        return await resolver.resolve(b"", b"", now, now)
+
+    found = asyncio.run(resolve())
+    assert [(lock.key, lock.start_ts, lock.primary, lock.ttl_ms, lock.async_commit) for lock in found.left] == [
+        (theirs.primary_key, theirs.lock_ts, theirs.primary_key, 3000, False)
+    ]
+    ours = recorded.asked["KvCheckTxnStatus"]
+    assert (ours.primary_key, ours.lock_ts, ours.current_ts) == (theirs.primary_key, theirs.lock_ts, now)
+    assert ours.caller_start_ts == 0, "we read nothing, so its commit is not pushed"
+    assert ours.rollback_if_not_exist == (age_ms >= 3000), "an absent primary may still come while the lock is young"
+
+    request = next(line for line in lines if line["rpc"] == "tikvpb.Tikv/KvResolveLock" and line["kind"] == "req")
+    resolved = kvrpcpb.ResolveLockRequest.FromString(request["bytes"])
+    recorded.answers["KvCheckTxnStatus"] = kvrpcpb.CheckTxnStatusResponse(commit_version=resolved.commit_version)
+    lock = recorded.answers["KvScanLock"].locks[0]
+    lock.lock_version = resolved.start_version
+    assert asyncio.run(resolve()) == Found((), 1, 0)
+    ours = recorded.asked["KvResolveLock"]
+    assert (ours.start_version, ours.commit_version, list(ours.keys)) == (resolved.start_version, resolved.commit_version, [lock.key])
+    assert not recorded.asked["KvScanLock"].HasField("context"), "the call itself adds it"
 
 
 def test_pessimistic_locks_are_in_nobodys_way() -> None:

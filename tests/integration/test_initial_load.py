@@ -43,25 +43,22 @@ class Parts:
         return len(self.seen)
 
 
-def below(delivery: Delivery, mark: str) -> list[psutil.Process]:
-    """The processes of a run with a word in their command line."""
+LOADING = "tidemill.pipeline.load"
+WHO: dict[str, Callable[[str, str, str], bool]] = {  # by name, command line, and those of the parents
+    "worker": lambda name, line, parents: name != "java" and "tidemill.pipeline.daemon" in line and LOADING in parents,
+    "Java": lambda name, line, parents: name == "java" and LOADING in parents,
+    "reader": lambda name, line, parents: name != "java" and LOADING in line,
+    "capture": lambda name, line, parents: "tidemill.cli.main capture" in line,
+}
+
+
+def kill(delivery: Delivery, who: str) -> bool:
+    """kill -9 of such a process; whether there was one."""
     assert delivery.process is not None
-    found = []
     for process in psutil.Process(delivery.process.pid).children(recursive=True):
         try:
-            if mark in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def kill(delivery: Delivery, mark: str, of: str = "") -> bool:
-    """kill -9 of one such process, below one with the word `of` if that is given."""
-    owners = {p.pid for p in below(delivery, of)} if of else set()
-    for process in below(delivery, mark):
-        try:
-            if of and owners.isdisjoint(p.pid for p in process.parents()):
+            parents = " ".join(" ".join(p.cmdline()) for p in process.parents())
+            if not WHO[who](process.name(), " ".join(process.cmdline()), parents):
                 continue
             os.kill(process.pid, signal.SIGKILL)
         except (psutil.NoSuchProcess, ProcessLookupError):
@@ -89,23 +86,20 @@ def test_whoever_dies_while_the_tables_are_read(tmp_path: Path) -> None:
         upstream: Any = SimpleNamespace(pd=playground.pd_address)
         with Delivery(tmp_path, upstream, sink, options=(*options, *files)) as delivery:
             parts, killed = Parts(delivery.log), []
-            steps = [
-                (1, "worker", "tidemill.pipeline.daemon", "tidemill.pipeline.load"),
-                (REGIONS // 4, "reader", "tidemill.pipeline.load", ""),
-                (REGIONS // 2, "capture", "tidemill.cli.main capture", ""),
-            ]
-            for number, (enough, who, mark, of) in enumerate(steps):
+            for number, who in enumerate(WHO):
+                enough = 1 + number * REGIONS // 5
                 await_that(lambda enough=enough: parts.count() >= enough, f"{enough} parts are there", delivery)  # type: ignore[misc]
                 change(playground.execute, number)
-                if kill(delivery, mark, of):
+                if kill(delivery, who):
                     killed.append(who)
             await_that(lambda: parts.count() == REGIONS + 1, "all parts are there", delivery)
-            change(playground.execute, len(steps))
+            change(playground.execute, len(WHO))
             end = playground.call(lambda: playground.playground.cluster.oracle.next())
             delivery.wait_until(end, PATIENCE_S)
             expected = truth(playground.call(lambda: playground.playground.tables_at(end)))
             assert delivery.stop() == 0
         assert {"reader", "capture"} <= set(killed), "they had something to do still"
+        assert "tidemill/pipeline/" not in (tmp_path / "run.log").read_text(), "no traceback of ours"
         storage = open_storage(str(delivery.log))
         (plan,) = initial.plans(storage)
         assert len(plan.parts()) == REGIONS + 1

@@ -93,7 +93,7 @@ def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, co
 
 def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
     """Read what is missing at `ts`; returns the rows. Raises what a part failed with, JobLost."""
-    from tidemill.pipeline.session import start_session
+    from tidemill.pipeline.session import start_session, stop_session
 
     storage = open_storage(location)
     plan = read_plan(storage, ts)
@@ -105,11 +105,11 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
     log.info("reading %d parts of %d tables at %s", len(todo), len(plan.tables), tso.describe(ts))
     with ExitStack() as stack:
         session: Any = start_session(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
-        stack.callback(session.stop)
+        stack.callback(stop_session, session)
         work = partial(load_parts, upstream, location, compression)
         try:
             outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
-        except (Py4JError, PySparkException) as error:
+        except (Py4JError, PySparkException, OSError) as error:  # OSError: Java is gone, nobody listens
             raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
     failed = [o for o in outcomes if o.code]
     if failed:

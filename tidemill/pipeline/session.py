@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -10,12 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemill.errors import TidemillError
 from tidemill.places import host_for
+
+log = logging.getLogger(__name__)
 
 NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
@@ -125,6 +129,14 @@ def start_session(
     context = SparkContext(gateway=gateway, conf=conf)
     context.setLogLevel("WARN")
     return SparkSession(context)
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session, also one whose Java is gone."""
+    try:
+        session.stop()
+    except (Py4JError, OSError) as error:
+        log.debug("the session did not stop as asked: %s", error)
 
 
 def parallelism(session: SparkSession) -> int:

@@ -150,6 +150,29 @@ def test_everything_that_a_table_can_have() -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({"tp": 12, "default": "CURRENT_TIMESTAMP"}, "datetime DEFAULT CURRENT_TIMESTAMP"),
+        ({"tp": 10, "default": "CURRENT_DATE"}, "date DEFAULT (CURRENT_DATE)"),
+        ({"tp": 15, "default": "CURRENT_TIMESTAMP"}, "varbinary(11) DEFAULT 'CURRENT_TIMESTAMP'"),
+        ({"tp": 15, "default": "it's \\ \n"}, "varbinary(11) DEFAULT 'it''s \\\\ \\n'"),
+        ({"tp": 3, "default": "7", "flag": 1 | 32}, "int unsigned NOT NULL DEFAULT '7'"),
+        ({"tp": 3, "flag": 1 | 4096}, "int NOT NULL"),
+        ({"tp": 3, "flag": 4096}, "int"),
+        ({"tp": 3, "flag": 64 | 32}, "int(11) unsigned zerofill DEFAULT NULL"),
+        ({"tp": 3, "flag": 1 | 512}, "int NOT NULL AUTO_INCREMENT"),
+        ({"tp": 3, "generated_expr_string": "`a` + 1", "generated_stored": True}, "int GENERATED ALWAYS AS (`a` + 1) STORED"),
+        ({"tp": 7, "default": "0000-00-00 00:00:00"}, "timestamp DEFAULT '0000-00-00 00:00:00'"),
+    ],
+)
+def test_columns(column: dict[str, Any], expected: str) -> None:
+    text = shown("d", s.table(5, "t", [s.column(1, "a", 0), s.column(2, "c", 1, **column)]))
+    (line,) = [line for line in text.split("\n") if line.startswith("  `c`")]
+    assert line == f"  `c` {expected}"
+    assert canonical_ddl(text)
+
+
+@pytest.mark.parametrize(
     ("partition", "expected"),
     [
         (

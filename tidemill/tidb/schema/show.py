@@ -37,6 +37,8 @@ _TEXT_AND_BINARY: dict[int, tuple[str, str]] = {
 }  # fmt: skip
 _INTEGERS = frozenset({MySQLType.TINY, MySQLType.SHORT, MySQLType.INT24, MySQLType.LONG, MySQLType.LONGLONG})
 _FRACTIONAL = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DURATION})
+_MOMENTS = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DATE, MySQLType.NEWDATE})
+"""Types whose default may be the moment of the insert: a text column may have the same words as a text."""
 _CHARS = frozenset({MySQLType.STRING, MySQLType.VARCHAR, MySQLType.VAR_STRING})
 _DEFAULT_LENGTH: dict[int, int] = {
     MySQLType.BIT: 1, MySQLType.TINY: 4, MySQLType.SHORT: 6, MySQLType.INT24: 9, MySQLType.LONG: 11, MySQLType.LONGLONG: 20,
@@ -139,9 +141,9 @@ def _default(column: ColumnInfo, zone: tzinfo) -> Iterator[str]:
             yield "NULL DEFAULT NULL" if column.tp == MySQLType.TIMESTAMP else "DEFAULT NULL"
     elif isinstance(value, bytes):
         yield f"DEFAULT b'{int.from_bytes(value, 'big'):b}'"
-    elif value == "CURRENT_TIMESTAMP" and not column.default_is_expr:
+    elif value == "CURRENT_TIMESTAMP" and column.tp in _MOMENTS and not column.default_is_expr:
         yield f"DEFAULT CURRENT_TIMESTAMP{digits}"
-    elif value == "CURRENT_DATE" and not column.default_is_expr:
+    elif value == "CURRENT_DATE" and column.tp in _MOMENTS and not column.default_is_expr:
         yield f"DEFAULT (CURRENT_DATE{digits})"
     elif column.default_is_expr:
         yield f"DEFAULT ({value})"

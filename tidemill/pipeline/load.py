@@ -109,7 +109,9 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
         work = partial(load_parts, upstream, location, compression)
         try:
             outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
-        except (Py4JError, PySparkException, OSError) as error:  # OSError: Java is gone, nobody listens
+        except OSError as error:
+            raise JobLost(f"Spark's Java process is gone: {error}") from error
+        except (Py4JError, PySparkException) as error:
             raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
     failed = [o for o in outcomes if o.code]
     if failed:

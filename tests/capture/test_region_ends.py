@@ -8,6 +8,7 @@ from tests.support.region_driver import A, Driver, M, Z, error, pieces_of, regio
 from tidemill.capture.tikv import regions as R
 from tidemill.capture.tikv.pd import Peer
 from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase
+from tidemill.capture.tikv.reactions import BUSY_CAP
 from tidemill.capture.tikv.regions import RegionMachine, Span
 from tidemill.capture.tikv.streams import IDLE
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -230,3 +231,12 @@ def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) 
         driver.pass_time(0.25)
     assert driver.machine.counts()["live"] == n
     assert registers == n
+
+
+def test_a_busy_store_is_left_alone_for_ten_minutes_at_most() -> None:
+    driver = started(region(1))
+    (piece,) = pieces_of(driver)
+    driver.fail(piece, error(server_is_busy={"reason": "busy", "backoff_ms": 10**9}))
+    due = driver.machine.next_time()
+    assert due is not None
+    assert due - driver.now == BUSY_CAP == 600

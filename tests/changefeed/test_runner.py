@@ -17,11 +17,14 @@ import pytest
 
 from tests.support.feeds import Delivered
 from tests.support.logs import golden_log
-from tidemill.changefeed.config import parse_config
+from tests.support.registries import Front, MemoryRegistry, Reply
+from tests.support.sqllogs import SqlLog
+from tidemill.changefeed.config import load_config, parse_config
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
+from tidemill.registry.address import with_registry
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -109,6 +112,65 @@ def _once(ddls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for one in ddls:
         seen.setdefault(json.dumps(one), one)
     return list(seen.values())
+
+
+class Weak(MemoryRegistry):
+    """Goes away for good when it is to take the schema of table b."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stands, self.is_away = False, False
+
+    def __call__(self, method: str, path: str, body: bytes) -> Reply:
+        self.is_away = not self.stands and (self.is_away or (method == "POST" and "app_b" in path))
+        return Reply(503, b"") if self.is_away else super().__call__(method, path, body)
+
+
+def first_of_each_topic(path: Path) -> dict[str, list[str]]:
+    """Messages by topic, each where it came first."""
+    found: dict[str, dict[str, None]] = {}
+    for line in path.read_text().splitlines():
+        found.setdefault(json.loads(line)["topic"], {})[line] = None
+    return {topic: [*lines] for topic, lines in found.items()}
+
+
+def test_a_registry_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    """The changefeed warns while it tries again, fails with the registry's error, and goes on where it was: nothing is lost."""
+    sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")
+    before = sql.run("INSERT INTO a VALUES (1), (2)", "UPDATE a SET id = 3 WHERE id = 1")
+    sql.run("CREATE TABLE b (id INT PRIMARY KEY)", "INSERT INTO b VALUES (1)", "INSERT INTO a VALUES (4)", "DELETE FROM b")
+    end = LogReader(sql.write(tmp_path / "log")).resolved_ts()
+    (tmp_path / "feed.toml").write_text("[sink]\ndispatchers = [{matcher = ['*.*'], topic = 'tidb_{schema}_{table}'}]\n")
+    registry = Weak()
+    with Front(registry) as front:
+        sink = with_registry(f"messages://{tmp_path}/out?protocol=avro", front.url)
+        options = ("--config", str(tmp_path / "feed.toml"), "--target-ts", str(end))
+        seen: set[tuple[str, str]] = set()
+        with subprocess.Popen(
+            command(tmp_path, *options, "--retry-s", "3", sink=sink), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as first:
+            while first.poll() is None:
+                status = state(tmp_path, "delivery.json")
+                seen.add((status.get("state", ""), (status.get("error") or {}).get("code", "")))
+                time.sleep(0.02)
+            output, _ = first.communicate()
+        assert (first.returncode, "Error TM:ErrSchemaRegistryUnavailable: " in output, front.url in output) == (1, True, True), output
+        assert ("warning", "TM:ErrSchemaRegistryUnavailable") in seen
+        status = state(tmp_path, "delivery.json")
+        assert (status["state"], status["error"]["code"]) == ("failed", "TM:ErrSchemaRegistryUnavailable")
+        assert before <= state(tmp_path, "checkpoint.json")["checkpoint_ts"] < end
+        code, output = run(command(tmp_path, *options, "--retry-s", "1", sink=sink))  # it is still away
+        assert (code, "TM:ErrSchemaRegistryUnavailable" in output) == (1, True), output
+        registry.stands = True
+        code, output = run(command(tmp_path, *options, sink=sink))
+        assert (code, output) == (0, "")
+        assert (state(tmp_path, "delivery.json")["state"], state(tmp_path, "delivery.json")["error"]) == ("finished", None)
+        config = load_config(tmp_path / "feed.toml")
+        again = config.sink_uri(with_registry(f"messages://{tmp_path}/want?protocol=avro", front.url))
+        replay(str(tmp_path / "log"), Settings("r", again, config, UTC))
+    got, want = (first_of_each_topic(tmp_path / name) for name in ("out", "want"))
+    assert got == want
+    assert {topic: len(messages) for topic, messages in want.items()} == {"tidb_app_a": 5, "tidb_app_b": 2}
 
 
 def test_errors_end_it_with_their_code(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.registries import Front, MemoryRegistry
+from tests.support.registries import Fault, Front, MemoryRegistry, Reply
 from tests.support.runs import tidemill
 from tests.support.sqllogs import SqlLog
 from tidemill.changefeed.config import parse_config
+from tidemill.playground.server import PlaygroundThread
+from tidemill.registry.address import with_registry
+from tidemill.sinks.kafka import options
 
 TOML = "[sink]\n{registry}dispatchers = [\n {{matcher = ['*.*'], topic = \"tidb_{{schema}}_{{table}}\"}},\n]\n"
 
@@ -64,6 +67,59 @@ def test_an_address_that_is_none_is_refused_at_once(
     assert status == 1
     assert "Error TM:ErrConfig: schema registry: " in err
     assert "SEC" not in err
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[PlaygroundThread]:
+    with PlaygroundThread(seed=5) as playground:
+        yield playground
+
+
+NO_REGISTRY = Fault(Reply(404, b"<html>no such page</html>"))
+UNAUTHORIZED = Fault(Reply(401, b'{"error_code": 40101, "message": "Unauthorized"}'))
+
+
+@pytest.mark.parametrize("verb", ["run", "replay"])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Fault(), "TM:ErrSchemaRegistryUnavailable"),
+        (UNAUTHORIZED, "TM:ErrSchemaRegistry"),
+        (NO_REGISTRY, "TM:ErrSchemaRegistryUnavailable"),
+    ],
+)
+def test_a_registry_is_asked_before_anything_starts(
+    upstream: PlaygroundThread,
+    fronts: dict[str, Front],
+    log: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    fault: Fault,
+    code: str,
+) -> None:
+    """It is asked once, and told at once; no log is made, nothing is delivered."""
+    fronts["uri"].fault = fault
+    uri = with_registry(f"messages://{tmp_path}/out?protocol=avro", fronts["uri"].url)
+    more = ("--pd", upstream.pd_address, "--data-dir", tmp_path / "data") if verb == "run" else ()
+    where = tmp_path / "new" if verb == "run" else log
+    status, _, err = tidemill(capsys, verb, "--log", where, "--sink-uri", uri, *more)
+    assert (status, f"Error {code}: {fronts['uri'].url} was asked for its subjects" in err) == (1, True), err
+    assert fronts["uri"].requests == [("GET", "/subjects")]
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "replay"])
+def test_brokers_are_asked_before_anything_starts(
+    upstream: PlaygroundThread, log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr(options, "METADATA_TIMEOUT", 1.0)
+    more = ("--pd", upstream.pd_address, "--data-dir", tmp_path / "data") if verb == "run" else ()
+    where = tmp_path / "new" if verb == "run" else log
+    status, _, err = tidemill(capsys, verb, "--log", where, "--sink-uri", "kafka://127.0.0.1:1/t?protocol=open-protocol", *more)
+    assert (status, "Error TM:ErrSinkUnavailable: Kafka 127.0.0.1:1: describing topic" in err) == (1, True), err
+    assert not (tmp_path / "new").exists()
 
 
 def test_another_protocol_only_warns(fronts: dict[str, Front], log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,7 @@ def command(
     from tidemill.changefeed.skip import parse_skip_rows
     from tidemill.changefeed.values import with_parameter
     from tidemill.pipeline.delivery import Settings
+    from tidemill.pipeline.meeting import meet_sink
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
     from tidemill.registry.address import with_registry
@@ -67,6 +68,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    meet_sink(sink, stop)
     done = replay(log, settings, start_ts=start, target_ts=target, parallelism=parallelism, master=master, stop=stop)
     if done.skipped_rows:
         typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)

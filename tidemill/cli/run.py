@@ -28,6 +28,7 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.places import is_here
 from tidemill.protocols.options import MessageFormat
@@ -237,6 +238,8 @@ async def run(wishes: Wishes) -> None:
         if await _unless(over, _orphans_gone(folder)):
             times = await _unless(over, resolve(wishes, folder))
         check_free(open_storage(wishes.log))
+        if delivered is None:
+            await _unless(over, asyncio.to_thread(meet_sink, wishes.sink))
         if times is not None and not over.is_set():
             await _supervise(wishes, times, folder, over)
     finally:

@@ -88,8 +88,8 @@ class RegistryClient:
         return answers.text_member(answer, "compatibilityLevel", "compatibility")
 
     def subjects(self) -> frozenset[str]:
-        """All subjects. Raises RegistryError, RegistryUnavailable."""
-        return answers.texts(self._ask("GET", "/subjects", "for its subjects"))
+        """All subjects. Asks once. Raises RegistryError, RegistryUnavailable."""
+        return answers.texts(self._ask("GET", "/subjects", "for its subjects", once=True))
 
     def _ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None, *, once: bool = False) -> Answer:
         """An answer worth looking at: requests that fail on their way, or are answered by 5xx, are tried again."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
 
+from tests.support.actors import Actor, at_gate
 from tests.support.eventfeeds import Emitted, Reference, Row, committed, message, resolved
+from tests.support.logs import Change, batch_of
+from tests.support.memory_storage import Bucket, MemoryStorage
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
@@ -19,7 +22,7 @@ from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage
-from tidemill.changelog.writer import LogWriter
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
 from tidemill.tidb.keys import parse_record_key, record_key
 
@@ -396,3 +399,85 @@ def test_piece_failed_carries_the_error(tmp_path: Path) -> None:
     (event,) = events
     assert isinstance(event, PieceFailed)
     assert (event.piece, event.resolved) == (9, START)
+
+
+# ---- what a writer before has announced
+
+
+def on_objects(bucket: Bucket) -> LogWriter:
+    return LogWriter.open(MemoryStorage(bucket, at_gate), share=Share(schema=False, partitions=frozenset({0})))
+
+
+def committed_at(*timestamps: int) -> list[Row]:
+    return [
+        Row(type=COMMITTED, op_type=PUT, start_ts=ts - 1, commit_ts=ts, key=record_key(5, ts), value=b"v" * (1 + ts % 50))
+        for ts in timestamps
+    ]
+
+
+def stepping(log: PartitionLog, folder: Path, options: Options) -> Callable[..., int]:
+    """A receiver with one subscription, driven by hand: messages in, the partition's head out."""
+    receiver = Receiver([log], folder, lambda events: None, options=options)
+    receiver.open_stream(0, True)
+    receiver.subscribe(1, 0, 1, 7, log.head, b"", b"", 0)
+    receiver.step([0], [message(1, 7, [Row(type=INITIALIZED)])])
+
+    def step(*messages: bytes) -> int:
+        receiver.step([0] * len(messages), list(messages))
+        for _ in range(2):  # to the end of what was announced, and on
+            receiver._finish_spills(wait_for=True)
+            receiver._seal(force=True)
+            receiver._finish_seals(wait=True)
+        return log.head
+
+    return step
+
+
+def stopped_before_its_put(publish: Callable[[], object]) -> Actor:
+    actor = Actor(publish)
+    while not actor.stands_at.startswith("create"):
+        assert not actor.is_over
+        actor.step()
+    return actor
+
+
+@pytest.mark.parametrize("row_budget", [1 << 20, 400], ids=["in memory", "spilled"])
+def test_a_segment_that_was_announced_is_sealed_exactly(tmp_path: Path, row_budget: int) -> None:
+    bucket = Bucket()
+    LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 1), snapshot={}).close()
+    options = Options(seal_every=0, row_budget=row_budget)
+    rows = committed_at(*range(12, 90, 2))
+    first = PartitionLog(on_objects(bucket).partition(0), tmp_path)
+    step = stepping(first, tmp_path, options)
+    assert step(message(1, 7, rows[:5]), resolved(20, 7, 1)) == 20
+    announced = [Change(*r) for r in as_log(emitted(rows[5:])) if r[3] <= 60]
+    late = stopped_before_its_put(lambda: first.writer.publish(60, [batch_of(announced)]))
+
+    second = PartitionLog(on_objects(bucket).partition(0), tmp_path, segment_bytes=100, slice_rows=2)
+    assert second.writer.pledged_to == 60
+    step = stepping(second, tmp_path, options)
+    assert step(message(1, 7, rows[5:24]), resolved(40, 7, 1)) == 20, "not all rows up to 60 are here"
+    assert step(resolved(59, 7, 1)) == 20
+    assert step(message(1, 7, rows[24:]), resolved(75, 7, 1)) == 75
+    late.step()
+    assert step(resolved(100, 7, 1)) == 100
+    reader = LogReader(MemoryStorage(bucket))
+    chain = reader.chain(0, START, 100)
+    assert [(i.from_ts, i.to_ts) for i in chain][:2] == [(START, 20), (20, 60)], "one segment, though it is a big one"
+    assert len(chain) > 3
+    found = [c for i in chain for path in i.parts for c in reader.open_segment(path).read_all().column("commit_ts").to_pylist()]
+    assert found == [r.commit_ts for r in rows]
+
+
+def test_an_announced_segment_of_no_rows_does_not_hold_the_head(tmp_path: Path) -> None:
+    bucket = Bucket()
+    LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 1), snapshot={}).close()
+    old = on_objects(bucket)
+    stopped_before_its_put(lambda: old.partition(0).publish(60, []))
+    log = PartitionLog(on_objects(bucket).partition(0), tmp_path)
+    step = stepping(log, tmp_path, Options(seal_every=0))
+    assert step(resolved(59, 7, 1)) == START
+    assert step(resolved(80, 7, 1)) == 80
+    assert log.writer.last_to == 60
+    assert step(message(1, 7, committed_at(85)), resolved(90, 7, 1)) == 90
+    assert LogReader(MemoryStorage(bucket)).head(0) == 90

@@ -76,6 +76,18 @@ def check_free(storage: Storage) -> None:
     lock.release()
 
 
+def check_shareable(storage: Storage) -> None:
+    """Raises LogError where several writers cannot share a log, whether there is one yet or not."""
+    if storage.local or storage.can_swap:
+        return
+    raise LogError(
+        f"several writers cannot share {redact(storage.location)}: nothing there keeps one that was taken for dead from publishing later, "
+        "because the storage does no conditional PUT (If-Match), or Tidemill cannot ask it to",
+        hint="Capture in one process without groups, or keep the log on S3, on a store that does S3's conditional PUT, or on a disk that "
+        "all writers mount.",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one of several writers of a log writes."""

@@ -19,13 +19,13 @@ import pyarrow as pa
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
-from tidemill.changelog.ownership import Ownership, Share, lock_of
+from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, check_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage import Draft, Storage, open_storage
-from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, redact
+from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 
 HOUR_MS = 3_600_000
@@ -268,13 +268,7 @@ class LogWriter:
         strange = sorted(p for p in share.partitions if not 0 <= p < self._identity.partitions)
         if strange:
             raise LogError(f"{name} has partitions 0 to {self._identity.partitions - 1}, not {strange[0]}")
-        if not self.storage.local and not self.storage.can_swap:
-            raise LogError(
-                f"several writers cannot share {name}: nothing there keeps one that was taken for dead from publishing later, because the "
-                "storage does no conditional PUT (If-Match), or Tidemill cannot ask it to",
-                hint="Capture in one process without groups, or keep the log on S3, on a store that does S3's conditional PUT, or on a "
-                "disk that all writers mount.",
-            )
+        check_shareable(self.storage)
 
     @classmethod
     def create(
@@ -404,7 +398,7 @@ class LogWriter:
             joined = removed = used = 0
             for folder in self._folders:
                 if used < budget_bytes:
-                    files, size = self._compactor.compact(self._reader, folder, budget_bytes - used)
+                    files, size = self._compact(folder, budget_bytes - used)
                     joined, used = joined + files, used + size
                 removed += self._compactor.sweep(self._reader, folder)
             if self._has_schema:
@@ -412,6 +406,13 @@ class LogWriter:
                 removed += self._retention.sweep()
             self.check_room()
             return Maintenance(joined, removed, self._identity.start_ts)
+
+    def _compact(self, folder: str, budget_bytes: int) -> tuple[int, int]:
+        try:
+            return self._compactor.compact(self._reader, folder, budget_bytes)
+        except SegmentGone:  # another writer's retention or successor was faster; a file that is really missing is for readers to tell
+            self._reader.refresh()
+            return 0, 0
 
     def close(self) -> None:
         """Let another writer in."""

@@ -24,7 +24,7 @@ from tidemill.playground.control import call
 TIDEMILL = (sys.executable, "-m", "tidemill.cli.main")
 SMALL = (sys.executable, "-c", "import tidemill.capture.config as c; c.LEAST_QUOTA = 1; from tidemill.cli.main import main; main()")
 """The command line that takes any memory quota."""
-START_S = 90.0
+START_S = 300.0  # compiling kernels included
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tests.soak.processes import Capture, Tls, Upstream
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import SqlError, TidemillError
 
-CATCH_UP_S = 150.0
+CATCH_UP_S = 300.0
 LOOK_S = 0.2
 LONG_S = 20.0
 """A soak that takes longer leaves orphan locks at its end."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import psutil
 import pytest
 
 from tests.soak.judge import State, Truth
+from tests.soak.processes import HELD
 from tests.support.captures import Change, caught_up, compare, config, log_changes, running, until
 from tests.support.live_tables import CASES, HIGH, Case, Write, Writer
 from tidemill.capture.capture import Capture
@@ -168,7 +170,8 @@ async def started(
 ) -> subprocess.Popen[bytes]:
     """A `tidemill capture`; `ready`: it runs when this returns."""
     command = [*(program or ("-m", "tidemill.cli.main")), "capture", "--pd", playground.pd_address, "--log", str(folder / "log"), *flags]
-    process = subprocess.Popen([sys.executable, *command, "--log-file", str(folder / "capture.log")])
+    command = [sys.executable, *command, "--log-file", str(folder / "capture.log")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | HELD)
     status = folder / "log.capture" / "status.json"
 
     def runs() -> bool:

@@ -24,6 +24,8 @@ from tidemill.playground.control import call
 TIDEMILL = (sys.executable, "-m", "tidemill.cli.main")
 SMALL = (sys.executable, "-c", "import tidemill.capture.config as c; c.LEAST_QUOTA = 1; from tidemill.cli.main import main; main()")
 """The command line that takes any memory quota."""
+HELD = {"TIDEMILL_SUPERVISED": "1"}
+"""The processes end when that of the test does, whatever ends it."""
 START_S = 300.0  # compiling kernels included
 
 
@@ -68,7 +70,9 @@ class Upstream:
     def __enter__(self) -> Self:
         command = [*TIDEMILL, "playground", "--listen", "127.0.0.1:0", *self.flags, *self.tls.server]
         with open(self.folder / "playground.log", "ab") as noise:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=noise, text=True)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=noise, text=True, env=os.environ | HELD
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("PD is at "), f"the playground did not start: see {self.folder / 'playground.log'}"
@@ -117,7 +121,7 @@ class Capture:
         self.starts += 1
         command = [*SMALL, "capture", "--log", str(self.log), "--log-file", str(self.folder / "capture.log"), *self.flags]
         with open(self.folder / "capture.err", "ab") as noise:
-            self.process = subprocess.Popen(command, stdout=noise, stderr=noise)
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=noise, stderr=noise, env=os.environ | HELD)
 
     def status(self) -> dict[str, Any]:
         """What this process last said; empty before its first word."""

@@ -148,11 +148,11 @@ async def _killed(folder: Path) -> World:
         try:
             for i, case in enumerate(CASES):
                 await writer.run(case)
-                if i % 6 == 5:
+                if i % 10 == 4:
                     process.kill()
                     process.wait()
                     process = await started(playground, folder, flags=GROUPS, ready=random_.random() < 0.5)
-                elif i % 6 == 2:
+                elif i % 10 == 9:
                     for worker in psutil.Process(process.pid).children()[:1]:
                         worker.kill()
             await complete(folder / "log", playground.cluster.oracle.next(), process)

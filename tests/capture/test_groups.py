@@ -58,6 +58,7 @@ from tidemill.capture.groups.wire import Wire
 from tidemill.capture.status import CaptureStatus, Section
 from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
+from tidemill.cli.status import summary
 from tidemill.errors import ConfigError, LogFenced, LogLocked, MalformedMessage
 from tidemill.places import host_for, is_here
 from tidemill.server.metrics import Sample
@@ -578,3 +579,16 @@ def test_the_status_is_of_all_parts_and_metrics_name_the_group() -> None:
     rows: list[Sample] = [s for s in status.samples() if s.name == "tidemill_capture_rows"]
     assert [(s.labels, s.value) for s in rows] == [({"group": "0"}, 10), ({"group": "1"}, 5)]
     assert Section.from_dict(json.loads(json.dumps(asdict(parts[0])))) == parts[0]
+
+
+def test_the_status_verb_tells_of_each_group() -> None:
+    running = {"group": 0, "state": "running", "since": "then", "host": "h", "pid": 7, "attempt": 2, "partitions": [0, 3],
+               "heads": {"0": 470626791390707712, "3": 470626791390707713}, "error": None, "part": {"tables": 5, "rows": 88}}  # fmt: skip
+    waiting = {"group": 1, "state": "waiting", "since": "then", "host": "", "pid": 0, "attempt": -1, "partitions": [1], "heads": {"1": 0},
+               "error": {"code": "TM:ErrJobLost", "message": "no master"}, "part": {}}  # fmt: skip
+    lines = summary({"groups": [running, waiting], "holding": {"table": "d.t", "phase": "live", "group": 0, "host": "h"}})
+    [first, second, held] = [line for line in lines if line.startswith(("group", "held"))]
+    assert "running since then, process 7 on h, attempt 2; partitions 0, 3 up to 470626791390707712 (2026-" in first
+    assert first.endswith("5 tables, 88 rows")
+    assert second.endswith("TM:ErrJobLost: no master")
+    assert "pulled by group 0 on h" in held

@@ -39,8 +39,6 @@ def command(
     console = Console(highlight=False, soft_wrap=True)
     for line in summary(status):
         console.print(line, markup=False)
-    if status.get("groups"):
-        console.print(_group_table(status["groups"]))
     if status.get("stuck"):
         console.print(_stuck_table(status["stuck"]))
 
@@ -104,6 +102,7 @@ def summary(status: dict[str, Any]) -> list[str]:
     ]
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
+    lines += [group_line(one) for one in status.get("groups", ())]
     if status.get("holding"):
         lines.append(f"held by    {held_by(status['holding'])}")
     if status.get("error"):
@@ -159,19 +158,16 @@ def held_by(holding: dict[str, Any]) -> str:
     return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
 
 
-def _group_table(groups: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "group", "state", "since", "process", "attempt", "partitions", "complete up to", "tables", "rows", "error", title="groups"
-    )
-    for one in groups:
-        process = f"{one['pid']} on {one['host']}" if one.get("pid") else ""
-        head = min((int(head) for head in one["heads"].values()), default=0)
-        error = f"{one['error']['code']}: {one['error']['message']}" if one.get("error") else ""
-        partitions = ", ".join(map(str, one["partitions"]))
-        part = one.get("part", {})
-        said = (one["group"], one["state"], one["since"], process, one["attempt"], partitions, describe(head) if head else "")
-        table.add_row(*(str(cell) for cell in (*said, part.get("tables", 0), part.get("rows", 0), error)))
-    return table
+def group_line(one: dict[str, Any]) -> str:
+    """A group of a capture in several processes."""
+    said = f"group {one['group']}".ljust(11) + f"{one['state']} since {one['since']}"
+    if one.get("pid"):
+        said += f", process {one['pid']} on {one['host']}, attempt {one['attempt']}"
+    head = min((int(head) for head in one["heads"].values()), default=0)
+    said += f"; partitions {', '.join(map(str, one['partitions']))}" + (f" up to {describe(head)}" if head else "")
+    part = one.get("part", {})
+    said += f"; {part.get('tables', 0)} tables, {part.get('rows', 0)} rows"
+    return said + (f"; {one['error']['code']}: {one['error']['message']}" if one.get("error") else "")
 
 
 def _stuck_table(stuck: list[dict[str, Any]]) -> Table:

@@ -91,32 +91,35 @@ def pull(ticket: Ticket, job: int, level: str, groups: Iterable[int]) -> Iterato
 
 def run(ticket: Ticket, options: argparse.Namespace, kills: Kills) -> None:
     """One job, to its end. Raises JobLost, NoJava, ConfigError where executors cannot run Tidemill."""
+    try:
+        with ExitStack() as stack:
+            _run(ticket, options, kills, stack)
+    except (Py4JError, PySparkException) as error:
+        if _NOT_INSTALLED.search(str(error)):
+            raise ConfigError(
+                f"executors of {options.master} cannot run a group: {cause_of(str(error))}",
+                hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
+            ) from error
+        raise JobLost(f"Spark at {options.master} gave the groups' job up: {cause_of(str(error))}") from error
+
+
+def _run(ticket: Ticket, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
     from tidemill.pipeline.session import start_session
 
-    groups = options.groups
-    with ExitStack() as stack:
-        session: Any = start_session(
-            options.scratch / "groups-spark.log",
-            master=with_retries(options.master),
-            name="tidemill capture",
-            extra=SETTINGS,
-            defaults=sizes(groups, options.memory_quota),
-            host=ticket.host,
-        )
-        stack.callback(session.stop)
-        context = session.sparkContext
-        kills.context = context._jsc.sc()
-        _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, groups, context.applicationId)
-        work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, options.job, options.log_level)
-        try:
-            context.parallelize(range(groups), groups).mapPartitions(work).collect()
-        except (Py4JError, PySparkException) as error:
-            if _NOT_INSTALLED.search(str(error)):
-                raise ConfigError(
-                    f"executors of {options.master} cannot run a group: {cause_of(str(error))}",
-                    hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
-                ) from error
-            raise JobLost(f"Spark gave the groups' job up: {cause_of(str(error))}") from error
+    session: Any = start_session(
+        options.scratch / "groups-spark.log",
+        master=with_retries(options.master),
+        name="tidemill capture",
+        extra=SETTINGS,
+        defaults=sizes(options.groups, options.memory_quota),
+        host=ticket.host,
+    )
+    stack.callback(session.stop)
+    context = session.sparkContext
+    kills.context = context._jsc.sc()
+    _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, options.groups, context.applicationId)
+    work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, options.job, options.log_level)
+    context.parallelize(range(options.groups), options.groups).mapPartitions(work).collect()
 
 
 class Kills:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import caught_up, config, log_changes, running
+from tests.support.captures import caught_up, config, log_changes, running, until
 from tests.support.schemas import begun_with_a_table as begun
 from tidemill.capture import rules
+from tidemill.capture.loading import answered, ask
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.changelog.reader import LogReader
@@ -77,6 +78,10 @@ def test_tables_that_no_rule_wants_are_left_out(tmp_path: Path, capsys: pytest.C
             async with running(config(playground, log)) as capture:  # without rules: as the log has them
                 fill(4)
                 await caught_up(capture, playground.cluster.oracle.next())
+                ask(capture.writer.storage, "again", "d.a")  # `tidemill resync`
+                await until(lambda: (log / "snapshot/requests/again.json.done").exists())
+                told = answered(capture.writer.storage, "again")
+                assert told == {"error": "the rules of the capture leave out d.a: its changes are not in the log"}
 
     asyncio.run(main())
     found = counts(log)

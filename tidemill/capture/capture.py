@@ -294,6 +294,9 @@ class Capture:
             if version is None:
                 answer(storage, request, error=f"there is no table {request.table}")
                 continue
+            if not rules.wants_of(rules.in_force(self.writer.identity, tso.MAX_TS)[0])(version):
+                answer(storage, request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log")
+                continue
             try:
                 plan = await plan_at_the_head(
                     storage, self.pd, version, lambda: [read_head(storage, rows_folder(p)) or 0 for p in range(n)]

@@ -34,7 +34,8 @@ chaos: setup
 soak: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} minutes=$${MINUTES:-0} rounds=$${ROUNDS:-3} seconds=$${SECONDS:-60}; \
 	[ "$$minutes" = 0 ] || rounds=0; echo "SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds"; \
-	SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds $(PYTHON) -m pytest tests/soak -x -s --basetemp=.tidemill/soak
+	mkdir -p .tidemill; SEED=$$seed ROUNDS=$$rounds MINUTES=$$minutes SECONDS=$$seconds \
+	$(PYTHON) -m pytest tests/soak/test_soak.py -x -s --basetemp=.tidemill/soak
 
 # The recording of one large transaction as a whole, 86 MB of messages: make recordings MATERIAL=../shared
 recordings: setup

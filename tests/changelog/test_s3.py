@@ -12,7 +12,9 @@ import pytest
 
 from tests.changelog.conftest import META
 from tests.support.logs import START, batch_of, changes_of, put
-from tests.support.s3 import filesystem, make_bucket, objects, s3_server  # noqa: F401
+from tests.support.s3 import make_bucket, objects, s3_server  # noqa: F401
+from tests.support.s3_faults import Fault, spoiled
+from tidemill.changelog import s3
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import RemoteStorage, open_storage
@@ -150,3 +152,72 @@ def test_other_object_stores_and_file_systems_are_refused_for_shares(tmp_path: P
         LogWriter.open(place, share=GROUP)
     assert "one process without groups" in e.value.hint
     LogWriter.open(place).close()
+
+
+# ---- what happens to requests
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.ERROR_AFTER_ALL, Fault.LOST_REQUEST])
+def test_lost_requests_and_answers_fence_nobody(s3_server: str, bucket: str, url: str, fault: Fault) -> None:  # noqa: F811
+    """Every other PUT goes wrong."""
+    turns = itertools.count()
+    spoiled_paths: set[str] = set()
+
+    def spoil(method: str, path: str) -> Fault:
+        if method != "PUT" or next(turns) % 2:
+            return Fault.NONE
+        spoiled_paths.add(path.rpartition("/")[2].partition("?")[0])
+        return fault
+
+    with spoiled(s3_server, spoil) as endpoint:
+        writer = LogWriter.open(url_of(endpoint, bucket), share=GROUP)
+        for end in (10, 20, 30, 40):
+            writer.partition(0).publish(START + end, [batch_of([put(70, 1, START + end - 1)])])
+        writer.partition(0).set_head(START + 50)
+    assert {"owner.json", "head.json"} <= spoiled_paths
+    assert any(name.endswith(".arrow") for name in spoiled_paths)
+    reader = LogReader(url)
+    assert reader.head(0) == START + 50
+    found = [c for i in reader.chain(0, START, START + 50) for c in changes_of(reader.open_segment(i.parts[0]).read_all())]
+    assert [c.commit_ts for c in found] == [START + end - 1 for end in (10, 20, 30, 40)]
+
+
+@pytest.mark.parametrize("fault", [Fault.UNCONDITIONAL, Fault.NOT_IMPLEMENTED])
+def test_a_store_that_does_not_do_conditional_puts_is_found_when_the_log_is_opened(
+    s3_server: str,  # noqa: F811
+    bucket: str,
+    url: str,
+    fault: Fault,
+) -> None:
+    with spoiled(s3_server, lambda method, path: fault if method == "PUT" else Fault.NONE) as endpoint:
+        place = url_of(endpoint, bucket)
+        assert not open_storage(place).can_swap
+        for share in (GROUP, COORDINATOR):
+            with pytest.raises(LogError, match="no conditional PUT") as e:
+                LogWriter.open(place, share=share)
+            assert "test:test@" not in str(e.value)
+        whole = LogWriter.open(place)
+        whole.partition(0).publish(START + 10, [batch_of([put(70, 1, START + 1)])])
+        assert LogReader(place).head(0) == START + 10
+
+
+def test_a_file_that_is_there_stays_and_one_too_large_for_a_put_goes_another_way(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter.open(url, share=GROUP)
+    monkeypatch.setattr(s3, "LARGEST_PUT", 10)
+    path = writer.partition(0).publish(START + 10, [batch_of([put(70, 1, START + 1)])])
+    monkeypatch.undo()
+    place = writer.storage
+    assert isinstance(place, RemoteStorage)
+    before = place.read(place.name(path))
+    (tmp_path / "other").write_bytes(b"other")
+    place.put_file(place.name(path), str(tmp_path / "other"))
+    assert place.read(place.name(path)) == before
+
+
+def test_a_key_that_may_not_write_is_an_error_not_a_fence(s3_server: str, bucket: str, url: str) -> None:  # noqa: F811
+    with spoiled(s3_server, lambda method, path: Fault.LOST_REQUEST if method == "PUT" else Fault.NONE) as endpoint:
+        place = open_storage(url_of(endpoint, bucket))
+        with pytest.raises(OSError, match="does not answer"):
+            assert place.can_swap

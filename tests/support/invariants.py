@@ -179,6 +179,7 @@ class Witness:
                 assert ledger.first <= piece.checkpoint <= allowed, f"{at}: goes on from {piece.checkpoint}, complete up to {allowed}"
                 assert int(resolved[sub_of[piece.id]]) <= allowed, f"{at}: resolved {resolved[sub_of[piece.id]]}, complete up to {allowed}"
         assert seen == len(sub_of), "every record of the receiver is a piece's"
+        assert receiver._piece_of == {sub: piece for piece, sub in sub_of.items()}
         held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE
         assert seen == int(held.sum()), "a record that is nobody's holds the frontier"
         for partition, ts in enumerate(receiver.matcher.frontiers().tolist()):

@@ -26,7 +26,7 @@ from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import Delivered, replay
 from tidemill.pipeline.zone import parse_zone
 from tidemill.protocols import simple
-from tidemill.protocols.simple.events import DdlMessage
+from tidemill.protocols.simple.events import DdlMessage, RowEvent
 from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
@@ -110,7 +110,10 @@ def test_simple_tells_the_definition(loaded: Loaded, tmp_path: Path) -> None:
     replay(loaded.log, settings(f"messages://{tmp_path}/out?protocol=simple&create-tables=true"), target_ts=loaded.start)
     found = [simple.decode(m.value or b"") for m in from_jsonl(tmp_path / "out")]
     made = [e for e in found if isinstance(e, DdlMessage) and e.query.startswith("CREATE TABLE")]
-    assert {e.table.table for e in made if e.table is not None} == {"t", "p", "empty", "u"}
+    told = {e.table.table: e.table.version for e in made if e.table is not None}
+    assert told.keys() == {"t", "p", "empty", "u"}
+    rows = [e for e in found if isinstance(e, RowEvent)]
+    assert {(r.table, r.schema_version) for r in rows} == {(table, told[table]) for table in ("t", "p", "u")}
 
 
 def test_files_of_tables_begin_with_their_schema_files(loaded: Loaded, tmp_path: Path) -> None:

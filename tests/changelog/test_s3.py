@@ -14,7 +14,7 @@ from tests.changelog.conftest import META
 from tests.support.logs import START, batch_of, changes_of, put
 from tests.support.s3 import make_bucket, objects, s3_server  # noqa: F401
 from tests.support.s3_faults import Fault, spoiled
-from tidemill.changelog import s3
+from tidemill.changelog import s3, swap
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import RemoteStorage, open_storage
@@ -216,7 +216,12 @@ def test_a_file_that_is_there_stays_and_one_too_large_for_a_put_goes_another_way
     assert place.read(place.name(path)) == before
 
 
-def test_a_key_that_may_not_write_is_an_error_not_a_fence(s3_server: str, bucket: str, url: str) -> None:  # noqa: F811
+def test_a_store_that_does_not_answer_is_an_error_not_one_without_conditions(
+    s3_server: str,  # noqa: F811
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(swap, "TRIES", 1)
     with spoiled(s3_server, lambda method, path: Fault.LOST_REQUEST if method == "PUT" else Fault.NONE) as endpoint:
         place = open_storage(url_of(endpoint, bucket))
         with pytest.raises(OSError, match="does not answer"):

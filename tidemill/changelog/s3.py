@@ -6,6 +6,8 @@ machine's role.
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +96,26 @@ def objects_of(filesystem: Any, root: str) -> S3Objects | None:
     if options["role_arn"] or options["proxy_options"]["host"]:
         return None
     bucket, _, prefix = root.partition("/")
-    return S3Objects(_client(options), bucket, prefix)
+    return S3Objects(_client(os.getpid(), **{name: options[name] for name in _OPTIONS}), bucket, prefix)
 
 
-def _client(options: dict[str, Any]) -> Any:
-    """A botocore client with the options that pyarrow's file system would give to its copy in another process."""
+_OPTIONS = (
+    "access_key",
+    "secret_key",
+    "session_token",
+    "anonymous",
+    "region",
+    "scheme",
+    "endpoint_override",
+    "force_virtual_addressing",
+    "tls_ca_file_path",
+)
+
+
+@lru_cache(maxsize=16)
+def _client(pid: int, **options: Any) -> Any:
+    """A botocore client with the options that pyarrow's file system would give to its copy in another process. Threads may share it,
+    processes that were forked may not."""
     import botocore
     import botocore.session
     from botocore.config import Config
@@ -115,7 +132,7 @@ def _client(options: dict[str, Any]) -> Any:
         response_checksum_validation="when_required",
         ignore_configured_endpoint_urls=True,  # pyarrow goes where its options say
         connect_timeout=10,
-        retries={"mode": "standard", "max_attempts": TRIES},
+        retries={"mode": "standard", "max_attempts": 3},  # the answer to the last is looked into, and then it is tried again
     )
     return botocore.session.Session().create_client(
         "s3",

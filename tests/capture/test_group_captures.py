@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from tidemill.capture.groups.launch import Processes
 from tidemill.capture.groups.roster import Phase, Who
 from tidemill.capture.groups.ticket import VARIABLE, Ticket
 from tidemill.capture.tikv.tables import partition_of
+from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.verify import verify
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, DiskLow
@@ -335,5 +338,37 @@ def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_
             with pytest.raises(DiskLow, match=r"group \d: .* has \d+ MiB left"):
                 await task
             assert status_of(tmp_path)["error"]["code"] == "TM:ErrDiskLow"
+
+    run(main())
+
+
+def test_rules_that_change_hold_in_all_groups_from_one_ts_on(tmp_path: Path) -> None:
+    """First in one process without rules, then in groups with some: what no rule wants ends in every partition, and nothing else does."""
+
+    async def main() -> None:
+        async with Playground(39, resolved_interval=0.1) as playground:
+            execute = playground.execute
+            execute("create database d; create database other")
+            for i in range(6):
+                execute(f"create table d.t{i} (id int primary key); create table other.t{i} (id int primary key)")
+            log = tmp_path / "log"
+            counts: list[dict[str, int]] = []
+            for step, (workers, wanted) in enumerate([(1, None), (3, CaptureRules(0, ("d.*",))), (2, CaptureRules(0, ("d.*",)))]):
+                async with running(config(playground, log, workers=workers, rules=wanted)) as capture:
+                    if workers > 1:
+                        await all_run(capture)
+                    for i in range(6):
+                        execute(f"insert into d.t{i} values ({step}); insert into other.t{i} values ({step})")
+                    await complete(capture, playground.cluster.oracle.next())
+                    assert capture.status.state == "running"
+                history = load_history(LogReader(log))
+                rows = [row for partition in log_changes(log).values() for row in partition]
+                counts.append(Counter(history.snapshot(row.commit_ts - 1).by_physical[row.table_id].schema for row in rows))
+            assert [count["d"] for count in counts] == [6, 12, 18]
+            assert counts[0]["other"] == 6
+            assert counts[1]["other"] == counts[2]["other"], "what came while the rules began to hold may be there, nothing later"
+            [rule] = LogReader(log).identity.capture_rules
+            assert rule.rules == ("d.*",)
+        assert verify(log).is_whole
 
     run(main())

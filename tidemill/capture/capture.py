@@ -252,7 +252,7 @@ class Capture:
                 maintain(self.pd, writer, lambda: self.resolved_ts),
                 pulling.watchdog.run(),
                 self.safe_point.follow(self._needed_ts),
-                self.loading.run(self._plan_what_is_asked),
+                self._load(),
                 *([self.company.run()] if self.company is not None else []),
             )
         finally:
@@ -262,6 +262,12 @@ class Capture:
             await pulling.stop()
             self._look()
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
+
+    async def _load(self) -> None:
+        """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
+        if self.company is not None:
+            await self.company.assembled.wait()
+        await self.loading.run(self._plan_what_is_asked)
 
     def _what(self) -> str:
         return f"{len(self.spans)} tables" if not self.divided else f"with {len(self.divided)} groups"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -53,9 +54,13 @@ class Company:
         self.roster: Roster
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self.assembled = asyncio.Event()
+        """All groups have their partitions, for the first time."""
 
     async def open(self) -> None:
         """Listen. Raises ConfigError."""
+        for left in self.folder.glob("group-*"):  # of groups that were killed
+            shutil.rmtree(left, ignore_errors=True)
         await self._control.start(*address_for(self.config))
         ticket = Ticket(self._control.host, self._control.port, self.config.log, self._token)
         self._launcher = self._start(ticket, self)
@@ -105,6 +110,8 @@ class Company:
 
     def came(self, group: int, who: Who) -> None:
         self._do(self.roster.hello(group, who, self._loop.time()))
+        if len(self.roster.running()) == len(self.divided):
+            self.assembled.set()
 
     def reported(self, group: int, attempt: int, section: Section) -> None:
         self.roster.report(group, attempt, section, self._loop.time())

@@ -104,6 +104,19 @@ def test_a_group_that_was_taken_over_publishes_nothing(place: Storage) -> None:
     assert faults(place) == []
 
 
+def test_of_writers_that_open_at_once_one_is_the_last(place: Storage) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        writers = list(pool.map(lambda _: LogWriter.open(place, share=group(0)), range(8)))
+    epochs = [w.ownership.epoch("rows/0") for w in writers]
+    assert sorted(epochs) == list(range(2, 10))
+    for writer, epoch in zip(writers, epochs, strict=True):
+        if epoch < 9:
+            with pytest.raises(LogFenced, match="epoch 9"):
+                writer.partition(0).publish(START + 10, [])
+        else:
+            writer.partition(0).publish(START + 10, [])
+
+
 # ---- processes that end or stand still
 
 

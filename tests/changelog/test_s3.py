@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from urllib.parse import quote
 
 import pyarrow.fs
@@ -226,3 +228,38 @@ def test_a_store_that_does_not_answer_is_an_error_not_one_without_conditions(
         place = open_storage(url_of(endpoint, bucket))
         with pytest.raises(OSError, match="does not answer"):
             assert place.can_swap
+
+
+def test_a_put_that_is_late_on_its_way_changes_nothing(s3_server: str, bucket: str, url: str) -> None:  # noqa: F811
+    """The request of a segment is held until two others have written the folder."""
+    on_its_way, let_go = Event(), Event()
+
+    def spoil(method: str, path: str) -> Fault:
+        if method == "PUT" and f"-{START + 20:020d}.arrow" in path:
+            on_its_way.set()
+            assert let_go.wait(60)
+        return Fault.NONE
+
+    rows = [put(70, h, START + h, b"v" * h) for h in range(1, 41)]
+    with spoiled(s3_server, spoil) as endpoint, ThreadPoolExecutor(1) as pool:
+        old = LogWriter.open(url_of(endpoint, bucket), share=GROUP)
+        old.partition(0).publish(START + 10, [batch_of(rows[:10])])
+        late = pool.submit(old.partition(0).publish, START + 20, [batch_of(rows[10:20])])
+        try:
+            assert on_its_way.wait(60)
+            second = LogWriter.open(url, share=GROUP)
+            third = LogWriter.open(url, share=GROUP)
+            assert (third.partition(0).last_to, third.partition(0).pledged_to) == (START + 10, START + 20)
+            third.partition(0).publish(START + 20, [batch_of([r]) for r in rows[10:20]])
+            third.partition(0).publish(START + 40, [batch_of(rows[20:])])
+        finally:
+            let_go.set()
+        with pytest.raises(LogFenced):
+            late.result()
+    with pytest.raises(LogFenced):
+        second.partition(0).publish(START + 20, [batch_of(rows[10:20])])
+    reader = LogReader(url)
+    chain = reader.chain(0, START, START + 40)
+    assert [c for i in chain for c in changes_of(reader.open_segment(i.parts[0]).read_all())] == rows
+    assert reader.open_segment(chain[1].parts[0]).num_record_batches == 10, "the successor's, though the rows are the same"
+    assert [p.text for p in verify(url).problems if "does not know" not in p.text] == []

@@ -95,6 +95,13 @@ class LogLocked(LogError):
     code = "TM:ErrLogLocked"
 
 
+class FolderHeld(LogLocked):
+    """Another writer stands still in the middle of a publication. It may go on, or be ended."""
+
+    code = "TM:ErrLogHeld"
+    retryable = True
+
+
 class LogInUse(LogError):
     """Changefeeds still need the log."""
 

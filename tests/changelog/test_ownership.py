@@ -163,6 +163,7 @@ def test_a_writer_that_stands_still_while_it_publishes_is_named_and_its_segment_
         with pytest.raises(LogLocked, match=rf"process {old.pid} on host {socket.gethostname()} is in the middle of a step") as e:
             LogWriter.open(place, share=group(0))
         assert "kill -9" in e.value.hint
+        assert e.value.retryable
         LogWriter.open(place, share=group(1))
         monkeypatch.undo()
         taking = ThreadPoolExecutor(1).submit(LogWriter.open, place, share=group(0))

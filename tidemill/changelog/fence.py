@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill.changelog.storage import make_folder
-from tidemill.errors import LogLocked
+from tidemill.errors import FolderHeld
 
 PATIENCE = 30.0
 """Seconds that a writer waits for another one's step."""
@@ -46,7 +46,7 @@ class FolderLock:
         self._pid, self._signature = 0, b""
 
     def __enter__(self) -> None:
-        """Raises LogLocked naming the process that does not let go."""
+        """Raises FolderHeld naming the process that does not let go."""
         self._turn.acquire()
         try:
             self._handle = self._locked()
@@ -80,11 +80,11 @@ class FolderLock:
             os.pwrite(handle, self._signature, 0)
 
     def _wait(self, handle: int) -> None:
-        """Until the lock is free. Raises LogLocked, and gives the handle up."""
+        """Until the lock is free. Raises FolderHeld, and gives the handle up."""
         waiting = _Waiting(handle)
         if not waiting.over.wait(PATIENCE) and waiting.give_up():
             by = describe_holder(os.pread(handle, 4096, 0))
-            raise LogLocked(
+            raise FolderHeld(
                 f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
                 hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
             )

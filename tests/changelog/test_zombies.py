@@ -189,7 +189,7 @@ def test_a_join_that_was_announced_is_made_by_the_successor_before_it_makes_othe
         publish(old, 13)
 
 
-def test_while_an_announced_join_cannot_be_made_nothing_that_meets_it_is_joined(bucket: Bucket) -> None:
+def test_while_an_announced_join_cannot_be_made_nothing_is_joined(bucket: Bucket) -> None:
     old = opened(bucket)
     for end in (1, 3, 5):
         publish(old, end)
@@ -202,13 +202,33 @@ def test_while_an_announced_join_cannot_be_made_nothing_that_meets_it_is_joined(
     coordinator.set_identity(coordinator.identity.moved_to(START + 1))
     for end in (7, 9, 11):
         publish(new, end)
-    new.maintain(0)
-    assert {n for n in bucket.content if n.startswith("rows/0/0")} == {segment(1, 3), segment(3, 5), segment(5, 9), segment(9, 11)}
+    segments = {segment(1, 3), segment(3, 5), segment(5, 7), segment(7, 9), segment(9, 11)}
+    for _ in range(2):
+        new.maintain(0)
+        assert {n for n in bucket.content if n.startswith("rows/0/0")} == segments
     late.step()
     assert read(bucket)[-10:] == ROWS[1:11]
     new.maintain(0)
-    assert segment(1, 3) not in bucket.content
+    assert {n for n in bucket.content if n.startswith("rows/0/0")} == {segment(0, 5), segment(5, 9), segment(9, 11)}
     assert faults(bucket) == []
+
+
+def test_once_the_log_begins_behind_an_announced_join_others_are_made(bucket: Bucket) -> None:
+    old = opened(bucket)
+    for end in (1, 3, 5):
+        publish(old, end)
+    stopped_before("create rows/0", lambda: old.maintain(0)).kill()
+    new, coordinator = opened(bucket), opened(bucket, COORDINATOR)
+    for end in (7, 9, 11):
+        publish(new, end)
+    coordinator.schema.set_head(START + 11)
+    coordinator.schema.snapshot(START + 5, {})
+    coordinator.set_identity(coordinator.identity.moved_to(START + 5))
+    for end in (1, 3, 5):
+        bucket.content.pop(segment(max(end - 2, 0), end))
+    new.maintain(0)
+    assert {n for n in bucket.content if n.startswith("rows/0/0")} == {segment(5, 9), segment(9, 11)}
+    assert read(bucket) == ROWS[5:11]
 
 
 def test_a_head_does_not_go_back(bucket: Bucket) -> None:

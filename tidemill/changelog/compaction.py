@@ -108,7 +108,8 @@ class Compactor:
     def _announced(self, reader: LogReader, folder: str) -> tuple[list[list[Weighed]], Sequence[Interval]]:
         """The join that was announced and is not there, and the intervals that others may be planned with.
 
-        It may appear at any time, if a writer before is still at it, and none that overlaps it in part may be there then.
+        It may appear at any time, if a writer before is still at it, and none that overlaps it in part may be there then. So if it cannot
+        be made any more, nothing is joined before the log's start is past it: the next announcement would take the place of this one.
         """
         chain = reader.listing(folder).intervals
         joining = self.ownership.joining(folder)
@@ -117,12 +118,11 @@ class Compactor:
         from_ts, to_ts = joining
         if to_ts <= reader.identity.start_ts or any(i.from_ts <= from_ts and to_ts <= i.to_ts for i in chain):
             return [], chain
-        later = [i for i in chain if i.from_ts >= to_ts]
         group = [self._weigh(reader, i) for i in chain if from_ts <= i.from_ts and i.to_ts <= to_ts]
         weighed = [w for w in group if w is not None]
         if len(weighed) < len(group) or not weighed or (weighed[0].interval.from_ts, weighed[-1].interval.to_ts) != joining:
-            return [], later  # retention was there since
-        return [weighed], later
+            return [], []  # retention was there since
+        return [weighed], [i for i in chain if i.from_ts >= to_ts]
 
     def _weigh(self, reader: LogReader, interval: Interval) -> Weighed | None:
         if len(interval.parts) > 1:

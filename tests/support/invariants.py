@@ -1,8 +1,9 @@
 """What must hold of a capture at every moment, seen from outside: a witness follows what is subscribed and what stores send, and knows on
 its own account how far each key range may be called complete. The simulator and every scenario look after each step.
 
-INV2 and INV5 of the capture's invariants (tests/capture/scenarios/README.md says where the others are checked): a piece's resolved ts is
-never beyond what stores have said of all its keys, a partition's frontier never goes back, and pieces cover their spans side by side.
+INV2 and INV5 of the capture's invariants (tests/capture/scenarios/README.md says where the others are checked): a piece's resolved ts
+never goes back and is never beyond what stores have said of all its keys, nor does a partition's frontier; pieces cover their spans side by
+side; nothing is listened to on a stream that is over.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.kernels.receive.layout import FREE, INITIALIZED, X_NSUBS
+from tidemill.kernels.receive.layout import ACTIVE, FREE, INITIALIZED, X_NSUBS
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -69,6 +70,7 @@ class Witness:
     by_piece: dict[int, Key] = field(default_factory=dict)
     single: set[int] = field(default_factory=set)  # slots of streams without multiplexing
     frontiers: dict[int, int] = field(default_factory=dict)  # by partition
+    pieces: dict[int, int] = field(default_factory=dict)  # the resolved ts that each had
     placed: dict[int, int] = field(default_factory=dict)  # span: its partition, once the receiver knows of it
 
     # ------------------------------------------------------------------ what happens
@@ -177,9 +179,14 @@ class Witness:
                 allowed = ledger.least(piece.start, piece.end)
                 at = f"piece {piece.id} of span {id_} [{piece.start!r}, {piece.end!r}) {piece.phase.value}"
                 assert ledger.first <= piece.checkpoint <= allowed, f"{at}: goes on from {piece.checkpoint}, complete up to {allowed}"
-                assert int(resolved[sub_of[piece.id]]) <= allowed, f"{at}: resolved {resolved[sub_of[piece.id]]}, complete up to {allowed}"
+                now = int(resolved[sub_of[piece.id]])
+                assert now >= self.pieces.get(piece.id, 0), f"{at}: went back to {now} from {self.pieces[piece.id]}"
+                self.pieces[piece.id] = now
+                assert now <= allowed, f"{at}: resolved {now}, complete up to {allowed}"
         assert seen == len(sub_of), "every record of the receiver is a piece's"
         assert receiver._piece_of == {sub: piece for piece, sub in sub_of.items()}
+        subs = receiver.matcher.subs[: receiver.matcher.count(X_NSUBS)]
+        assert receiver._ended.isdisjoint(subs["stream"][subs["state"] == ACTIVE].tolist()), "a stream that is over is listened to"
         held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE
         assert seen == int(held.sum()), "a record that is nobody's holds the frontier"
         for partition, ts in enumerate(receiver.matcher.frontiers().tolist()):

@@ -164,6 +164,7 @@ class Simulator:
         return [self.writer.partition(p).head for p in range(self.partitions)]
 
     def _add_span(self, span: A.Span) -> None:
+        assert span.checkpoint >= [*self.heads, self.writer.schema.head][span.partition], "what is sealed would come again"
         self.wanted[span.id] = span
         self.witness.span(span)
         self.machine.add_span(span, self.now)

@@ -13,6 +13,7 @@ import argparse
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -152,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the coordinator's: it lets groups end first
     kills = Kills()
     lifeline.hold(heard=kills.heard)
     try:

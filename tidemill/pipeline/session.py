@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,10 @@ def start_session(
         gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
     given: Any = SparkConf(_jvm=gateway.jvm) if defaults else None
     conf.setAll([(name, value) for name, value in (defaults or {}).items() if not given.contains(name)])
+    interrupted = signal.getsignal(signal.SIGINT)
     context = SparkContext(gateway=gateway, conf=conf)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
     context.setLogLevel("WARN")
     return SparkSession(context)
 

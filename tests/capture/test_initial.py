@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import DecodeError
 
 from tests.support.captures import caught_up, config, running, until
 from tidemill.capture.capture import Capture
-from tidemill.capture.loading import ask
+from tidemill.capture.loading import Loading, MovedOn, ask, plan_at_the_head, requests
+from tidemill.capture.tikv.pd import PdClient, Region
 from tidemill.changefeed.config import parse_config
 from tidemill.changelog import initial
 from tidemill.changelog.storage import open_storage
@@ -26,6 +29,7 @@ from tidemill.pipeline.zone import parse_zone
 from tidemill.playground.server import Playground
 from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
+from tidemill.tidb.schema.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 Tables = dict[str, dict[Any, dict[str, Any]]]
@@ -200,4 +204,64 @@ def test_a_plan_is_kept_as_it_was(tmp_path: Path) -> None:
     initial.write_part(storage, plan.parts()[1], [])
     assert [(p.table_id, p.k) for p in initial.missing(storage, plan)] == [(5, 1), (6, 1)]
     initial.remove(storage, 77)
+    assert initial.plans(storage) == []
+
+
+def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    initial.write_plan(storage, initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
+    endless = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+    async def work() -> None:
+        rounds: asyncio.Queue[None] = asyncio.Queue()
+
+        async def asked() -> None:
+            rounds.put_nowait(None)
+
+        loading = Loading(storage, endless, {})
+        life = asyncio.create_task(loading.run(asked))
+        async with asyncio.timeout(60):
+            await rounds.get()
+            assert loading.parts_missing == 1
+            loading.begin.set()
+            for _ in range(3):
+                await rounds.get()
+        life.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await life
+
+    asyncio.run(work())
+
+
+def test_what_is_no_request_does_no_harm(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    for name, data in (("a", b"\xff{"), ("b", b"[]"), ("c", b"{}")):
+        storage.replace(f"{initial.REQUESTS}/{name}.json", data)
+    ask(storage, "d", "d.t")
+    assert [(r.name, r.table) for r in requests(storage)] == [("d.json", "d.t")]
+    assert [name for name in storage.names(initial.REQUESTS) if name.endswith(".json")] == ["d.json"]
+
+
+@pytest.mark.parametrize(("head", "planned"), [(90, True), (99, False), (1000, False)])
+def test_a_table_is_planned_at_a_ts_that_is_asked_for_behind_its_regions(head: int, planned: bool, tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+
+    class Pd:
+        regions = 0
+
+        async def scan_regions(self, start: bytes, end: bytes) -> list[Region]:
+            self.regions += 1
+            return []
+
+        async def tso(self) -> int:
+            assert self.regions == 1
+            return 100
+
+    version = cast(TableVersion, SimpleNamespace(schema="d", table="t", table_id=5, physical_ids=(5,)))
+    planning = plan_at_the_head(storage, cast(PdClient, Pd()), version, lambda: [5, head])
+    if planned:
+        assert asyncio.run(planning) == initial.plans(storage)[0]
+        return
+    with pytest.raises(MovedOn, match=r"too fast to plan d\.t"):
+        asyncio.run(planning)
     assert initial.plans(storage) == []

@@ -28,7 +28,7 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.groups.company import Company, Start
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life
-from tidemill.capture.loading import Loading, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.loading import Loading, MovedOn, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import Pulling, maintain
 from tidemill.capture.status import CaptureStatus
@@ -265,9 +265,12 @@ class Capture:
 
     async def _load(self) -> None:
         """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
+        await asyncio.gather(self._let_load(), self.loading.run(self._plan_what_is_asked))
+
+    async def _let_load(self) -> None:
         if self.company is not None:
             await self.company.assembled.wait()
-        await self.loading.run(self._plan_what_is_asked)
+        self.loading.begin.set()
 
     def _what(self) -> str:
         return f"{len(self.spans)} tables" if not self.divided else f"with {len(self.divided)} groups"
@@ -310,6 +313,9 @@ class Capture:
             except UpstreamUnavailable as e:  # the request stays
                 _log.warning("%s cannot be planned now: %s", request.table, e.message)
                 return
+            except MovedOn as e:  # theirs to try again; the capture goes on
+                answer(storage, request, error=e.message)
+                continue
             answer(storage, request, ts=plan.ts)
             _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
 

@@ -23,6 +23,7 @@ LEAST_QUOTA = 64 << 20
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
+_MASTER = re.compile(r"local(?:\[(?:[1-9]\d*|\*)(?:, *\d+)?\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9]*(?::k8s)?://.+")
 _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -100,6 +101,10 @@ class CaptureConfig:
             raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
+        if self.master is not None and _MASTER.fullmatch(self.master) is None:  # found out here, before there is a log
+            raise ConfigError(
+                f"--master {self.master!r} is no Spark master", hint="Write spark://HOST:PORT, yarn, k8s://https://HOST:PORT or local[N]."
+            )
         self._check_workers()
 
     def _check_workers(self) -> None:

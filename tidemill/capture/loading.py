@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.channels import Backoff
@@ -40,6 +40,7 @@ class Loading:
     environment: dict[str, str] = field(repr=False)  # the log's address may hold a password
     waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
     parts_missing: int = 0
+    begin: asyncio.Event = field(default_factory=asyncio.Event)
 
     def look(self) -> None:
         """See which plans there are, and what they lack."""
@@ -53,10 +54,27 @@ class Loading:
         return self.waiting[0].ts if self.waiting else None
 
     async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
-        """Read whatever is planned, for ever. `requests` is called each time round. Raises LogError where reading is refused for good."""
-        backoff = Backoff(1.0, 30.0)
+        """Read whatever is planned, for ever. Beside it `requests` is called each second: who asks is answered while tables are read,
+        and before `begin` lets anything be read. Raises LogError where reading is refused for good."""
+        asking = asyncio.create_task(self._ask(requests))
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.gather(asking, reading)
+        finally:
+            asking.cancel()
+            reading.cancel()
+            await asyncio.gather(asking, reading, return_exceptions=True)
+
+    async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
         while True:
             await requests()
+            self.look()
+            await asyncio.sleep(POLL_S)
+
+    async def _read(self) -> None:
+        await self.begin.wait()
+        backoff = Backoff(1.0, 30.0)
+        while True:
             self.look()
             if not self.waiting:
                 await asyncio.sleep(POLL_S)
@@ -131,8 +149,13 @@ def requests(storage: Storage) -> list[Request]:
     found = []
     for name in sorted(storage.names(initial.REQUESTS)):
         data = storage.read(f"{initial.REQUESTS}/{name}") if name.endswith(".json") else None
-        if data is not None:
+        if data is None:
+            continue
+        try:
             found.append(Request(name, str(json.loads(data)["table"])))
+        except (ValueError, KeyError, TypeError):
+            _log.warning("%s/%s is no request of `tidemill resync`; it is removed", initial.REQUESTS, name)
+            storage.delete(f"{initial.REQUESTS}/{name}")
     return found
 
 
@@ -153,12 +176,17 @@ def answered(storage: Storage, name: str) -> dict[str, object] | None:
     return found
 
 
+class MovedOn(LogError):
+    """The log's heads were always ahead of the ts that was to be planned."""
+
+
 async def plan_at_the_head(storage: Storage, pd: PdClient, version: TableVersion, heads: Callable[[], list[int]], tries: int = 20) -> Plan:
-    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. Raises LogError."""
+    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. Raises MovedOn."""
+    regions = await plan_tables(pd, 0, [version])  # may take its time: the ts comes behind it
     for _ in range(tries):
-        plan = await plan_tables(pd, await pd.tso(), [version])
+        plan = replace(regions, ts=await pd.tso())
         initial.write_plan(storage, plan)
         if max(heads()) < plan.ts - 1:  # a batch may end just below it: what creates the table stands there
             return plan
         initial.remove(storage, plan.ts)
-    raise LogError(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")
+    raise MovedOn(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")

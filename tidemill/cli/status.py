@@ -100,6 +100,8 @@ def summary(status: dict[str, Any]) -> list[str]:
         f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments",
         f"waiting    {status.get('waiting_bytes', 0)} bytes of rows, {status.get('prewrite_bytes', 0)} of prewrites",
     ]
+    if status.get("parts_to_read"):
+        lines.append(f"loading    {status['parts_to_read']} parts of tables are still to be read")
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
     lines += [group_line(one) for one in status.get("groups", ())]

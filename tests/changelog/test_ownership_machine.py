@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -271,9 +272,22 @@ class OnADisk(WriterMachine):
         self.folder.cleanup()
 
 
+class Impatient:
+    """Instead of waiting for a lock that a stopped actor has."""
+
+    def __init__(self, handle: int) -> None:
+        self.over = threading.Event()
+        self.handle = handle
+
+    def give_up(self) -> bool:
+        os.close(self.handle)
+        return True
+
+
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "PATIENCE", 0.0)
+    monkeypatch.setattr(fence, "_Waiting", Impatient)
 
 
 SETTINGS = settings(
@@ -282,7 +296,7 @@ SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestOnAnObjectStore = pytest.mark.usefixtures("no_patience")(OnAnObjectStore.TestCase)
+TestOnAnObjectStore = OnAnObjectStore.TestCase
 TestOnAnObjectStore.settings = SETTINGS
-TestOnADisk = pytest.mark.usefixtures("no_patience")(OnADisk.TestCase)
+TestOnADisk = OnADisk.TestCase
 TestOnADisk.settings = SETTINGS

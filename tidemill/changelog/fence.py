@@ -82,8 +82,10 @@ class FolderLock:
     def _wait(self, handle: int) -> None:
         """Until the lock is free. Raises FolderHeld, and gives the handle up."""
         waiting = _Waiting(handle)
-        if not waiting.over.wait(PATIENCE) and waiting.give_up():
-            by = describe_holder(os.pread(handle, 4096, 0))
+        if waiting.over.wait(PATIENCE):
+            return
+        by = describe_holder(os.pread(handle, 4096, 0))
+        if waiting.give_up():
             raise FolderHeld(
                 f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
                 hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",

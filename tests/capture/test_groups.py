@@ -37,6 +37,7 @@ from tidemill.capture.groups.messages import (
 )
 from tidemill.capture.groups.plan import address_for
 from tidemill.capture.groups.roster import (
+    COMES_WITHIN_S,
     FAILURES_IN_A_ROW,
     TRANSITIONS,
     Action,
@@ -269,10 +270,10 @@ def happen(one: Roster, event: Event) -> list[Action]:
         case Event.STOP:
             return one.stop(101)
         case Event.SILENT | Event.DUE:
-            return one.tick(101)
+            return one.tick(1 + COMES_WITHIN_S if member.phase is Phase.WAITING else 101)
 
 
-OF_TIME = {(Phase.RUNNING, Event.SILENT), (Phase.PAUSED, Event.DUE), (Phase.HELD, Event.DUE)}
+OF_TIME = {(Phase.WAITING, Event.SILENT), (Phase.RUNNING, Event.SILENT), (Phase.PAUSED, Event.DUE), (Phase.HELD, Event.DUE)}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ OF_TIME = {(Phase.RUNNING, Event.SILENT), (Phase.PAUSED, Event.DUE), (Phase.HELD
 def test_each_event_in_each_phase(phase: Phase, event: Event) -> None:
     """As the table says; a pair that it does not have changes nothing."""
     assert {pair for pair in TRANSITIONS if pair[1] in (Event.SILENT, Event.DUE)} == OF_TIME
-    one = in_phase(phase)
+    one = in_phase(phase, launches=(phase, event) == (Phase.WAITING, Event.SILENT))
     actions = happen(one, event)
     assert one.members[0].phase is TRANSITIONS.get((phase, event), phase)
     if event is Event.CAME:
@@ -314,6 +315,18 @@ def test_a_process_is_started_again_with_a_pause_that_grows_until_it_gets_furthe
         assert one.tick(now) == [Kill(0, who(attempt)), Launch(0, attempt + 1)], "whatever is left of it ends before the next begins"
     assert pauses == [1.0, 2.0, 4.0, 1.0], "the last got from 5 to 7"
     assert pause_after(30) == 30.0
+
+
+def test_a_process_that_never_comes_is_killed_and_started_again() -> None:
+    def ticked(one: Roster) -> list[Action]:
+        one.begin(0)
+        return [action for second in range(int(COMES_WITHIN_S) + 3) for action in one.tick(second)]
+
+    waits, lost, *others = ticked(roster())
+    assert isinstance(waits, Say)
+    assert isinstance(lost, Say)
+    assert others == [Kill(0, Who(0, 0, "")), Launch(0, 1)]
+    assert [type(a) for a in ticked(roster(launches=False))] == [Say], "a task waits for an executor"
 
 
 def test_an_attempt_that_comes_late_is_refused() -> None:

@@ -1,6 +1,6 @@
 """What the coordinator decides about its groups: events in, actions out. Pure; the clock is the caller's.
 
-    waiting ──(comes)──▶ running ──(goes, falls silent)──▶ paused ──(due)──▶ waiting
+    waiting ──(comes)──▶ running ──(goes, falls silent)──▶ paused ──(due)──▶ waiting ──(does not come)──▶ paused
                             ▲                                 │ (comes)
                             └──────────(due)────────── held ◀─┘
 
@@ -25,6 +25,9 @@ SILENT_AFTER_S = 30.0
 """A group reports each second."""
 WAITS_AFTER_S = 20.0
 """A group that has not come for so long is named."""
+COMES_WITHIN_S = 600.0
+"""A process that was started and has not come for so long hangs. (The first start of all may compile
+kernels; a task may wait for an executor for as long as it takes.)"""
 ASLEEP_S = 5.0
 """Ticks come each second: one that comes so late means that we were asleep, not the groups."""
 
@@ -45,7 +48,7 @@ class Event(enum.StrEnum):
 
     CAME = "came"  # a new attempt said hello
     WENT = "went"  # the attempt that counts is gone: its connection, or its process
-    SILENT = "silent"  # it is connected and says nothing
+    SILENT = "silent"  # it is there, connected or only started, and says nothing
     DUE = "due"  # its pause is over
     STOP = "stop"  # the capture ends
 
@@ -53,6 +56,7 @@ class Event(enum.StrEnum):
 TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.WAITING, Event.CAME): Phase.RUNNING,
     (Phase.WAITING, Event.WENT): Phase.PAUSED,
+    (Phase.WAITING, Event.SILENT): Phase.PAUSED,
     (Phase.WAITING, Event.STOP): Phase.ENDED,
     (Phase.RUNNING, Event.CAME): Phase.RUNNING,  # the one before it is refused
     (Phase.RUNNING, Event.WENT): Phase.PAUSED,
@@ -259,6 +263,8 @@ class Roster:
                 actions += self._lost(member, Event.SILENT, f"nothing was heard of it for {now - member.heard:.0f} s", now)
             elif member.phase in (Phase.PAUSED, Phase.HELD) and now >= member.due:
                 actions += self._resume(member, now)
+            elif member.phase is Phase.WAITING and self._launches and now - max(member.since, member.heard) > COMES_WITHIN_S:
+                actions += self._lost(member, Event.SILENT, f"its process did not come within {COMES_WITHIN_S:.0f} s", now)
             elif member.phase is Phase.WAITING and not member.named and now - member.since > WAITS_AFTER_S:
                 member.named = True
                 actions.append(Say(f"group {member.number} waits for {self._waits_for} for {now - member.since:.0f} s"))
@@ -315,7 +321,9 @@ class Roster:
         pause = pause_after(member.failures)
         member.due = now + pause
         actions: list[Action] = [Say(f"group {member.number} is lost ({why}) and starts again in {pause:.0f} s; {last}")]
-        if event is Event.SILENT and member.who is not None:
+        if event is Event.SILENT and before is Phase.WAITING:
+            actions.append(Kill(member.number, Who(member.attempt, 0, "")))
+        elif event is Event.SILENT and member.who is not None:
             actions += [Refuse(member.number, member.attempt, why), Kill(member.number, member.who)]
         return actions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,3 +98,24 @@ def test_after_a_restart_no_span_begins_below_its_partitions_head(head: int) -> 
     spans = log.make()
     spans.follow([change(150, (), (version(45),))], [head] * N)
     assert log.captured() == {span(45, 45, max(150, head))}
+
+
+def test_a_restart_follows_what_changed_between_the_slowest_head_and_the_schema() -> None:
+    """Tables that came and went above the slowest head have their rows there."""
+
+    class Known:
+        resolved_ts = 300
+
+        def snapshot(self, ts: int) -> SimpleNamespace:
+            assert ts == 100
+            return SimpleNamespace(tables={45: version(45)})
+
+        def next_table_changes(self, from_ts: int, to_ts: int) -> list[PhysicalChange]:
+            assert (from_ts, to_ts) == (100, 300)
+            return [change(150, (version(45),), (version(46),))]
+
+    log = Log()
+    heads = [100] * N
+    heads[partition_of(46, N)] = 200
+    log.make().begin(Known(), heads)  # type: ignore[arg-type]
+    assert log.captured() == {span(45, 45, heads[partition_of(45, N)]), span(46, 46, heads[partition_of(46, N)])}

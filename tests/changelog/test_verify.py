@@ -139,6 +139,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "name": (lambda log: (log / "rows" / "1" / f"{9:020d}-{8:020d}.arrow").write_bytes(b""), "rows/1", "no interval"),
     "partition": (lambda log: (log / "rows" / "2").mkdir(), "rows/2", "no partition"),
     "head": (lambda log: (log / "rows" / "0" / "head.json").write_text("{"), "rows/0/head.json", "no JSON"),
+    "owner": (lambda log: (log / "rows" / "0" / "owner.json").write_text('{"epoch": "9"}'), "rows/0/owner.json", "no owner"),
     "no snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").unlink(), "schema", "no schema snapshot"),
     "snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").write_bytes(b"x"), "snapshot-", "no whole Arrow file"),
     "schema": (

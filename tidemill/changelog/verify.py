@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidemill.changelog import initial, layout
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
+from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
 from tidemill.changelog.reader import LOOKS, LogReader, read_head
 from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage import Storage, open_storage
@@ -125,6 +125,7 @@ class _Check:
     def _folder(self, folder: str, history: SchemaHistory | None) -> int:
         """Check a folder. Returns up to when it is complete."""
         head = self._head(folder)
+        self._owner(folder)
         chain = self._chain(folder)
         end = chain.to_ts if chain.to_ts is not None else self.report.start_ts
         if chain.fault is not None:
@@ -153,6 +154,16 @@ class _Check:
         if head is None:
             self.note(f"{folder}/{layout.HEAD}", "is not there; the last segment's end counts")
         return head
+
+    def _owner(self, folder: str) -> None:
+        name = f"{folder}/{layout.OWNER}"
+        data = self.storage.read(name)
+        if data is None:
+            return  # as in a log that nobody has written since its folders have owners
+        try:
+            Owner.from_json(data, redact(self.storage.path(name)))
+        except LogError as e:
+            self.problem(name, e.message)
 
     def _chain(self, folder: str) -> Chain:
         for name in self.storage.names(folder):

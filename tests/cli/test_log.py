@@ -114,3 +114,11 @@ def test_drop_wants_to_know_about_pd(tmp_path: Path, capsys: pytest.CaptureFixtu
     status, _, err = run(capsys, "drop", str(tmp_path))
     assert (status, "--without-pd" in err) == (2, True)
     assert run(capsys, "verify", str(tmp_path))[0] == 0
+
+
+def test_a_storage_that_fails_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log.json").mkdir(parents=True)
+    with pytest.raises(SystemExit) as end:
+        main(["log", "show", str(tmp_path)])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.startswith("Error TM:ErrIO: a file, a disk or a storage failed: ")

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from tidemill.changefeed import lifeline
-from tidemill.errors import TidemillError, exit_code, redact
+from tidemill.errors import EXIT_FAILED, TidemillError, exit_code, redact
 
 VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
@@ -90,6 +90,11 @@ def main(arguments: list[str] | None = None) -> None:
         build(arguments)(args=arguments, prog_name="tidemill")
     except TidemillError as error:
         fail(error)
+    except OSError as error:
+        if SUPERVISED in os.environ:
+            raise  # a supervisor tries again, and its log has room for where it was
+        print(f"Error TM:ErrIO: a file, a disk or a storage failed: {redact(str(error))}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(130)
 

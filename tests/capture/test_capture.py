@@ -25,7 +25,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
-from tidemill.errors import ClusterMismatch, DiskLow, LogError, LogLocked, StartTsBeforeGc
+from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.cluster import CommitMode
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
@@ -287,6 +287,26 @@ def test_what_a_log_is_not_for_is_refused(tmp_path: Path) -> None:
             with pytest.raises(LogError, match="partitions 2, not 3"):
                 async with running(config(playground, tmp_path / "log", partitions=3)):
                     pass
+
+    run(main())
+
+
+@pytest.mark.parametrize("folder", ["schema", "rows/1"])
+def test_a_head_in_the_future_of_the_cluster_is_refused(tmp_path: Path, folder: str) -> None:
+    """Going on would take what is yet to come for delivered."""
+
+    async def main() -> None:
+        async with Playground(8) as playground:
+            playground.execute("create database d")
+            async with running(config(playground, tmp_path / "log", partitions=2)):
+                pass
+            head = tmp_path / "log" / folder / "head.json"
+            head.write_text(json.dumps({"resolved_ts": playground.cluster.oracle.next() + (1 << 40)}))
+            before = head.read_bytes()
+            with pytest.raises(LogCorrupt, match=rf"{folder}/head\.json is complete up to .*in the cluster's future"):
+                async with running(config(playground, tmp_path / "log")):
+                    pass
+            assert head.read_bytes() == before
 
     run(main())
 

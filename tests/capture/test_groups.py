@@ -35,7 +35,7 @@ from tidemill.capture.groups.messages import (
     is_proof,
     proof,
 )
-from tidemill.capture.groups.plan import address_for
+from tidemill.capture.groups.plan import address_for, groups_of
 from tidemill.capture.groups.roster import (
     COMES_WITHIN_S,
     FAILURES_IN_A_ROW,
@@ -60,7 +60,7 @@ from tidemill.capture.status import CaptureStatus, Section
 from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.cli.status import summary
-from tidemill.errors import ConfigError, LogFenced, LogLocked, MalformedMessage
+from tidemill.errors import ConfigError, LogError, LogFenced, LogLocked, MalformedMessage
 from tidemill.places import host_for, is_here
 from tidemill.server.metrics import Sample
 
@@ -75,6 +75,11 @@ def test_partitions_are_divided_evenly_and_all_of_them(partitions: int, data: st
     assert sorted(itertools.chain(*divided)) == list(range(partitions))
     sizes = {len(one) for one in divided}
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_store_without_conditional_put_is_refused_without_asking_it() -> None:
+    with pytest.raises(LogError, match=r"gs://bucket/log: a capture in groups needs a log on a store with conditional PUT"):
+        groups_of(CaptureConfig(pd=("h:1",), log="gs://bucket/log", workers=2))
 
 
 @pytest.mark.parametrize("groups", [0, 5])

@@ -41,11 +41,11 @@ from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.changelog import initial
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
+from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import ConfigError, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
+from tidemill.errors import ConfigError, LogCorrupt, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -183,6 +183,7 @@ class Capture:
             if config.snapshot and not initial.plans(storage, identity.start_ts):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
             self._known_heads = [max(identity.start_ts, reader.head(p)) for p in range(identity.partitions)]
+            check_heads(reader, await self.pd.tso())
             await self.safe_point.protect(self._needed_ts())
             self.history = load_history(reader)
         except BaseException:
@@ -359,3 +360,16 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
+
+
+def check_heads(reader: LogReader, now: int) -> None:
+    """No head says more than the cluster can have said by `now` (a TSO): else changes yet to come would be taken for delivered.
+    Raises LogCorrupt."""
+    for folder in folders(reader.partitions):
+        head = read_head(reader.storage, folder) or 0
+        if head > now:
+            raise LogCorrupt(
+                f"{redact(reader.storage.path(folder))}/{HEAD} is complete up to {tso.describe(head)}, in the cluster's future: "
+                f"it is {tso.describe(now)} there",
+                hint="The file was changed by hand, or the cluster was restored to an older state: start a new log.",
+            )

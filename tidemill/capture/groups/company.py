@@ -147,8 +147,8 @@ class Company:
                     self._launcher.kill(group, who)
                 case Fail(error):
                     self._life.fail(error)
-                case Say(text):
-                    _log.info("%s", text)
+                case Say(text, grave):
+                    _log.log(logging.WARNING if grave else logging.INFO, "%s", text)
 
     # ------------------------------------------------------------------ looking
 

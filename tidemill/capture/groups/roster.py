@@ -138,9 +138,10 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """For the log."""
+    """For the log; `grave`: as a warning."""
 
     text: str
+    grave: bool = False
 
 
 Action = Launch | Assign | Refuse | Order | Kill | Fail | Say
@@ -320,7 +321,8 @@ class Roster:
             return [Fail(made(code, text, retryable=False))]
         pause = pause_after(member.failures)
         member.due = now + pause
-        actions: list[Action] = [Say(f"group {member.number} is lost ({why}) and starts again in {pause:.0f} s; {last}")]
+        told = f" with {last}" if member.error is not None else ""
+        actions: list[Action] = [Say(f"group {member.number} is lost{told} ({why}) and starts again in {pause:.0f} s", grave=True)]
         if event is Event.SILENT and before is Phase.WAITING:
             actions.append(Kill(member.number, Who(member.attempt, 0, "")))
         elif event is Event.SILENT and member.who is not None:

@@ -334,6 +334,19 @@ def test_a_process_that_never_comes_is_killed_and_started_again() -> None:
     assert [type(a) for a in ticked(roster(launches=False))] == [Say], "a task waits for an executor"
 
 
+def test_heads_stay_known_while_a_new_attempt_has_told_none() -> None:
+    one = roster(launches=False)
+    one.begin(0)
+    one.hello(0, who(0), 0)
+    one.report(0, 0, Section({0: 5, 1: 7}), 1)
+    one.gone(0, 0, "test", 2)
+    one.hello(0, who(1), 3)
+    one.report(0, 1, Section(), 4)
+    assert one.members[0].section == Section({0: 5, 1: 7})
+    one.report(0, 1, Section({0: 6, 1: 6}), 5)
+    assert one.members[0].section == Section({0: 6, 1: 7})
+
+
 def test_an_attempt_that_comes_late_is_refused() -> None:
     one = roster(launches=False)
     one.begin(0)

@@ -20,7 +20,7 @@ def test_a_run_with_a_capture_in_groups(tmp_path: Path, capsys: pytest.CaptureFi
     def told() -> dict[int, dict[str, Any]]:
         file = tmp_path / "data" / "changefeeds" / "demo" / "capture" / "status.json"
         groups = json.loads(file.read_text())["groups"] if file.exists() else []
-        return {g["group"]: g for g in groups if g["state"] == "running"}
+        return {g["group"]: g for g in groups if g["state"] == "running" and all(g["heads"].values())}
 
     workload = ("--resolved-interval", "0.3", "--ddl-every", "100", "--region-every", "60")
     with Upstream(tmp_path, seed=8, rate=15, options=workload) as upstream:

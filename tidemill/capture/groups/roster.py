@@ -232,7 +232,9 @@ class Roster:
         if attempt == member.attempt:
             member.heard = now
             if member.section is not None:
-                section.heads = {p: max(head, member.section.heads.get(p, 0)) for p, head in section.heads.items()}
+                section.heads = {p: max(head, section.heads.get(p, 0)) for p, head in member.section.heads.items()} | {
+                    p: head for p, head in section.heads.items() if p not in member.section.heads
+                }
             member.section = section
 
     def failed(self, group: int, attempt: int, code: str, message: str, retryable: bool) -> list[Action]:

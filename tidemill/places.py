@@ -1,12 +1,14 @@
-"""Under which address other machines reach this one."""
+"""Where Spark masters are: in a process of ours, on this machine, or elsewhere; and under which address other machines reach this one."""
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 
 LOOPBACK = "127.0.0.1"
 
+_IN_PROCESS = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _LOCAL_MASTER = re.compile(r"local(-cluster)?(\[.*\])?")
 _MASTER = re.compile(r"\w+(?::k8s)?://(?:https?://)?\[?([^/,\]]+?)\]?(?::(\d+))?(?:[,/].*)?")
 
@@ -14,6 +16,25 @@ _MASTER = re.compile(r"\w+(?::k8s)?://(?:https?://)?\[?([^/,\]]+?)\]?(?::(\d+))?
 def is_here(master: str | None) -> bool:
     """Whether a Spark master is a part of the process that asks for it."""
     return master is None or _LOCAL_MASTER.fullmatch(master) is not None
+
+
+def is_in_process(master: str | None) -> bool:
+    """As `is_here`, but not for `local-cluster[…]`, whose executors are processes of their own."""
+    return master is None or _IN_PROCESS.fullmatch(master) is not None
+
+
+def local_cores(master: str | None) -> int | None:
+    """How many tasks a local Spark master runs at the same time; None for a cluster's, or none."""
+    found = _IN_PROCESS.fullmatch(master or "")
+    if found is None:
+        return None
+    return int(found[1]) if found[1] and found[1] != "*" else (os.cpu_count() or 1) if found[1] else 1
+
+
+def with_retries(master: str, failures: int) -> str:
+    """A local master fails a job with its first failed task unless its name says otherwise: then with so many."""
+    found = _IN_PROCESS.fullmatch(master)
+    return master if found is None or found[2] else f"local[{found[1] or 1},{failures}]"
 
 
 def host_for(master: str | None) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.capture.test_tables import N, change, version
 from tests.support.captures import until
-from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig, local_cores
+from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.control import Control
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.group import Group, Outcome
@@ -61,7 +61,7 @@ from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.cli.status import summary
 from tidemill.errors import ConfigError, LogError, LogFenced, LogLocked, MalformedMessage
-from tidemill.places import host_for, is_here
+from tidemill.places import host_for, is_here, local_cores
 from tidemill.server.metrics import Sample
 
 # ---- dividing

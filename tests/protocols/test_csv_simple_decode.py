@@ -14,12 +14,12 @@ from tests.support import ticdc
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.csv import CsvError, CsvReader, CsvTable
 from tidemill.protocols.jsonmessage import JsonMessageError
-from tidemill.protocols.mysqltypes import type_name
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.open.events import RowKind
 from tidemill.protocols.options import BinaryEncoding, CsvOptions
 from tidemill.protocols.simple import Bootstrap, DdlMessage, RowEvent, SimpleDecoder, SimpleTable, Watermark, decode
 from tidemill.tidb.rows import RowReader
+from tidemill.tidb.schema.typenames import type_name
 from tidemill.tidb.types.members import enum_name, set_names
 
 FULL = CsvOptions("|", "'", include_commit_ts=True, binary_encoding=BinaryEncoding.HEX, output_old_value=True, output_handle_key=True)

@@ -169,7 +169,7 @@ class Capture:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
             self._open(storage, options)
         identity = self.writer.identity
-        reader = LogReader(config.log)
+        reader = LogReader(storage)
         self.status.start_ts = identity.start_ts
         try:
             capture_id = identity.extra.get(CAPTURE_ID)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +15,13 @@ from tidemill.capture.tikv.watch import Patience
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
+from tidemill.places import is_in_process, local_cores
 
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 _MASTER = re.compile(r"local(?:\[(?:[1-9]\d*|\*)(?:, *\d+)?\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9]*(?::k8s)?://.+")
 _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -42,14 +41,6 @@ def size_bytes(text: str, flag: str) -> int:
     if found is None:
         raise ConfigError(f"{flag} {text!r} is no size", hint="Write bytes, or a number and one of KiB, MiB, GiB: 1GiB.")
     return int(float(found[1]) * _UNIT_BYTES[(found[2] or "").lower()[:1]])
-
-
-def local_cores(master: str | None) -> int | None:
-    """How many tasks a local Spark master runs at the same time; None for a cluster's, or none."""
-    found = _LOCAL.fullmatch(master or "")
-    if found is None:
-        return None
-    return int(found[1]) if found[1] and found[1] != "*" else (os.cpu_count() or 1) if found[1] else 1
 
 
 _OF_GROUPS = (
@@ -126,7 +117,7 @@ class CaptureConfig:
     @property
     def on_one_machine(self) -> bool:
         """Whether groups share this machine, and so the memory quota."""
-        return self.master is None or local_cores(self.master) is not None
+        return is_in_process(self.master)
 
     def worker_count(self, partitions: int) -> int:
         """Groups of a log with so many partitions; 1: everything in this process. Without --workers, a cluster is given as many as the log

@@ -54,8 +54,8 @@ class Loading:
         return self.waiting[0].ts if self.waiting else None
 
     async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
-        """Read whatever is planned, for ever. Beside it `requests` is called each second: who asks is answered while tables are read,
-        and before `begin` lets anything be read. Raises LogError where reading is refused for good."""
+        """Read whatever is planned, for ever. Beside it `requests` is called each second, and plans are looked for: who asks is answered
+        while tables are read, and before `begin` lets anything be read. Raises LogError where reading is refused for good."""
         asking = asyncio.create_task(self._ask(requests))
         reading = asyncio.create_task(self._read())
         try:
@@ -75,12 +75,12 @@ class Loading:
         await self.begin.wait()
         backoff = Backoff(1.0, 30.0)
         while True:
-            self.look()
             if not self.waiting:
                 await asyncio.sleep(POLL_S)
                 continue
             plan = self.waiting[0]
             status = await self._process(plan.ts)
+            self.look()
             if status == EXIT_FATAL:
                 raise LogError(f"the tables at {describe(plan.ts)} cannot be read; what the loading process said stands above")
             if status == 0:

@@ -81,10 +81,11 @@ def check_shareable(storage: Storage) -> None:
     if storage.local or storage.can_swap:
         return
     raise LogError(
-        f"several writers cannot share {redact(storage.location)}: nothing there keeps one that was taken for dead from publishing later, "
-        "because the storage does no conditional PUT (If-Match), or Tidemill cannot ask it to",
-        hint="Capture in one process without groups, or keep the log on S3, on a store that does S3's conditional PUT, or on a disk that "
-        "all writers mount.",
+        f"{redact(storage.location)}: a capture in groups needs a log on a store with conditional PUT (If-Match), or on a file system: "
+        "this storage does no conditional PUT, or Tidemill cannot ask it to, and nothing else keeps a writer that was taken for dead from "
+        "publishing later",
+        hint="Capture in one process without groups (--workers 1), or keep the log on S3, on a store that does S3's conditional PUT, or on "
+        "a disk that all writers mount.",
     )
 
 

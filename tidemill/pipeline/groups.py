@@ -35,6 +35,7 @@ from tidemill.capture.groups.ticket import Ticket
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.pipeline.batch import JobLost
 from tidemill.pipeline.runners import cause_of
+from tidemill.places import with_retries
 
 FAILURES = 100
 """Of one task, then the whole job begins anew: where no executor can run a group at all, this tells within a minute."""
@@ -52,15 +53,8 @@ PYTHON_BYTES = 512 << 20
 
 PAUSE_S = 1.0
 _NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program")
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
 
 _log = logging.getLogger("tidemill.pipeline.groups")
-
-
-def with_retries(master: str) -> str:
-    """A local master fails a job with its first failed task unless its name says otherwise."""
-    found = _LOCAL.fullmatch(master)
-    return master if found is None else f"local[{found[1] or 1},{FAILURES}]"
 
 
 def sizes(groups: int, quota: int) -> dict[str, str]:
@@ -109,7 +103,7 @@ def _run(ticket: Ticket, options: argparse.Namespace, kills: Kills, stack: ExitS
 
     session: Any = start_session(
         options.scratch / "groups-spark.log",
-        master=with_retries(options.master),
+        master=with_retries(options.master, FAILURES),
         name="tidemill capture",
         extra=SETTINGS,
         defaults=sizes(options.groups, options.memory_quota),

@@ -12,3 +12,8 @@ import functools
 def folded(name: str) -> str:
     """Equal for names that TiDB takes for the same."""
     return name.lower() if name.isascii() else "".join("i" if char == "\u0130" else char.lower() for char in name)
+
+
+def folded_table(name: tuple[str, str]) -> tuple[str, str]:
+    """As `folded`, of (schema, table)."""
+    return folded(name[0]), folded(name[1])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidemill.capture.groups.messages import (
+    LONGEST,
     Assignment,
     Challenge,
     Ended,
@@ -56,7 +57,7 @@ class Control:
     async def start(self, host: str, port: int = 0) -> None:
         """Listen; port 0: any that is free. Raises ConfigError."""
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=16 << 20)
+            self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST)
         except (OSError, OverflowError) as e:
             raise ConfigError(f"groups cannot be waited for at {host}:{port}: {e}", hint="Choose another --control-addr.") from None
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]

@@ -174,7 +174,7 @@ class Group:
         )
 
     async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
-        reader = LogReader(config.log)
+        reader = LogReader(writer.storage)
         head = self._head
         await _seen(reader, head)
         history = await asyncio.to_thread(load_history, reader, head.last_to)

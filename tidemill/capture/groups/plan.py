@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.divide import divide
+from tidemill.changelog.ownership import check_shareable
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.changelog.storage import Storage, open_storage
-from tidemill.errors import ConfigError, LogError, redact
+from tidemill.changelog.storage import open_storage
+from tidemill.errors import ConfigError
 from tidemill.places import LOOPBACK, host_for
 
 
@@ -14,24 +15,15 @@ def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:
     """The partitions of each group; nothing where one process has them all. Raises ConfigError, LogError."""
     storage = open_storage(config.log)
     if (config.workers or 1) > 1:
-        _check_shareable(config, storage)
+        check_shareable(storage)
     partitions = LogReader(storage).partitions if log_exists(storage) else config.partitions or DEFAULT_PARTITIONS
     workers = config.worker_count(partitions)
     if workers == 1:
         return []
     address_for(config)
     divided = divide(partitions, workers)
-    _check_shareable(config, storage)
+    check_shareable(storage)
     return divided
-
-
-def _check_shareable(config: CaptureConfig, storage: Storage) -> None:
-    if not storage.local and not storage.can_swap:
-        raise LogError(
-            f"{redact(config.log)}: a capture in groups needs a log on a store with conditional PUT (If-Match), or on a file system: "
-            "without it nothing keeps a group that was taken for dead from publishing later",
-            hint="Capture in one process (--workers 1), or keep the log on S3 or on a disk that all machines mount.",
-        )
 
 
 def address_for(config: CaptureConfig) -> tuple[str, int]:

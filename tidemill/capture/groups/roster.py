@@ -232,9 +232,8 @@ class Roster:
         if attempt == member.attempt:
             member.heard = now
             if member.section is not None:
-                section.heads = {p: max(head, section.heads.get(p, 0)) for p, head in member.section.heads.items()} | {
-                    p: head for p, head in section.heads.items() if p not in member.section.heads
-                }
+                before, now_told = member.section.heads, section.heads
+                section.heads = {p: max(before.get(p, 0), now_told.get(p, 0)) for p in before | now_told}
             member.section = section
 
     def failed(self, group: int, attempt: int, code: str, message: str, retryable: bool) -> list[Action]:
@@ -316,14 +315,14 @@ class Roster:
         member.failures = 1 if member.head > member.progress else member.failures + 1
         member.progress = member.head
         member.restarts += 1
-        last = f"{member.error[0]}: {member.error[1]}" if member.error is not None else why
+        error = f"{member.error[0]}: {member.error[1]}" if member.error is not None else ""
         if member.failures > FAILURES_IN_A_ROW:
             code = member.error[0] if member.error is not None else TidemillError.code
-            text = f"group {member.number} failed {member.failures} times in a row without getting any further, at last with {last}"
+            text = f"group {member.number} failed {member.failures} times in a row without getting any further, at last with {error or why}"
             return [Fail(made(code, text, retryable=False))]
         pause = pause_after(member.failures)
         member.due = now + pause
-        told = f" with {last}" if member.error is not None else ""
+        told = f" with {error}" if error else ""
         actions: list[Action] = [Say(f"group {member.number} is lost{told} ({why}) and starts again in {pause:.0f} s", grave=True)]
         if event is Event.SILENT and before is Phase.WAITING:
             actions.append(Kill(member.number, Who(member.attempt, 0, "")))

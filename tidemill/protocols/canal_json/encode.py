@@ -15,7 +15,7 @@ from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.canal_json.codes import BINARY_STRINGS, JAVA_TYPES, PROMOTED, JavaType, MessageType
 from tidemill.protocols.canal_json.text import string
 from tidemill.protocols.ddltypes import ddl_kind
-from tidemill.protocols.mysqltypes import attributes, full_type, type_name
+from tidemill.protocols.mysqltypes import full_type
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import column_flags
 from tidemill.protocols.open.gotext import json_string
@@ -23,6 +23,7 @@ from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.schema.typenames import attributes, type_name
 from tidemill.tidb.types.floats import go_float_plain
 
 if TYPE_CHECKING:

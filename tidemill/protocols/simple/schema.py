@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.protocols.mysqltypes import type_name
 from tidemill.protocols.open.gotext import json_string
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo
+from tidemill.tidb.schema.typenames import type_name
 
 
 def text(value: str) -> bytes:

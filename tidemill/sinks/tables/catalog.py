@@ -26,7 +26,7 @@ from tidemill.sinks.tables.statements import (
     SetPartitioning,
 )
 from tidemill.sinks.tables.values import absent, conversion
-from tidemill.tidb.names import folded
+from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
@@ -158,7 +158,7 @@ class Catalog:
 
     def find(self, name: Name) -> Table | None:
         """A table by schema and name."""
-        return self._tables.get(_folded(name))
+        return self._tables.get(folded_table(name))
 
     def find_unqualified(self, schema: str, table: str) -> Table | None:
         """A table whose schema a statement leaves out: that of the event, or else the only one of that name.
@@ -173,19 +173,15 @@ class Catalog:
 
     def add(self, table: Table) -> None:
         """Put a table under its name."""
-        self._tables[_folded(table.name)] = table
+        self._tables[folded_table(table.name)] = table
 
     def remove(self, table: Table) -> None:
         """Forget a table."""
-        self._tables.pop(_folded(table.name), None)
+        self._tables.pop(folded_table(table.name), None)
 
     def of_schema(self, schema: str) -> list[Table]:
         """The tables of a schema."""
         return [t for t in self if folded(t.name[0]) == folded(schema)]
-
-
-def _folded(name: Name) -> Name:
-    return folded(name[0]), folded(name[1])
 
 
 # What ALTER TABLE does to columns

@@ -17,7 +17,7 @@ from tidemill.sinks.tables.catalog import Catalog, ColumnPlan, Source, Table, co
 from tidemill.sinks.tables.partitions import Locator
 from tidemill.sinks.tables.shapes import create_sql, from_stored, quoted, row_id, stored_name, to_stored
 from tidemill.sinks.tables.statements import Name
-from tidemill.tidb.names import folded
+from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.model import ColumnInfo
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Moves:
         self._take_away(table.name, ts)
 
     def _take_away(self, name: Name, ts: int) -> None:
-        folded = _folded(name)
+        folded = folded_table(name)
         self.gone[folded] = ts
         self._sql.execute("INSERT OR REPLACE INTO _tidemill_gone (schema, name, ts) VALUES (?, ?, ?)", (*folded, ts))
 
@@ -139,7 +139,7 @@ class Moves:
         gets its new one: that table waits under no name.
         """
         other = self._catalog.find(new)
-        self._waiting.pop(_folded(table.name), None)
+        self._waiting.pop(folded_table(table.name), None)
         if self._catalog.find(table.name) is table:
             self._forget(table, ts)
         self._sql.execute("DELETE FROM _tidemill_tables WHERE stored = ?", (table.stored,))
@@ -147,7 +147,7 @@ class Moves:
             self._catalog.remove(other)
             self._sql.execute("DELETE FROM _tidemill_tables WHERE stored = ?", (other.stored,))
             self._restore_as(other, self._free_name("_tidemill_waiting"))
-            self._waiting[_folded(new)] = other
+            self._waiting[folded_table(new)] = other
         table.name, table.changed_ts = new, ts
         self._restore_as(table, self._free_name(stored_name(new)))
         self._catalog.add(table)
@@ -159,7 +159,7 @@ class Moves:
 
     def waiting(self, name: Name) -> Table | None:
         """The table that had a name before another one took it."""
-        return self._waiting.get(_folded(name))
+        return self._waiting.get(folded_table(name))
 
     def check_waiting(self) -> None:
         """Before anything but a rename. Raises SchemaError for a table that lost its name for good."""
@@ -301,10 +301,6 @@ class Moves:
         for changed in (table, plain):
             changed.by_row_id = False  # ids of the two may meet now
             self.save(changed)
-
-
-def _folded(name: Name) -> Name:
-    return folded(name[0]), folded(name[1])
 
 
 def _unchanged(before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, Source]]) -> bool:

@@ -24,7 +24,7 @@ from tidemill.sinks.tables.catalog import Catalog, Table, column_of_event, fits
 from tidemill.sinks.tables.moves import Moves
 from tidemill.sinks.tables.shapes import Signature, quoted, row_id, signature
 from tidemill.sinks.tables.statements import Name, effects
-from tidemill.tidb.names import folded
+from tidemill.tidb.names import folded, folded_table
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class SqliteTables:
         """The table of a row; made from the row itself where no DDL told of it. None for one that was taken away after it."""
         name = event.schema, event.table
         table = self.catalog.find(name)
-        if table is None and event.ts > self._moves.gone.get((folded(name[0]), folded(name[1])), 0):
+        if table is None and event.ts > self._moves.gone.get(folded_table(name), 0):
             table = self._moves.create(name, [column_of_event(c) for c in event.after or event.before], 0)
         return table
 

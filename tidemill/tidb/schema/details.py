@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.tidb.schema.codes import SchemaState
+
 Json = Mapping[str, Any]
 
 _REFERENCE_OPTIONS = ("", "RESTRICT", "CASCADE", "SET NULL", "NO ACTION", "SET DEFAULT")
@@ -106,7 +108,7 @@ class TableDetails:
     def from_json(cls, data: Json) -> TableDetails:
         """TableInfo."""
         get = data.get
-        ttl, public = get("ttl_info"), 5
+        ttl, public = get("ttl_info"), SchemaState.PUBLIC
         found = cls(
             auto_random_bits=get("auto_random_bits") or 0,
             auto_random_range_bits=get("auto_random_range_bits") or 0,

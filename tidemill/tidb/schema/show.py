@@ -14,6 +14,7 @@ from tidemill.tidb.ddltext.literals import quote_name
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType, PartitionType
 from tidemill.tidb.schema.details import Check, ForeignKey, TableDetails, Ttl
 from tidemill.tidb.schema.model import ColumnInfo, DBInfo, IndexInfo, PartitionDefinition, PartitionInfo, TableInfo
+from tidemill.tidb.schema.typenames import DEFAULT_LENGTHS, attributes, type_name
 from tidemill.tidb.types.times import format_datetime, in_zone, parse_datetime
 
 UNSPECIFIED = -1
@@ -23,28 +24,16 @@ _DEFAULT_COLLATE |= {"gb18030": "gb18030_chinese_ci", "binary": "binary"}
 _ZERO_TIME = "0000-00-00 00:00:00"
 _ALL_BITS = 64  # of AUTO_RANDOM's range
 
-_NAMES: dict[int, str] = {
-    MySQLType.TINY: "tinyint", MySQLType.SHORT: "smallint", MySQLType.INT24: "mediumint", MySQLType.LONG: "int",
-    MySQLType.LONGLONG: "bigint", MySQLType.FLOAT: "float", MySQLType.DOUBLE: "double", MySQLType.NEWDECIMAL: "decimal",
-    MySQLType.TIMESTAMP: "timestamp", MySQLType.DATETIME: "datetime", MySQLType.DATE: "date", MySQLType.NEWDATE: "date",
-    MySQLType.DURATION: "time", MySQLType.YEAR: "year", MySQLType.BIT: "bit", MySQLType.JSON: "json", MySQLType.ENUM: "enum",
-    MySQLType.SET: "set", MySQLType.VECTOR: "vector", MySQLType.GEOMETRY: "geometry", MySQLType.NULL: "null",
-}  # fmt: skip
-_TEXT_AND_BINARY: dict[int, tuple[str, str]] = {
-    MySQLType.STRING: ("char", "binary"), MySQLType.VARCHAR: ("varchar", "varbinary"), MySQLType.VAR_STRING: ("var_string", "var_string"),
-    MySQLType.TINY_BLOB: ("tinytext", "tinyblob"), MySQLType.BLOB: ("text", "blob"), MySQLType.MEDIUM_BLOB: ("mediumtext", "mediumblob"),
-    MySQLType.LONG_BLOB: ("longtext", "longblob"),
-}  # fmt: skip
+_TEXTS = frozenset({
+    MySQLType.STRING, MySQLType.VARCHAR, MySQLType.VAR_STRING, MySQLType.TINY_BLOB, MySQLType.BLOB, MySQLType.MEDIUM_BLOB,
+    MySQLType.LONG_BLOB,
+})  # fmt: skip
 _INTEGERS = frozenset({MySQLType.TINY, MySQLType.SHORT, MySQLType.INT24, MySQLType.LONG, MySQLType.LONGLONG})
 _FRACTIONAL = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DURATION})
 _MOMENTS = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DATE, MySQLType.NEWDATE})
 """Types whose default may be the moment of the insert: a text column may have the same words as a text."""
 _CHARS = frozenset({MySQLType.STRING, MySQLType.VARCHAR, MySQLType.VAR_STRING})
-_DEFAULT_LENGTH: dict[int, int] = {
-    MySQLType.BIT: 1, MySQLType.TINY: 4, MySQLType.SHORT: 6, MySQLType.INT24: 9, MySQLType.LONG: 11, MySQLType.LONGLONG: 20,
-    MySQLType.FLOAT: 12, MySQLType.DOUBLE: 22, MySQLType.NEWDECIMAL: 10, MySQLType.YEAR: 4, MySQLType.STRING: 1, MySQLType.VARCHAR: 5,
-    MySQLType.VAR_STRING: 255,
-}  # fmt: skip
+_DEFAULT_LENGTH = {**DEFAULT_LENGTHS, MySQLType.YEAR: 4, MySQLType.VAR_STRING: 255}
 _DISTANCES = {"L2": "VEC_L2_DISTANCE", "COSINE": "VEC_COSINE_DISTANCE", "INNER_PRODUCT": "VEC_NEGATIVE_INNER_PRODUCT"}
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"})
 
@@ -75,14 +64,7 @@ def quoted(text: str) -> str:
 
 def type_text(column: ColumnInfo) -> str:
     """The type with its length, without character set."""
-    tp = column.tp
-    pair = _TEXT_AND_BINARY.get(tp)
-    name = pair[column.is_binary] if pair else _NAMES.get(tp, "unspecified")
-    text = name + _length(column)
-    if tp not in (MySQLType.BIT, MySQLType.YEAR):
-        text += " unsigned" if column.unsigned else ""
-        text += " zerofill" if column.zerofill else ""
-    return text
+    return type_name(column) + _length(column) + attributes(column)
 
 
 def _length(column: ColumnInfo) -> str:
@@ -121,7 +103,7 @@ def _column(column: ColumnInfo, info: TableInfo, zone: tzinfo) -> str:
 
 def _character_set(column: ColumnInfo, info: TableInfo) -> Iterator[str]:
     """Where it is not the table's; the collation also where it is not the character set's own."""
-    if (column.tp not in _TEXT_AND_BINARY and column.tp not in (MySQLType.ENUM, MySQLType.SET)) or column.is_binary:
+    if (column.tp not in _TEXTS and column.tp not in (MySQLType.ENUM, MySQLType.SET)) or column.is_binary:
         return
     charset = info.charset or "utf8mb4"
     collate = info.collate or _DEFAULT_COLLATE.get(charset, "")

@@ -89,6 +89,14 @@ class SegmentGone(LogCorrupt):
     retryable = True
 
 
+class LogUnavailable(LogError):
+    """The storage of the log, or of a changefeed's state, cannot be reached now, or answers with an error that may pass (a time-out, 503,
+    EIO, ESTALE). What is stored is not in doubt: trying again later helps."""
+
+    code = "TM:ErrLogUnavailable"
+    retryable = True
+
+
 class LogLocked(LogError):
     """Another writer owns the partition or the log."""
 

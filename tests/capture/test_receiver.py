@@ -52,7 +52,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path, Options())
     yield made
-    made.receiver._pool.shutdown()
+    made.receiver.workers.shutdown()
     made.writer.close()
 
 
@@ -113,5 +113,5 @@ def test_commits_of_prewrites_on_disk_are_joined_before_a_seal(tmp_path: Path) -
     wait(prewrites.futures())
     assert bench.seal() == 20
     assert [(r.key, r.commit_ts) for r in bench.rows()] == [(key, 15) for key in keys]
-    bench.receiver._pool.shutdown()
+    bench.receiver.workers.shutdown()
     bench.writer.close()

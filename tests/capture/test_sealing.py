@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.capture.tikv.sealer import Sealer
-from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
+from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage
@@ -125,7 +125,7 @@ def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
 
 def spilled(log: PartitionLog, matcher: Matcher, limit: int) -> None:
     """Rows up to a commit ts go to disk."""
-    with Disk() as disk:
+    with ThreadPoolExecutor(1) as disk:
         spill = RowSpill(matcher, [log], disk)
         kept = matcher.take(0, FOREVER)
         matcher.append(0, kept[kept["commit_ts"] <= limit])
@@ -216,7 +216,7 @@ def test_spilled_prewrites(seed: int, tmp_path: Path) -> None:
     random_ = random.Random(seed)
     matcher = Matcher(partitions=2)
     scanner = Scanner(matcher.chunks)
-    spill = PrewriteSpill(matcher, tmp_path, budget=200_000)
+    spill = PrewriteSpill(matcher, tmp_path, ThreadPoolExecutor(1), budget=200_000)
     references = {region: Reference(START) for region in (1, 2, 3)}
     for region in references:
         matcher.subscribe(0, region, 7, START, partition=region % 2)

@@ -1,15 +1,15 @@
 """A capture and a cluster in one thread and in virtual time: no sockets, no sleeping, everything decided by a seed.
 
 The cluster is the playground's (store, regions, change feed, SQL), the capture is the real one: region state machine, scanner,
-matcher, budgets, sealing, spans from schemas, change log on disk. Between them stands `Simulator`: it carries requests and
-messages, and may delay, cut, join, break and forget whatever a network, a PD and a process may.
+matcher, budgets, spills, sealing, spans from schemas, change log on disk. Between them stands `Simulator`: it carries requests and
+messages, and may delay, cut, join, break and forget whatever a network, a PD and a process may. What a capture's threads do is its to
+order as well (`Stepped`), so that a run follows from its seed alone: `trace` tells all of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,15 +17,18 @@ from random import Random
 import pyarrow as pa
 
 from tests.support.captures import compare, compare_rows, partition_changes, told_changes
+from tests.support.connections import Connection, Faults
 from tests.support.invariants import Witness, check_waiting
 from tests.support.mangle import cut, without_regions
+from tests.support.stepped import Jobs, Stepped
+from tests.support.trace import Trace
 from tests.support.virtual_gc import VirtualPd, finish
 from tidemill.capture.pulling import SCHEMA_SPANS, keeps
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
-from tidemill.capture.tikv.pd import Peer, Region, region_of
+from tidemill.capture.tikv.pd import Region, region_of
 from tidemill.capture.tikv.puller import register
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
@@ -37,7 +40,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.events import RAW_CHANGE
 from tidemill.playground.cluster import Cluster
-from tidemill.playground.feed import FeedStream, Scan, region_message
+from tidemill.playground.feed import FeedStream, region_message
 from tidemill.playground.sql.session import Database
 from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.history import SchemaHistory
@@ -49,33 +52,6 @@ CLUSTER_ID = 7
 SERVICE = "tidemill-7-simulated"
 GARBAGE = b"\x0f" * 7  # no protobuf message begins so
 NOON = 1_795_255_200_000  # virtual time begins here (Unix ms)
-
-
-@dataclass(eq=False)
-class Connection:
-    """A stream from both its ends, and what is under way between them."""
-
-    slot: int
-    server: FeedStream
-    requests: deque[cdcpb.ChangeDataRequest] = field(default_factory=deque)
-    scans: list[tuple[Scan, Generator[list[bytes], None, None]]] = field(default_factory=list)
-    garbled: bool = False
-
-
-@dataclass
-class Faults:
-    """How often what goes wrong, 0 to 1."""
-
-    stale_pd: float = 0.0
-    hole: float = 0.0
-    no_leader: float = 0.0
-    pd_down: float = 0.0
-    no_stream: float = 0.0
-    cut: float = 0.0
-    lag: float = 0.0  # the thread that takes messages is behind
-    gc: bool = False
-    old_server: bool = False
-    down: set[int] = field(default_factory=set)  # stores
 
 
 class Simulator:
@@ -96,9 +72,11 @@ class Simulator:
         self.loads: deque[A.LoadRegions] = deque()
         self.opens: deque[A.OpenStream] = deque()
         self.events: deque[Event] = deque()
+        self.sealed: deque[Sealed] = deque()  # of the schema, not yet heard of
         self.failures: list[BaseException] = []
+        self.trace = Trace()
         self.requests = self.verified = 0
-        self.kills = 0
+        self.kills = self.spills = 0
         self.views: deque[list[Region]] = deque(maxlen=5)
         self.heads: list[int] = []
         self.inbox: deque[tuple[int, bytes | None]] = deque()  # arrived, not yet looked at; None: the end of the stream
@@ -132,8 +110,9 @@ class Simulator:
         scratch.mkdir(exist_ok=True)
         logs = [PartitionLog(self.writer.partition(p), scratch) for p in range(n)]
         logs.append(PartitionLog(self.writer.schema, scratch, key_filter=keeps))
+        self.workers = Stepped(lambda: self.now)
         options = replace(self.options, seal_every=1e9)
-        self.receiver = Receiver(logs, scratch, self._heard, self._sealed, self.failures.append, options)
+        self.receiver = Receiver(logs, scratch, self._heard, self._sealed, self.failures.append, options, workers=self.workers)
         self.receiver._next_seal = float("inf")  # seals are the simulator's to order
         self.machine = RegionMachine(n + 1)
         self.spans = TableSpans(n, self._add_span, self._remove_span, self._moved)
@@ -155,9 +134,10 @@ class Simulator:
         self.kills += 1
         for connection in list(self.connections.values()):
             self._hang_up(connection)
-        for waiting in (self.loads, self.opens, self.events, self.inbox):
+        for waiting in (self.loads, self.opens, self.events, self.inbox, self.sealed):
             waiting.clear()
-        self.receiver._pool.shutdown()
+        while len(self.workers.seal) and self.random.random() < 0.5:  # some segments are there, and nobody was told
+            self.workers.seal.do_one()
         self.writer.close()
 
     def _heads(self) -> list[int]:
@@ -187,8 +167,12 @@ class Simulator:
         self.receiver.call(partial(self.receiver.logs[moved.new].came_back, moved.physical_id, moved.ts))
 
     def _sealed(self, partition: int, done: Sealed) -> None:
-        if partition < self.partitions:
-            return
+        if partition == self.partitions:
+            self.sealed.append(done)
+
+    def follow(self) -> None:
+        """The schema stream has got further, and its owner hears of it."""
+        done = self.sealed.popleft()
         changes = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
         self.history.advance(changes, done.head)
         self.spans.follow(self.history.next_table_changes(self._followed, done.head), self._heads())
@@ -213,6 +197,7 @@ class Simulator:
         """Carry out the machine's actions, as the puller does."""
         receiver = self.receiver
         for action in self.machine.actions():
+            self.trace.note(action)
             self.witness.act(action, self.machine)
             match action:
                 case A.Place(piece, checkpoint, partition):
@@ -335,7 +320,7 @@ class Simulator:
         """One message arrives, whole, in pieces, or joined with others."""
         behind = bool(self.inbox)
         self._arrive(connection)
-        while self.inbox and not behind and self.random.random() >= self.faults.lag:
+        while self.inbox and not behind and not self.receiver.full and self.random.random() >= self.faults.lag:
             self.look()
 
     def _arrive(self, connection: Connection) -> None:
@@ -353,6 +338,7 @@ class Simulator:
     def look(self) -> None:
         """The receiver takes the oldest message that has arrived, or the end of its stream."""
         slot, message = self.inbox.popleft()
+        self.trace.note("message", slot, message)
         receiver = self.receiver
         if message is None:
             receiver.step([slot], EndOfStream("broken"))
@@ -364,7 +350,9 @@ class Simulator:
 
     def handle(self) -> None:
         """The machine hears of one event."""
-        match self.events.popleft():
+        event = self.events.popleft()
+        self.trace.note(event)
+        match event:
             case ScanDone(piece):
                 self.machine.scan_done(piece, self.now)
             case PieceFailed(piece, resolved, error):
@@ -388,18 +376,32 @@ class Simulator:
         self.machine.wake(self.now)
         self.act()
 
-    def seal(self) -> None:
-        """Whatever is resolved goes into the log."""
+    def begin_seal(self) -> None:
+        """Whatever is resolved is on its way into the log."""
         self.receiver.step([], [])
         self.receiver._seal()
         self.receiver._next_seal = float("inf")
+
+    def seal(self) -> None:
+        """Whatever is resolved goes into the log."""
+        self.begin_seal()
         self.receiver._finish_seals(wait=True)
+        while self.sealed:
+            self.follow()
         self.receiver.step([], [])
         heads = self._heads()
+        self.trace.note("heads", heads)
         assert all(new >= old for new, old in zip(heads, self.heads, strict=True)), "a head went back"
         self.verify(heads)
         self.spans.retire(heads)
         self.act()
+
+    def work(self, worker: Jobs) -> None:
+        """A worker does its oldest job, and the ingest thread may see that it is done."""
+        worker.do_one()
+        self.spills += worker is self.workers.spill
+        if self.random.random() >= self.faults.lag:
+            self.receiver.step([], [])
 
     def todo(self) -> list[partial[None]]:
         """What could happen next."""
@@ -410,8 +412,11 @@ class Simulator:
             found.append(partial(self.open))
         if self.events:
             found.append(partial(self.handle))
-        if self.inbox:
+        if self.inbox and not self.receiver.full:
             found.append(partial(self.look))
+        if self.sealed:
+            found.append(partial(self.follow))
+        found += [partial(self.work, worker) for worker in (self.workers.spill, self.workers.seal) if len(worker)]
         for connection in self.connections.values():
             if connection.requests:
                 found.append(partial(self.serve, connection))
@@ -489,8 +494,3 @@ def _decoded(key: bytes) -> bytes:
     from tidemill.capture.tikv.puller import _raw
 
     return _raw(key)
-
-
-def peer(store: int) -> Peer:
-    """A leader at a store."""
-    return Peer(1000 + store, store)

@@ -1,7 +1,7 @@
 """The receive path without sockets: messages in, sealed segments and events for the region state machine out.
 
 Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread
-sorts, gathers, writes and syncs; one more writes what does not fit into memory. Kernels and file calls release the GIL.
+sorts, gathers, writes and syncs; one more writes what does not fit into memory (`workers`). Kernels and file calls release the GIL.
 
 The ingest thread waits for no disk. Where memory is used up although all that can go is on its way to disk, it takes no messages until some
 of it is there: the inbox fills, the streams are not read, and flow control tells the stores.
@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.runs import Run
 from tidemill.capture.tikv.scanner import Batch, Scanner
-from tidemill.capture.tikv.spilling import Disk, PrewriteSpill, RowSpill
+from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watch import Survey
+from tidemill.capture.tikv.workers import Threads, Workers
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 
 LATE_JOIN = 65536
@@ -124,6 +125,7 @@ class Receiver:
         on_failure: Callable[[BaseException], None] = lambda failure: None,
         options: Options | None = None,
         note_import: Callable[[int, int], None] = lambda ts, table_id: None,
+        workers: Workers | None = None,
     ) -> None:
         """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on the sealing thread, before any
         segment that reaches so far."""
@@ -137,16 +139,15 @@ class Receiver:
         self._evacuate_at = 0
         self.logs = list(logs)
         self.matcher = Matcher(len(self.logs))
-        self._disk = Disk()
-        self.prewrites = PrewriteSpill(self.matcher, scratch, self.options.prewrite_budget, self._disk)
-        self.spilling = RowSpill(self.matcher, self.logs, self._disk)
+        self.workers = workers or Threads()
+        self.prewrites = PrewriteSpill(self.matcher, scratch, self.workers.spill, self.options.prewrite_budget)
+        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill)
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
         self._sealing: dict[int, tuple[Array, Future[Sealed]]] = {}
-        self._pool = ThreadPoolExecutor(1, "seal")
         self._stop = threading.Event()
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
@@ -172,8 +173,7 @@ class Receiver:
         self.inbox.wake()
         if self._thread.ident is not None:
             self._thread.join()
-        self._pool.shutdown()
-        self._disk.shutdown()
+        self.workers.shutdown()
 
     # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
 
@@ -263,7 +263,7 @@ class Receiver:
         elif messages:
             self._ingest(streams, messages)
         self._finish_spills()
-        if time.monotonic() >= self._next_seal:
+        if self.workers.now() >= self._next_seal:
             self._seal()
         self._finish_seals()
 
@@ -288,7 +288,7 @@ class Receiver:
         for one in batch.imports:
             if one not in self._imports:
                 self._imports.add(one)
-                self._notes.append(self._pool.submit(self._note_import, *one))
+                self._notes.append(self.workers.seal.submit(self._note_import, *one))
 
     def _lap(self, name: str, since: float) -> float:
         now = time.thread_time()
@@ -356,12 +356,12 @@ class Receiver:
     def _wait_for_disks(self) -> None:
         """Until something is written, or for a moment."""
         writing: list[Future[Any]] = [*self._on_the_way(), *(future for _, future in self._sealing.values())]
-        wait([one for one in writing if not one.done()], self.options.seal_every, FIRST_COMPLETED)
+        self.workers.wait_for_any([one for one in writing if not one.done()], self.options.seal_every)
 
     def _finish_spills(self, wait_for: bool = False) -> None:
         """Take in what is on disk by now."""
         if wait_for:
-            wait(self._on_the_way())
+            self.workers.wait(self._on_the_way())
             self._finish_seals(wait=True)
         self.spilling.finish(self._sealing)
         self.prewrites.finish()
@@ -371,7 +371,7 @@ class Receiver:
 
     def _seal(self, force: bool = False) -> None:
         matcher = self.matcher
-        self._next_seal = time.monotonic() + self.options.seal_every
+        self._next_seal = self.workers.now() + self.options.seal_every
         if matcher.count(X_NLATE):
             self._join()
         begin = time.thread_time()
@@ -385,7 +385,7 @@ class Receiver:
                 continue
             if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
                 rows = matcher.take(p, end)
-                self._sealing[p] = rows, self._pool.submit(self._do_seal, p, rows, end)
+                self._sealing[p] = rows, self.workers.seal.submit(self._do_seal, p, rows, end)
         self._lap("take", begin)
         self.prewrites.drop_ended()
         if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others
@@ -399,10 +399,12 @@ class Receiver:
         return done
 
     def _finish_seals(self, wait: bool = False) -> None:
-        while self._notes and (wait or self._notes[0].done()):
+        if wait:
+            self.workers.wait([*self._notes, *(future for _, future in self._sealing.values())])
+        while self._notes and self._notes[0].done():
             self._notes.popleft().result()
         for p, (rows, future) in list(self._sealing.items()):
-            if wait or future.done():
+            if future.done():
                 done = future.result()
                 del self._sealing[p]
                 done.give_up(self.matcher.chunks)

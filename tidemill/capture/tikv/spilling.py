@@ -1,6 +1,6 @@
 """What does not fit into memory goes to disk, beside the thread that ingests: rows that wait to be sealed, and prewrites.
 
-One thread writes (`Disk`), in the order of the requests. The ingesting thread takes records out of the matcher, which hold their bytes
+One worker writes, in the order of the requests. The ingesting thread takes records out of the matcher, which hold their bytes
 until they are written, and goes on; `finish` takes in what has been written meanwhile. Nothing here waits for a disk.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +22,6 @@ from tidemill.capture.tikv.sealer import Plan, Sealer
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, P_COUNT, ROW, V_UNMATCHED, address
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
-
-
-class Disk(ThreadPoolExecutor):
-    """The thread that writes runs."""
-
-    def __init__(self) -> None:
-        super().__init__(1, "spill")
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +46,7 @@ class _Writing:
 class RowSpill:
     """Rows of partitions. `logs` get the runs."""
 
-    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Disk) -> None:
+    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor) -> None:
         self.matcher, self.logs, self._disk = matcher, logs, disk
         self._writing: deque[_Writing] = deque()
 
@@ -105,10 +98,10 @@ class PrewriteSpill:
     """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
     bulk. COMMITs of transactions that are on their way to disk wait until they are there."""
 
-    def __init__(self, matcher: Matcher, folder: Path, budget: int = 256 << 20, disk: Disk | None = None) -> None:
+    def __init__(self, matcher: Matcher, folder: Path, disk: Executor, budget: int = 256 << 20) -> None:
         self.matcher, self.folder, self.budget = matcher, folder, budget
         self.written = 0
-        self._disk = disk or Disk()
+        self._disk = disk
         self._sealer = Sealer(max_bytes=BOUNCE)
         self._runs: list[_Spilled] = []
         self._writing: deque[_Writing] = deque()

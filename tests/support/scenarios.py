@@ -16,7 +16,6 @@ put(key,commit,value,old), del(key,commit,old), res(ts).
 
 from __future__ import annotations
 
-import random as back_off
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -130,7 +129,6 @@ class Wire:
     witness: Witness = field(default_factory=Witness)
 
     def __post_init__(self) -> None:
-        back_off.seed(1)  # what pieces wait is part of what comes out
         self.receiver = Receiver([None, None], Path("/nowhere"), self.heard)  # type: ignore[list-item]
         self.receiver._next_seal = float("inf")
 

@@ -6,7 +6,9 @@ import asyncio
 import base64
 import json
 import sys
+import threading
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,13 +16,17 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from tests.support.captures import caught_up, config, running, until
+from tests.support.memory_storage import Bucket, MemoryStorage
+from tests.support.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.capture.loading import Loading, MovedOn, ask, plan_at_the_head, requests
 from tidemill.capture.tikv.pd import PdClient, Region
 from tidemill.changefeed.config import parse_config
 from tidemill.changelog import initial
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.storage import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
+from tidemill.changelog.writer import LogWriter
 from tidemill.errors import StartTsOutOfLog
 from tidemill.kernels.load import BadAnswer, locate_pairs
 from tidemill.pipeline.delivery import Settings
@@ -31,6 +37,8 @@ from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
+
+__all__ = ["s3_server"]
 
 Tables = dict[str, dict[Any, dict[str, Any]]]
 
@@ -207,6 +215,94 @@ def test_a_plan_is_kept_as_it_was(tmp_path: Path) -> None:
     assert initial.plans(storage) == []
 
 
+def many_tables(bucket: Bucket, parts: int) -> initial.Plan:
+    """A plan of 300 tables, of which as many parts are there."""
+    tables = tuple(initial.PlannedTable(i, f"d.t{i}", ((b"a", b"m"), (b"m", b"z"))) for i in range(300))
+    plan = initial.Plan(77, tables)
+    initial.write_plan(MemoryStorage(bucket), plan)
+    for part in plan.parts()[:parts]:
+        bucket.put(f"{part.folder}/{part.name}", b"rows")
+    return plan
+
+
+def test_a_look_costs_one_listing_and_what_is_complete_none(tmp_path: Path) -> None:
+    bucket, asked = Bucket(), list[tuple[str, str]]()
+    threads = set[bool]()
+
+    def gate(what: str, name: str) -> None:
+        asked.append((what, name))
+        threads.add(threading.current_thread() is threading.main_thread())
+
+    loading = Loading(MemoryStorage(bucket, gate), [], {})
+    plan = many_tables(bucket, 598)
+    folder = initial.folder_of(77)
+    asyncio.run(loading.look())
+    assert (loading.waiting, loading.parts_missing, loading.oldest_ts) == ([plan], 2, 77)
+    assert asked == [("list", "snapshot"), ("get", f"{folder}/complete.json"), ("get", f"{folder}/plan.json"), ("list", folder)]
+    many_tables(bucket, 600)
+    asyncio.run(loading.look())
+    assert (loading.waiting, loading.parts_missing, loading.oldest_ts) == ([], 0, None)
+    asked.clear()
+    asyncio.run(loading.look())
+    assert asked == [("list", "snapshot")], "what is complete stays so"
+    asked.clear()
+    asyncio.run(Loading(MemoryStorage(bucket, gate), [], {}).look())
+    assert asked == [("list", "snapshot"), ("get", f"{folder}/complete.json")], "and the next capture knows it"
+    assert initial.unfinished(MemoryStorage(bucket)) == []
+    assert threads == {False}, "the event loop waits for no storage"
+
+
+def test_a_part_that_is_gone_from_complete_tables_is_told(tmp_path: Path) -> None:
+    identity = LogIdentity(cluster_id="1", start_ts=70, partitions=1)
+    LogWriter.create(tmp_path, identity, snapshot={}).close()
+    storage = open_storage(tmp_path)
+    plan = initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))),))
+    initial.write_plan(storage, plan)
+    for part in plan.parts():
+        initial.write_part(storage, part, [])
+    asyncio.run(Loading(storage, [], {}).look())
+    assert verify(str(tmp_path)).is_whole
+    storage.delete(f"{plan.parts()[0].folder}/{plan.parts()[0].name}")
+    [problem] = verify(str(tmp_path)).problems
+    assert "complete.json: 1 parts are not there" in str(problem)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_files_below_a_folder(tmp_path: Path, seed: int, s3_server: str) -> None:
+    make_bucket(s3_server, f"below{seed}")
+    random = Random(seed)
+    names = {"/".join(random.choice("abc") * random.randint(1, 2) for _ in range(random.randint(2, 4))) + ".x" for _ in range(12)}
+    storages = [open_storage(tmp_path), RemoteStorage(filesystem(s3_server), f"below{seed}/log"), MemoryStorage(Bucket())]
+    for storage in storages:
+        for name in sorted(names):
+            storage.replace(name, b"-")
+    for folder in ("a", "b", "none"):
+        expected = sorted(name[len(folder) + 1 :] for name in names if name.startswith(f"{folder}/"))
+        assert [sorted(storage.below(folder)) for storage in storages] == [expected] * 3
+
+
+def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: Path) -> None:
+    loading = Loading(open_storage(tmp_path), [], {})
+    initial.write_plan(loading.storage, initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
+
+    async def work() -> None:
+        seen: asyncio.Queue[int | None] = asyncio.Queue()
+
+        async def asked() -> None:
+            seen.put_nowait(loading.oldest_ts)
+            loading.planning.append(66)
+            seen.put_nowait(loading.oldest_ts)
+
+        life = asyncio.create_task(loading.run(asked))
+        async with asyncio.timeout(60):
+            assert [await seen.get() for _ in range(4)] == [None, 66, 77, 66]
+        life.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await life
+
+    asyncio.run(work())
+
+
 def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     initial.write_plan(storage, initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
@@ -221,7 +317,8 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> N
         loading = Loading(storage, endless, {})
         life = asyncio.create_task(loading.run(asked))
         async with asyncio.timeout(60):
-            await rounds.get()
+            for _ in range(2):
+                await rounds.get()
             assert loading.parts_missing == 1
             loading.begin.set()
             for _ in range(3):

@@ -93,6 +93,10 @@ class MemoryStorage(Storage):
         prefix = f"{folder}/" if folder else ""
         return [n.removeprefix(prefix) for n in self.bucket.content if n.startswith(prefix) and "/" not in n.removeprefix(prefix)]
 
+    def below(self, folder: str) -> list[str]:
+        self.gate("list", folder)
+        return [n.removeprefix(f"{folder}/") for n in self.bucket.content if n.startswith(f"{folder}/")]
+
     def entries(self, folder: str) -> list[Entry]:
         prefix = f"{folder}/" if folder else ""
         return [Entry(n, len(self.bucket.content[prefix + n]), self.bucket.modified[prefix + n]) for n in self.names(folder)]

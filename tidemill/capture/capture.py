@@ -28,7 +28,7 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.groups.company import Company, Start
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life
-from tidemill.capture.loading import Loading, MovedOn, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import Pulling, maintain
 from tidemill.capture.status import CaptureStatus
@@ -179,8 +179,9 @@ class Capture:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
             self.loading = loading_of(storage, config)
-            self.loading.look()
-            if config.snapshot and not initial.plans(storage, identity.start_ts):
+            await self.loading.look()
+            planned = await asyncio.to_thread(initial.timestamps, storage)
+            if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
             self._known_heads = [max(identity.start_ts, reader.head(p)) for p in range(identity.partitions)]
             check_heads(reader, await self.pd.tso())
@@ -299,25 +300,30 @@ class Capture:
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
         storage, n = self.writer.storage, self.writer.identity.partitions
-        for request in requests(storage):
+
+        async def reply(request: Request, **fields: object) -> None:
+            await asyncio.to_thread(answer, storage, request, **fields)
+
+        def heads() -> list[int]:
+            return [read_head(storage, rows_folder(p)) or 0 for p in range(n)]
+
+        for request in await asyncio.to_thread(requests, storage):
             version = find_table(self.history.snapshot(self.history.resolved_ts), request.table)
             if version is None:
-                answer(storage, request, error=f"there is no table {request.table}")
+                await reply(request, error=f"there is no table {request.table}")
                 continue
             if not rules.wants_of(rules.in_force(self.writer.identity, tso.MAX_TS)[0])(version):
-                answer(storage, request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log")
+                await reply(request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log")
                 continue
             try:
-                plan = await plan_at_the_head(
-                    storage, self.pd, version, lambda: [read_head(storage, rows_folder(p)) or 0 for p in range(n)]
-                )
+                plan = await plan_at_the_head(storage, self.pd, version, heads, keep=self.loading.planning.append)
             except UpstreamUnavailable as e:  # the request stays
                 _log.warning("%s cannot be planned now: %s", request.table, e.message)
                 return
             except MovedOn as e:  # theirs to try again; the capture goes on
-                answer(storage, request, error=e.message)
+                await reply(request, error=e.message)
                 continue
-            answer(storage, request, ts=plan.ts)
+            await reply(request, ts=plan.ts)
             _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
 
     def _schema_sealed(self, done: Sealed) -> None:

@@ -11,7 +11,9 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tidemill.capture.config import CaptureConfig
@@ -21,11 +23,12 @@ from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.changelog import initial
 from tidemill.changelog.initial import Plan
 from tidemill.changelog.storage import Storage
-from tidemill.errors import EXIT_FATAL, LogError, redact
+from tidemill.errors import EXIT_FATAL, DiskLow, LogError, redact
 from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
 POLL_S = 1.0
+REST = 20  # times as long as a look took, before the next one
 STOP_S = 20.0
 
 _log = logging.getLogger(__name__)
@@ -41,17 +44,42 @@ class Loading:
     waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
     parts_missing: int = 0
     begin: asyncio.Event = field(default_factory=asyncio.Event)
+    planning: list[int] = field(default_factory=list)  # where tables are about to be read
+    _complete: set[int] = field(default_factory=set)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """See which plans there are, and what they lack."""
-        lacking = [(plan, len(initial.missing(self.storage, plan))) for plan in initial.plans(self.storage)]
-        self.waiting = [plan for plan, n in lacking if n]
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
+        lacking = await asyncio.to_thread(self._lacking)  # the store takes its time
+        self.waiting = [plan for plan, _ in lacking]
         self.parts_missing = sum(n for _, n in lacking)
+
+    def _lacking(self) -> list[tuple[Plan, int]]:
+        """Plans that are not complete, and how many parts they lack. What is complete is noted, and never looked at again."""
+        found = []
+        for ts in initial.timestamps(self.storage):
+            if ts in self._complete:
+                continue
+            if not initial.is_complete(self.storage, ts):
+                plan = initial.read_plan(self.storage, ts)
+                if plan is None:  # about to be there, or to go
+                    continue
+                if n := len(initial.missing(self.storage, plan)):
+                    found.append((plan, n))
+                    continue
+                with suppress(DiskLow):  # a note is worth no trouble
+                    initial.note_complete(self.storage, ts)
+            self._complete.add(ts)
+        return found
 
     @property
     def oldest_ts(self) -> int | None:
         """The ts that TiKV still has to be able to read at."""
-        return self.waiting[0].ts if self.waiting else None
+        return min([*self.planning, *(plan.ts for plan in self.waiting)], default=None)
 
     async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
         """Read whatever is planned, for ever. Beside it `requests` is called each second, and plans are looked for: who asks is answered
@@ -67,9 +95,12 @@ class Loading:
 
     async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await requests()
-            self.look()
-            await asyncio.sleep(POLL_S)
+            async with self._looking:  # nobody takes for all plans what was seen before a new one
+                await requests()
+                began = time.monotonic()
+                await self._look()
+                self.planning.clear()
+            await asyncio.sleep(max(POLL_S, REST * (time.monotonic() - began)))
 
     async def _read(self) -> None:
         await self.begin.wait()
@@ -80,7 +111,7 @@ class Loading:
                 continue
             plan = self.waiting[0]
             status = await self._process(plan.ts)
-            self.look()
+            await self.look()
             if status == EXIT_FATAL:
                 raise LogError(f"the tables at {describe(plan.ts)} cannot be read; what the loading process said stands above")
             if status == 0:
@@ -180,13 +211,22 @@ class MovedOn(LogError):
     """The log's heads were always ahead of the ts that was to be planned."""
 
 
-async def plan_at_the_head(storage: Storage, pd: PdClient, version: TableVersion, heads: Callable[[], list[int]], tries: int = 20) -> Plan:
-    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. Raises MovedOn."""
+async def plan_at_the_head(
+    storage: Storage,
+    pd: PdClient,
+    version: TableVersion,
+    heads: Callable[[], list[int]],
+    tries: int = 20,
+    keep: Callable[[int], None] = lambda ts: None,
+) -> Plan:
+    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. `keep` is told the
+    ts before anything else is done: garbage collection has to stay below. Raises MovedOn."""
     regions = await plan_tables(pd, 0, [version])  # may take its time: the ts comes behind it
     for _ in range(tries):
         plan = replace(regions, ts=await pd.tso())
-        initial.write_plan(storage, plan)
-        if max(heads()) < plan.ts - 1:  # a batch may end just below it: what creates the table stands there
+        keep(plan.ts)
+        await asyncio.to_thread(initial.write_plan, storage, plan)
+        if max(await asyncio.to_thread(heads)) < plan.ts - 1:  # a batch may end just below it: what creates the table stands there
             return plan
-        initial.remove(storage, plan.ts)
+        await asyncio.to_thread(initial.remove, storage, plan.ts)
     raise MovedOn(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")

@@ -75,6 +75,13 @@ class Storage(ABC):
     def names(self, folder: str) -> list[str]:
         """Files of a folder, in no order; none where there is no such folder."""
 
+    def below(self, folder: str) -> list[str]:
+        """All files below a folder, at any depth, as FOLDER/NAME from there, in no order. One request for many folders where the store
+        can do that."""
+        inner = self.subfolders(folder)
+        found = [name for name in self.names(folder) if name not in inner]
+        return found + [f"{one}/{name}" for one in inner for name in self.below(f"{folder}/{one}")]
+
     @abstractmethod
     def entries(self, folder: str) -> list[Entry]:
         """As `names`, with sizes and ages; files that vanish meanwhile are left out."""

@@ -2,17 +2,19 @@
 
     snapshot/<S>/plan.json                    which tables, and the key ranges that they are read in
     snapshot/<S>/<table id>/<k>of<n>.arrow    RawChange rows of one range with commit_ts = start_ts = S, in key order
+    snapshot/<S>/complete.json                all parts are there
 
 S has 20 digits, the table id is the logical one; a table's ranges ascend by physical id and key. A part appears at once and whole, under a
 name that its plan fixes, so whoever reads a table again after a crash reads only what is missing. No batch of a changefeed passes S before
-all parts are there; the rows arrive at S, after all changes before it, as inserts.
+all parts are there; the rows arrive at S, after all changes before it, as inserts. Parts are never removed one by one, so what is complete
+stays so: complete.json saves the listing of thousands of folders. A log without it holds the same; its capture adds the file.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +26,7 @@ from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
 
 PLAN = "plan.json"
+COMPLETE = "complete.json"
 REQUESTS = f"{layout.SNAPSHOT}/requests"
 """Files of people who want a table to be read again."""
 
@@ -114,12 +117,22 @@ def read_plan(storage: Storage, ts: int) -> Plan | None:
 
 def plans(storage: Storage, start_ts: int = 0) -> list[Plan]:
     """All plans at or above the log's start, oldest first. Raises LogCorrupt."""
-    return [plan for ts in timestamps(storage) if ts >= start_ts and (plan := read_plan(storage, ts)) is not None]
+    return list(_plans(storage, start_ts))
+
+
+def _plans(storage: Storage, start_ts: int) -> Iterator[Plan]:
+    return (plan for ts in timestamps(storage) if ts >= start_ts and (plan := read_plan(storage, ts)) is not None)
 
 
 def next_plan(storage: Storage, from_ts: int) -> Plan | None:
     """The first plan above `from_ts`: a batch ends just before its ts, and the next one has the tables alone."""
-    return next(iter(plans(storage, from_ts + 1)), None)
+    return next(_plans(storage, from_ts + 1), None)
+
+
+def unfinished(storage: Storage, start_ts: int = 0) -> list[Plan]:
+    """As `plans`, without those that are known to be complete, which are not even read."""
+    found = (ts for ts in timestamps(storage) if ts >= start_ts and not is_complete(storage, ts))
+    return [plan for ts in found if (plan := read_plan(storage, ts)) is not None]
 
 
 def write_plan(storage: Storage, plan: Plan) -> None:
@@ -128,9 +141,19 @@ def write_plan(storage: Storage, plan: Plan) -> None:
 
 
 def missing(storage: Storage, plan: Plan) -> list[Part]:
-    """The parts that are still to be read."""
-    there = {table.table_id: set(storage.names(f"{folder_of(plan.ts)}/{table.table_id}")) for table in plan.tables}
-    return [part for part in plan.parts() if part.name not in there[part.table_id]]
+    """The parts that are still to be read. One listing of all tables' folders."""
+    there = set(storage.below(folder_of(plan.ts)))
+    return [part for part in plan.parts() if f"{part.table_id}/{part.name}" not in there]
+
+
+def is_complete(storage: Storage, ts: int) -> bool:
+    """Was it noted that no part of the plan is missing? Without a note `missing` has to be asked."""
+    return storage.read(f"{folder_of(ts)}/{COMPLETE}") is not None
+
+
+def note_complete(storage: Storage, ts: int) -> None:
+    """No part is missing: nobody needs to look again."""
+    storage.replace(f"{folder_of(ts)}/{COMPLETE}", json.dumps({"ts": ts}).encode() + b"\n")
 
 
 def write_part(storage: Storage, part: Part, batches: Iterable[pa.RecordBatch], compression: str = "none") -> str:

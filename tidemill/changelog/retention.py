@@ -41,7 +41,7 @@ class Retention:
         identity = self.log.identity
         retention = self.log.options.retention_ms
         kept = [now - tso.compose(retention), reader.resolved_ts(), *read_feeds(self.log.storage).values()]
-        kept += [plan.ts for plan in initial.plans(self.log.storage, identity.start_ts) if initial.missing(self.log.storage, plan)]
+        kept += [plan.ts for plan in initial.unfinished(self.log.storage, identity.start_ts) if initial.missing(self.log.storage, plan)]
         cut = min(kept)
         if cut - identity.start_ts < max(tso.compose(retention // STEPS), 1) or not self._has_old(reader, cut):
             return False

@@ -95,6 +95,10 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return []
 
+    def below(self, folder: str) -> list[str]:
+        start = len(self.path(folder)) + 1
+        return [f"{where}/{name}"[start:] for where, _, names in os.walk(self.path(folder)) for name in names]
+
     def entries(self, folder: str) -> list[Entry]:
         found = []
         try:
@@ -261,6 +265,11 @@ class RemoteStorage(Storage):
 
     def names(self, folder: str) -> list[str]:
         return [i.base_name for i in self._listing(folder) if i.is_file]
+
+    def below(self, folder: str) -> list[str]:
+        selector = pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
+        start = len(self._at(folder)) + 1
+        return [i.path[start:] for i in self._fs.get_file_info(selector) if i.is_file]
 
     def entries(self, folder: str) -> list[Entry]:
         return [Entry(i.base_name, i.size, (i.mtime_ns or 0) / 1e9) for i in self._listing(folder) if i.is_file]

@@ -288,7 +288,9 @@ class _Check:
                 self.problem(f"{folder}/{initial.PLAN}", error)
                 continue
             lacking = {part.name for part in initial.missing(self.storage, plan)} if plan is not None else set()
-            if plan is None or ts < self.report.start_ts or lacking:
+            if lacking and initial.is_complete(self.storage, ts):
+                self.problem(f"{folder}/{initial.COMPLETE}", f"{len(lacking)} parts are not there, which the file says all are")
+            elif plan is None or ts < self.report.start_ts or lacking:
                 why = f"{len(lacking)} parts are still to be read" if lacking else "nobody needs it any more"
                 self.note(folder, f"tables as of {ts}: {why}")
             else:

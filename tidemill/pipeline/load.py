@@ -27,7 +27,7 @@ from tidemill import logs, tso
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.security import security_of
 from tidemill.capture.tikv.tableread import batches, drained
-from tidemill.changelog.initial import Part, missing, read_plan, write_part
+from tidemill.changelog.initial import Part, missing, note_complete, read_plan, write_part
 from tidemill.changelog.storage import open_storage
 from tidemill.errors import LogError, TidemillError, made, redact
 from tidemill.pipeline.batch import JobLost
@@ -101,6 +101,7 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
         raise LogError(f"{redact(location)} has no plan to read tables at {tso.describe(ts)}")
     todo = missing(storage, plan)
     if not todo:
+        note_complete(storage, ts)
         return 0
     log.info("reading %d parts of %d tables at %s", len(todo), len(plan.tables), tso.describe(ts))
     with ExitStack() as stack:
@@ -118,6 +119,7 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
         worst = min(failed, key=lambda o: (o.retryable, o.part.table_id, o.part.k))
         name = next(t.name for t in plan.tables if t.table_id == worst.part.table_id)
         raise made(worst.code, f"part {worst.part.k} of {worst.part.n} of {name}: {worst.message}", retryable=worst.retryable)
+    note_complete(storage, ts)
     return sum(o.rows for o in outcomes)
 
 

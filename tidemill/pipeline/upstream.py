@@ -151,7 +151,8 @@ def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: 
     plan = initial.next_plan(reader.storage, from_ts)
     if plan is not None and plan.ts <= limit_ts:
         if plan.ts == from_ts + 1:
-            return from_ts if initial.missing(reader.storage, plan) else plan.ts
+            complete = initial.is_complete(reader.storage, plan.ts) or not initial.missing(reader.storage, plan)
+            return plan.ts if complete else from_ts
         limit_ts = plan.ts - 1
     limit = batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts))
     step = MAX_INTERVAL

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.server.stalls import StallWatch
+
 
 class Life:
     """Belongs to the event loop that it is made on."""
@@ -34,11 +36,13 @@ class Life:
         self._loop.call_soon_threadsafe(function, *arguments)
 
     async def lead(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say."""
-        task = asyncio.ensure_future(work)
-        await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()
-        [ended] = await asyncio.gather(task, return_exceptions=True)
+        """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say.
+        Meanwhile whatever holds the event loop is told in the log."""
+        with StallWatch():
+            task = asyncio.ensure_future(work)
+            await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            [ended] = await asyncio.gather(task, return_exceptions=True)
         if self._over.done():
             self._over.result()
         if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):

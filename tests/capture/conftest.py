@@ -1,0 +1,14 @@
+"""Nothing that a capture runs on its event loop may take longer than 100 ms: a test in which it does fails, with the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.held_loops import watched
+
+
+@pytest.fixture(autouse=True)
+def nothing_holds_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from watched(monkeypatch)

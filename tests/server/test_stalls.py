@@ -1,0 +1,198 @@
+"""The watch over an event loop: it tells who holds the loop, and nothing else, on asyncio's loop and on uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from tidemill.server.stalls import Moment, Stall, StallWatch, spent
+
+Runner = Callable[[Coroutine[Any, Any, None]], None]
+LONG = 0.6
+runners = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+
+
+def work(seconds: float) -> None:
+    """Needs a CPU for so long."""
+    begin = time.thread_time()
+    while time.thread_time() - begin < seconds:
+        pass
+
+
+def wait_in_a_call(read: int) -> None:
+    """A call to the operating system that waits: as one to a disk that hangs."""
+    assert os.read(read, 1) == b"x"
+
+
+def hold_the_lock() -> None:
+    """C code that lets no other thread run."""
+    begin = time.thread_time()
+    n = 10_000_000
+    while time.thread_time() - begin < LONG / 2:
+        n *= 2
+        sum(range(n))
+
+
+def told_of(run: Runner, *bodies: Callable[[], None], between: bool = False) -> list[Stall]:
+    """What is told of callbacks of a loop."""
+    told: list[Stall] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with StallWatch(told.append, tick=0.01):
+            for body in bodies:
+                done = loop.create_future()
+                loop.call_soon(body)
+                if between:
+                    loop.call_soon(done.set_result, None)
+                    await done
+            answered = [loop.create_future() for _ in range(20)]
+            for one in answered:  # time for the watch to look again
+                await asyncio.to_thread(lambda: None)
+                loop.call_later(0.02, one.set_result, None)
+                await one
+
+    run(main())
+    return told
+
+
+@runners
+def test_who_works_too_long_is_told(run: Runner) -> None:
+    [stall] = told_of(run, lambda: work(LONG))
+    assert stall.seconds > 0.1
+    assert "in work" in "".join(stall.stack)
+    assert stall.files[0] == __file__
+    assert str(stall).startswith("the event loop stood still for")
+
+
+@runners
+def test_who_waits_in_a_call_is_told(run: Runner) -> None:
+    read, write = os.pipe()
+    timer = threading.Timer(LONG, os.write, (write, b"x"))
+    timer.start()
+    [stall] = told_of(run, lambda: wait_in_a_call(read))
+    assert "in wait_in_a_call" in "".join(stall.stack)
+    timer.join()
+
+
+@runners
+def test_a_step_of_a_coroutine_is_told(run: Runner) -> None:
+    told: list[Stall] = []
+
+    async def inner() -> None:
+        await asyncio.sleep(0)
+        work(LONG)
+
+    async def main() -> None:
+        with StallWatch(told.append, tick=0.01):
+            await asyncio.create_task(inner())
+            await asyncio.sleep(0.1)
+
+    run(main())
+    [stall] = told
+    assert "in inner" in stall.stack[0]
+
+
+@runners
+def test_c_code_that_lets_nobody_look_is_told(run: Runner) -> None:
+    told = told_of(run, hold_the_lock)
+    assert told
+    assert any(stall.blind for stall in told) or any("hold_the_lock" in "".join(stall.stack) for stall in told)
+
+
+@runners
+def test_many_short_callbacks_are_not_one_long_one(run: Runner) -> None:
+    assert told_of(run, *[lambda: work(0.03)] * 20) == []
+    assert told_of(run, *[lambda: work(0.03)] * 20, between=True) == []
+
+
+@runners
+def test_a_coroutine_that_lets_others_in_is_not_told(run: Runner) -> None:
+    told: list[Stall] = []
+
+    async def main() -> None:
+        with StallWatch(told.append, tick=0.01):
+            for _ in range(20):
+                work(0.03)
+                await asyncio.sleep(0)
+
+    run(main())
+    assert told == []
+
+
+BUSY = """
+import asyncio, sys, uvloop
+from tests.server.test_stalls import work
+from tidemill.server.stalls import StallWatch
+
+async def main():
+    with StallWatch(lambda stall: print(stall, flush=True), tick=0.01):
+        print("begun", flush=True)
+        for _ in range(30):
+            work(0.02)
+            await asyncio.sleep(0.005)
+
+(uvloop.run if sys.argv[1] == "uvloop" else asyncio.run)(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_process_that_gets_no_cpu_tells_nothing(loop: str) -> None:
+    """Beside three others that never rest, on one CPU, and with less right to it."""
+    cpu = min(os.sched_getaffinity(0))
+
+    def meekly() -> None:
+        os.sched_setaffinity(0, {cpu})
+        os.nice(3)
+
+    others = [
+        subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"]) for _ in range(3)
+    ]
+    try:
+        done = subprocess.run([sys.executable, "-c", BUSY, loop], preexec_fn=meekly, stdout=subprocess.PIPE, text=True, check=True)
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+    assert done.stdout == "begun\n"
+
+
+def test_a_process_that_is_stopped_for_a_while_tells_nothing() -> None:
+    child = subprocess.Popen([sys.executable, "-c", BUSY, "uvloop"], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "begun\n"
+    for _ in range(3):
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        time.sleep(0.3)  # the standstill itself
+        child.send_signal(signal.SIGCONT)
+    assert child.communicate()[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (Moment(10.01, 5.01, 1.0, 2.0), (0.01, False)),  # worked
+        (Moment(10.01, 5.0, 1.0, 2.0), (0.01, False)),  # blocked
+        (Moment(10.01, 5.0, 1.0, 2.01), (0.0, False)),  # waited for a CPU, or for a lock whose owner did
+        (Moment(10.01, 5.004, 1.0, 2.004), (0.006, False)),
+        (Moment(10.01, 5.004, 1.0), (0.004, False)),  # nobody looked: only what it surely did
+        (Moment(10.5, 5.4, 1.0, 2.0), (0.4, True)),  # it had the lock
+        (Moment(10.5, 5.0, 1.0, 2.0), (0.0, True)),  # the process was stopped
+        (Moment(10.5, 5.4, 1.49, 2.5), (0.4, False)),  # the watch had no CPU, and the loop did
+        (Moment(10.5, 5.4, 1.3, 2.5), (0.2, True)),
+    ],
+)
+def test_what_counts_between_two_moments(now: Moment, expected: tuple[float, bool]) -> None:
+    took, blind = spent(Moment(10.0, 5.0, 1.0, 2.0), now, 0.01)
+    assert (round(took, 6), blind) == expected

@@ -1,0 +1,32 @@
+"""What captures of a test did to their event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidemill
+from tidemill.server import stalls
+from tidemill.server.stalls import Stall
+
+PACKAGE = str(Path(tidemill.__file__).parent)
+TESTS = str(Path(__file__).parents[1])
+PLAYGROUND = f"{PACKAGE}/playground"
+
+
+def by_product(stall: Stall) -> bool:
+    """Did Tidemill hold the loop, and not the test or the playground, which share it?"""
+    own = [file for file in stall.files if file.startswith((PACKAGE, TESTS))]
+    return bool(own) and not own[0].startswith((TESTS, PLAYGROUND))
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For a fixture: raises AssertionError at the end of the test if a capture held its loop for longer than 100 ms."""
+    found: list[Stall] = []
+    monkeypatch.setattr(stalls, "TICK", 0.01)
+    monkeypatch.setattr(stalls, "log_stall", found.append)
+    yield
+    held = [str(stall) for stall in found if by_product(stall)]
+    assert not held, "\n".join(held)

@@ -1,0 +1,187 @@
+"""Watches an event loop: nothing that it runs may take longer than 100 ms, or streams go unanswered. Works with any loop, uvloop too.
+
+A thread asks the loop for an answer again and again. While none comes, it looks at the loop's thread: what it runs (the callback at
+the bottom of its stack), and how long that has worked or been blocked. On an overloaded machine a thread waits for a CPU, or for another
+one that holds the interpreter's lock and waits for a CPU; the kernel counts these waits for each thread, and they are subtracted. So what
+is told is what the callback itself did, with its stack at that moment.
+
+A callback in C that holds the interpreter's lock keeps the watching thread from looking. That is seen behind it, by the CPU time of the
+loop's thread; the stack is what came next then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType, TracebackType
+
+LIMIT = 0.1
+TICK = 0.05
+TELL_EVERY = 60.0  # seconds between two warnings about the same place
+TASKS = "/proc/self/task"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Something that held an event loop for too long."""
+
+    seconds: float
+    stack: tuple[str, ...]
+    """As in a traceback, from the callback inwards."""
+    files: tuple[str, ...]
+    """Of the stack."""
+    blind: bool
+    """It was C code that let nobody look: the stack is what ran right behind it."""
+
+    def __str__(self) -> str:
+        what = "C code that holds the interpreter's lock, before this ran:" if self.blind else "this ran:"
+        return f"the event loop stood still for {self.seconds * 1000:.0f} ms: {what}\n{''.join(self.stack)}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What clocks showed, in seconds: on the wall; CPU time of the loop's thread; how long the watching thread has waited for a CPU, and
+    how long all threads together (-1: nobody looked)."""
+
+    wall: float
+    cpu: float
+    own_wait: float
+    all_waits: float = -1.0
+
+
+def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
+    """For how long the loop's thread surely worked or was blocked between two moments, and whether nobody could look meanwhile."""
+    gap, cpu = now.wall - before.wall, now.cpu - before.cpu
+    unseen = gap - (now.own_wait - before.own_wait)
+    if unseen > 2 * tick:  # the watching thread had a CPU and not the lock, or the whole process was stopped
+        return min(cpu, unseen), True
+    if before.all_waits < 0 or now.all_waits < 0:
+        return min(cpu, gap), False
+    return max(min(cpu, gap), gap - (now.all_waits - before.all_waits)), False
+
+
+def log_stall(stall: Stall) -> None:
+    """A warning, with the stack."""
+    _log.warning("%s", stall)
+
+
+class StallWatch:
+    """`with StallWatch():` in a coroutine watches the loop that runs it. `tell` is called on the watching thread."""
+
+    def __init__(self, tell: Callable[[Stall], None] | None = None, limit: float = LIMIT, tick: float | None = None) -> None:
+        self.stalls = 0
+        self._tell, self.limit, self.tick = tell or log_stall, limit, tick or TICK
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
+        self._answered = True
+        self._told: dict[CodeType | None, float] = {}
+
+    def __enter__(self) -> StallWatch:
+        self._loop = asyncio.get_running_loop()
+        self._ident, self._tid = threading.get_ident(), threading.get_native_id()
+        self._below = _codes_below_callbacks(sys._getframe())
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+
+    # ------------------------------------------------------------------ the watching thread
+
+    def _run(self) -> None:
+        held, callback, stall = 0.0, None, None
+        before = self._moment(pending=False)
+        while not self._over.wait(self.tick):
+            pending = not self._answered
+            now = self._moment(pending)
+            took, blind = spent(before, now, self.tick)
+            before = now
+            frames = self._callback()
+            if blind and took > self.limit:
+                self._report(self._stall(took, frames, blind=True), None)
+            found = frames[0] if frames and pending else None
+            if found is not callback:
+                if stall is not None and callback is not None:
+                    self._report(stall, callback.f_code)
+                held, callback, stall = 0.0, found, None  # the frame is kept: another call of the same function has another one
+                took = min(took, self.tick)  # it may have begun just now
+            if pending and not blind and frames:
+                held += took
+                if held > self.limit:
+                    stall = self._stall(held, frames) if stall is None else _longer(stall, held)
+            del frames, found
+            if not pending:
+                self._ask()
+
+    def _moment(self, pending: bool) -> Moment:
+        cpu, _ = _schedstat(self._tid)
+        _, own = _schedstat(threading.get_native_id())
+        waits = sum(_schedstat(int(tid))[1] for tid in os.listdir(TASKS)) if pending else -1.0  # noqa: PTH208 - often
+        return Moment(time.monotonic(), cpu, own, waits)
+
+    def _ask(self) -> None:
+        self._answered = False
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:  # the loop is closed
+            self._over.set()
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _callback(self) -> list[FrameType]:
+        """What the loop's thread runs, from the callback inwards; nothing if the loop waits or C code was called at once."""
+        frame = sys._current_frames().get(self._ident)
+        chain: list[FrameType] = []
+        while frame is not None:
+            chain.append(frame)
+            frame = frame.f_back
+        chain.reverse()
+        first = next((i for i, f in enumerate(chain) if f.f_code not in self._below), len(chain))
+        inner = chain[first:]
+        return [] if inner and inner[0].f_code.co_filename.endswith("selectors.py") else inner
+
+    def _stall(self, seconds: float, frames: list[FrameType], *, blind: bool = False) -> Stall:
+        summary = traceback.StackSummary.extract((f, f.f_lineno) for f in frames)
+        return Stall(seconds, tuple(summary.format()), tuple(one.filename for one in summary), blind)
+
+    def _report(self, stall: Stall, code: CodeType | None) -> None:
+        self.stalls += 1
+        now = time.monotonic()
+        if now - self._told.get(code, -TELL_EVERY) >= TELL_EVERY:
+            self._told[code] = now
+            self._tell(stall)
+
+
+def _longer(stall: Stall, seconds: float) -> Stall:
+    return Stall(seconds, stall.stack, stall.files, stall.blind)
+
+
+def _codes_below_callbacks(frame: FrameType | None) -> frozenset[CodeType]:
+    """The code that runs the loop: what lies below the outermost coroutine of this stack."""
+    chain: list[FrameType] = []
+    while frame is not None:
+        chain.append(frame)
+        frame = frame.f_back
+    outermost = max((i for i, f in enumerate(chain) if f.f_code.co_flags & inspect.CO_COROUTINE), default=-1)
+    return frozenset(f.f_code for f in chain[outermost + 1 :])
+
+
+def _schedstat(tid: int) -> tuple[float, float]:
+    """Seconds that a thread has had a CPU, and that it has waited for one. Zeros for one that is gone, or where nobody counts."""
+    try:
+        with open(f"{TASKS}/{tid}/schedstat", "rb", buffering=0) as f:
+            cpu, wait, _ = f.read(64).split()
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    return int(cpu) / 1e9, int(wait) / 1e9

@@ -130,7 +130,7 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, name: str) -> Any:
-        """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
+        """An `arrowfile.ArrowFile`. Raises SegmentGone or LogCorrupt."""
 
     @abstractmethod
     def size(self, name: str) -> int:

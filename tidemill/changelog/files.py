@@ -136,9 +136,14 @@ class Storage(ABC):
     def size(self, name: str) -> int:
         """Bytes of a file. Raises SegmentGone."""
 
+    @property
+    def place(self) -> str:
+        """Where there has to be room on a disk."""
+        return self.location
+
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Room left; None where nobody can say."""
+        """Room left there; None where nobody can say."""
 
 
 def gone(path: str) -> SegmentGone:

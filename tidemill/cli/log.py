@@ -204,6 +204,8 @@ def _maintain(log: str, options: LogOptions, take_over: bool) -> None:
             if not done.joined:
                 break
     typer.echo(f"{joined} segments joined, {removed} files removed; the log begins at {tso.describe(done.start_ts)}")
+    if done.low is not None:
+        typer.echo(f"nothing was joined, because that takes room first: {done.low}")
 
 
 def _seconds(distance: str) -> float:

@@ -253,6 +253,7 @@ class Capture:
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts),
                 pulling.watchdog.run(),
+                pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts),
                 self._load(),
                 *([self.company.run()] if self.company is not None else []),

@@ -18,7 +18,8 @@ from typing import Any
 
 from tidemill.errors import DiskLow, LogCorrupt, SegmentGone, redact
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the operating system says where there is no room."""
 _ORIGIN = secrets.token_hex(4)
 _counter = itertools.count()
 
@@ -170,7 +171,7 @@ def full_disk_is_disk_low(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        if e.errno not in _FULL:
+        if e.errno not in FULL:
             raise
         raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
 

@@ -137,7 +137,12 @@ def no_room(storage: Storage, low_water_bytes: int) -> str | None:
     free = storage.free_bytes()
     if free is None or free >= low_water_bytes:
         return None
-    return f"{redact(storage.place)} has {_mib(free)} left, less than the low-water mark of {_mib(low_water_bytes)}"
+    return no_room_text(storage.place, free, low_water_bytes)
+
+
+def no_room_text(place: str, free: int, low_water_bytes: int) -> str:
+    """That, in words."""
+    return f"{redact(place)} has {_mib(free)} left, less than the low-water mark of {_mib(low_water_bytes)}"
 
 
 def _mib(size: int) -> str:

@@ -189,6 +189,7 @@ class Group:
                 self._tidy(history, pulling),
                 maintain(pd, writer, lambda: min(pulling.heads())),
                 pulling.watchdog.run(),
+                pulling.watch_room(),
             )
         finally:
             await pulling.stop()

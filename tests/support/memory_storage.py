@@ -122,6 +122,9 @@ class MemoryStorage(Storage):
     def settle(self, folder: str) -> None:
         pass
 
+    def sync(self, name: str) -> None:
+        pass
+
     def delete(self, name: str) -> None:
         self.gate("delete", name)
         self.bucket.content.pop(name, None)

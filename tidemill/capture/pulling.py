@@ -167,6 +167,7 @@ class Pulling:
         stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
         return Section(
             heads={p: self.writer.partition(p).head for p in self.partitions},
+            synced={p: self.writer.partition(p).synced_head for p in self.partitions},
             tables=len(self.spans),
             regions=self.machine.counts(),
             rows=stats.sealed_rows,

@@ -23,6 +23,7 @@ class Section:
     """What one process of a capture tells of its part. Counters begin with the process."""
 
     heads: dict[int, int] = field(default_factory=dict)  # per partition that it owns
+    synced: dict[int, int] = field(default_factory=dict)  # of them, what a crash of the machine leaves
     tables: int = 0
     regions: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -44,7 +45,8 @@ class Section:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Section:
         """Of JSON. Raises TypeError, ValueError."""
-        return cls(**{**fields, "heads": {int(p): int(head) for p, head in fields.get("heads", {}).items()}})
+        heads = {name: {int(p): int(head) for p, head in fields.get(name, {}).items()} for name in ("heads", "synced")}
+        return cls(**{**fields, **heads})
 
 
 _SUMS = (

@@ -122,6 +122,10 @@ class Storage(ABC):
         """Published names of the folder are safe from a crash of the machine."""
 
     @abstractmethod
+    def sync(self, name: str) -> None:
+        """What a file says now, if it is there, is safe from a crash of the machine."""
+
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file; harmless where there is none."""
 

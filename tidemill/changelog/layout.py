@@ -31,6 +31,7 @@ SCHEMA = "schema"
 SNAPSHOT = "snapshot"
 FEEDS = "feeds"
 HEAD = "head.json"
+SYNCED = "synced.json"
 OWNER = "owner.json"
 
 _SEGMENT = re.compile(r"(\d{20})-(\d{20})(?:\.([1-9]\d*)of([1-9]\d*))?\.arrow")

@@ -88,12 +88,18 @@ class LogReader:
         return min(self._head(folder) for folder in layout.folders(self.partitions))
 
     def _head(self, folder: str) -> int:
-        """head.json, or, where there is none (it is written without a sync), the end of the last segment."""
+        """head.json, or, where there is none (it is written without a sync), what a crash of the machine has left."""
         found = read_head(self.storage, folder)
-        if found is not None:
-            return found
+        return found if found is not None else self._left(folder)
+
+    def _left(self, folder: str) -> int:
         end = self._list(folder, None).chain.to_ts
-        return max(end or 0, self._identity.start_ts)
+        return max(end or 0, read_synced(self.storage, folder) or 0, self._identity.start_ts)
+
+    def durable_head(self, folder: str) -> int:
+        """Nothing of a folder at or below this ts is missing, and that is known after a crash of the machine too."""
+        self.storage.sync(f"{folder}/{layout.HEAD}")
+        return max(read_head(self.storage, folder) or 0, self._left(folder))
 
     # ---- segments
 
@@ -282,6 +288,12 @@ def read_identity(storage: Storage) -> LogIdentity:
 def read_head(storage: Storage, folder: str) -> int | None:
     """A folder's head.json; None where there is none or, after a crash of the machine, an empty one."""
     name = f"{folder}/{layout.HEAD}"
+    return parse_head(storage.read(name), storage.path(name))
+
+
+def read_synced(storage: Storage, folder: str) -> int | None:
+    """A folder's synced.json; None where there is none."""
+    name = f"{folder}/{layout.SYNCED}"
     return parse_head(storage.read(name), storage.path(name))
 
 

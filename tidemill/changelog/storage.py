@@ -159,6 +159,17 @@ class LocalStorage(Storage):
         if self._sync:
             _sync_folder(self.path(folder) if folder else self.location)
 
+    def sync(self, name: str) -> None:
+        if not self._sync:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            self.settle(name.rpartition("/")[0])
+
     def delete(self, name: str) -> None:
         Path(self.path(name)).unlink(missing_ok=True)
 
@@ -333,6 +344,9 @@ class RemoteStorage(Storage):
         return _RemoteDraft(self, folder)
 
     def settle(self, folder: str) -> None:
+        """A PUT that returned is durable."""
+
+    def sync(self, name: str) -> None:
         """A PUT that returned is durable."""
 
     def delete(self, name: str) -> None:

@@ -20,7 +20,7 @@ from tidemill.changelog import initial, layout
 from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
-from tidemill.changelog.reader import LOOKS, LogReader, read_head
+from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
 from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.errors import LogError, SegmentGone, TidemillError, redact
@@ -28,7 +28,7 @@ from tidemill.events import Op
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 
-_KNOWN = {layout.HEAD, layout.OWNER}
+_KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
 _RECORD_PREFIX = 11  # 't', table id, '_r'
 
 
@@ -129,6 +129,7 @@ class _Check:
         """Check a folder. Returns up to when it is complete."""
         head = self._head(folder)
         self._owner(folder)
+        synced = self._synced(folder)
         chain = self._chain(folder)
         end = chain.to_ts if chain.to_ts is not None else self.report.start_ts
         if chain.fault is not None:
@@ -146,7 +147,14 @@ class _Check:
         for interval in chain.intervals:
             self._interval(folder, interval, history)
         self._leftovers(chain)
-        return max(head or 0, end)
+        return max(head or 0, synced, end)
+
+    def _synced(self, folder: str) -> int:
+        try:
+            return read_synced(self.storage, folder) or 0
+        except LogError as e:
+            self.problem(f"{folder}/{layout.SYNCED}", e.message)
+            return 0
 
     def _head(self, folder: str) -> int | None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +86,18 @@ class PartitionWriter:
     def head(self) -> int:
         """Nothing at or below it is missing."""
         return self._head
+
+    @property
+    def synced_head(self) -> int:
+        """The part of `head` that a crash of the machine leaves."""
+        return max(self._last_to, self._head_file.synced)
+
+    def sync_head(self) -> None:
+        """Make `head` safe from a crash of the machine. Raises LogFenced, DiskLow."""
+        with self._turn:
+            if self._head > self.synced_head:
+                with self._log.ownership.publishing(self.folder):
+                    self._head_file.sync(self._head)
 
     @property
     def pledged_to(self) -> int | None:
@@ -325,6 +337,19 @@ class LogWriter:
         ClusterMismatch, LogLocked naming the holder, LogError, also where a log cannot be shared.
         """
         storage = open_storage(location)
+        cls.check(storage, cluster_id=cluster_id, partitions=partitions, affinity=affinity, source=source)
+        return cls(storage, options, share)
+
+    @staticmethod
+    def check(
+        storage: Storage,
+        *,
+        cluster_id: str | None = None,
+        partitions: int | None = None,
+        affinity: Affinity | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """What is given must be what the log says of itself; nothing is taken yet. Raises ClusterMismatch, LogError."""
         identity = read_identity(storage)
         name = redact(storage.location)
         if cluster_id is not None and cluster_id != identity.cluster_id:
@@ -339,7 +364,6 @@ class LogWriter:
         ):
             if asked is not None and asked != has:
                 raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=f"A log keeps its {what}; start a new one.")
-        return cls(storage, options, share)
 
     @property
     def identity(self) -> LogIdentity:
@@ -371,6 +395,15 @@ class LogWriter:
     def resolved_ts(self) -> int:
         """Nothing of this writer's folders at or below this ts is missing. Of a whole log's writer: nothing of the log."""
         return min(w.head for w in self._writers.values())
+
+    def sync_heads(self) -> int:
+        """Make the heads safe from a crash of the machine, as far as there is room for that. Returns the smallest that is safe.
+
+        Only what is safe may be let go of upstream. Raises LogFenced."""
+        for writer in self._writers.values():
+            with suppress(DiskLow):
+                writer.sync_head()
+        return min(writer.synced_head for writer in self._writers.values())
 
     def declare(self, *, split_tables: Sequence[int | str] | None = None, capture_rules: Sequence[CaptureRules] | None = None) -> None:
         """Say in log.json which tables are spread over partitions, and which tables are captured."""

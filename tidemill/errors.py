@@ -135,9 +135,10 @@ class LogFenced(LogError):
 
 
 class DiskLow(LogError):
-    """The disk of the log is below its low-water mark."""
+    """The disk of the log is full, or below its low-water mark. Nothing is broken: when there is room again, the same works."""
 
     code = "TM:ErrDiskLow"
+    retryable = True
 
 
 class StartTsOutOfLog(LogError):

@@ -8,24 +8,28 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.captures import caught_up, compare, config, log_changes, running, until
-from tidemill.capture.capture import Capture
+from tests.support.captures import caught_up, compare, config, log_changes, partition_changes, running, stored_changes, until
+from tidemill.capture import pulling
 from tidemill.capture.tikv.feed import Transport
-from tidemill.changelog.feeds import register
+from tidemill.changelog.feeds import register, update
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
-from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
+from tidemill.cli.status import summary
+from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
 from tidemill.playground.cluster import CommitMode
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
@@ -311,7 +315,9 @@ def test_a_head_in_the_future_of_the_cluster_is_refused(tmp_path: Path, folder: 
     run(main())
 
 
-def test_a_full_disk_ends_the_capture_naming_the_feed_that_pins_the_log(tmp_path: Path) -> None:
+def test_below_the_low_water_mark_the_capture_pauses_and_names_the_feed_that_pins_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with Playground(10, resolved_interval=0.1) as playground:
             playground.execute("create database d; create table d.t (id int primary key)")
@@ -319,16 +325,103 @@ def test_a_full_disk_ends_the_capture_naming_the_feed_that_pins_the_log(tmp_path
                 await caught_up(capture, playground.cluster.oracle.next())
                 start = capture.writer.identity.start_ts
             register(open_storage(tmp_path / "log"), "slow", start)
-            full = Capture(config(playground, tmp_path / "log", low_water_bytes=1 << 60))
-            task = asyncio.ensure_future(full.run())
-            await until(lambda: full.status.state == "running")
-            playground.execute("insert into d.t values (1)")
-            with pytest.raises(DiskLow, match=r"changefeed slow pins the log"):
-                await task
-            assert json.loads((tmp_path / "log.capture" / "status.json").read_text())["error"]["code"] == "TM:ErrDiskLow"
+            async with running(config(playground, tmp_path / "log", low_water_bytes=1 << 60)) as capture:
+                playground.execute("insert into d.t values (1)")
+                at = playground.cluster.oracle.next()
+                await until(lambda: "changefeed slow pins the log" in capture.receiver.withheld)
+                await until(lambda: "changefeed slow pins the log" in capture.status.paused)
+                assert capture.status.state == "running"
+                assert capture.resolved_ts < at
+                assert "paused     disk low" in "\n".join(summary(capture.status.as_dict()))
+                capture.writer.options = replace(capture.writer.options, low_water_bytes=0)
+                await caught_up(capture, playground.cluster.oracle.next())
+                await until(lambda: not capture.status.paused)
+            assert compare(playground.cluster, tmp_path / "log")[0] == 1
+        text = " ".join(record.getMessage() for record in caplog.records if record.name.startswith("tidemill"))
+        assert text.count("the capture pauses: disk low") == 1
+        assert "the capture goes on" in text
+
+    with caplog.at_level("INFO"):
+        run(main())
+
+
+def test_a_capture_that_pauses_can_be_stopped_and_goes_on_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(10, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+            async with running(config(playground, tmp_path / "log", low_water_bytes=1 << 60)) as capture:
+                playground.execute("insert into d.t values (1)")
+                await until(lambda: bool(capture.receiver.withheld))
             async with running(config(playground, tmp_path / "log")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
             assert compare(playground.cluster, tmp_path / "log")[0] == 1
+
+    run(main())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs root to mount a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("low_water", [8 << 20, 0])
+def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int
+) -> None:
+    """With a low-water mark, and without one: until the disk has not a byte left."""
+    monkeypatch.setattr(pulling, "MAINTAIN_EVERY", 0.2)
+    log = small_disk / "log"
+
+    async def main() -> None:
+        async with Playground(10, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.t (id int primary key, v mediumblob)")
+            settings = config(playground, log, low_water_bytes=low_water, retention_ms=1, partitions=2)
+            async with running(settings) as capture:
+                capture.writer.options = replace(capture.writer.options, grace_s=0.0)
+                feed = open_storage(log)
+                register(feed, "slow", capture.writer.identity.start_ts)
+                delivered: list[Any] = []
+                start = done = capture.writer.identity.start_ts
+                inserted = 0
+
+                def drain() -> None:
+                    """What a changefeed does: read what is complete, remember, say so."""
+                    nonlocal done
+                    reader = LogReader(log)
+                    head = reader.resolved_ts()
+                    if head > done:
+                        for p in range(2):
+                            delivered.extend(partition_changes(reader, p, done, head))
+                        done = head
+                        update(feed, "slow", head)
+
+                for _ in range(2):
+                    while not capture.status.paused:
+                        playground.execute(f"insert into d.t values ({inserted}, repeat('x', 400000))")
+                        inserted += 1
+                        await asyncio.sleep(0.05)
+                    assert not low_water or "changefeed slow pins the log" in capture.status.paused
+                    playground.execute(f"insert into d.t values ({inserted}, 'while it pauses')")
+                    inserted += 1
+                    at = playground.cluster.oracle.next()
+                    while done < at:
+                        await asyncio.to_thread(drain)
+                        await asyncio.sleep(0.05)
+                    await until(lambda: not capture.status.paused)
+                assert capture.resolved_ts >= done
+                assert capture.writer.identity.start_ts > start, "retention made the room"
+                wanted = list(stored_changes(playground.cluster, start, done))
+                assert len(wanted) == inserted
+                assert sorted(delivered, key=str) == sorted(wanted, key=str)
 
     run(main())
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.capture.test_capture import churn, run, session
-from tests.support.captures import compare, config, log_changes, running, until
+from tests.support.captures import caught_up, compare, config, log_changes, running, until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.capture import Capture
 from tidemill.capture.groups.company import Company
@@ -30,7 +30,7 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.verify import verify
-from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, DiskLow
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, LogCorrupt
 from tidemill.playground.server import Playground
 
 PATIENCE = 180.0
@@ -329,15 +329,39 @@ def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_
             playground.execute("create database d")
             for i in range(8):
                 playground.execute(f"create table d.t{i} (id int primary key)")
-            settings = config(playground, tmp_path / "log", workers=2, low_water_bytes=1 << 60)
-            capture = Capture(settings)
+            capture = Capture(config(playground, tmp_path / "log", workers=2))
             task = asyncio.ensure_future(capture.run())
             await all_run(capture)
+            for folder in (tmp_path / "log" / "rows").iterdir():
+                if folder.is_dir():
+                    (folder / "owner.json").write_text("not what a writer wrote")
             for i in range(8):
                 playground.execute(f"insert into d.t{i} values (1)")
-            with pytest.raises(DiskLow, match=r"group \d: .* has \d+ MiB left"):
+            with pytest.raises(LogCorrupt, match=r"group \d: .*owner\.json is no JSON"):
                 await task
-            assert status_of(tmp_path)["error"]["code"] == "TM:ErrDiskLow"
+            assert status_of(tmp_path)["error"]["code"] == "TM:ErrLogCorrupt"
+
+    run(main())
+
+
+def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
+    """Each says so to the coordinator."""
+
+    async def main() -> None:
+        async with Playground(37, resolved_interval=0.1) as playground:
+            playground.execute("create database d; create table d.t (id int primary key)")
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+            async with running(config(playground, tmp_path / "log", workers=2, low_water_bytes=1 << 60)) as capture:
+                await all_run(capture)
+                playground.execute("insert into d.t values (1)")
+                at = playground.cluster.oracle.next()
+                await until(lambda: all("disk low" in group["part"]["paused"] for group in capture.status.groups))
+                assert capture.resolved_ts < at
+                assert capture.status.state == "running"
+            async with running(config(playground, tmp_path / "log", workers=2)) as capture:
+                await until(lambda: capture.resolved_ts >= at)
+            assert compare(playground.cluster, tmp_path / "log")[0] == 1
 
     run(main())
 

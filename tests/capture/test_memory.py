@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Coroutine, Iterator
 from itertools import islice
@@ -24,8 +25,9 @@ from tidemill.capture.tikv.receiver import Event, Options, Receiver, ScanDone
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import Draft, LocalStorage
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, DiskLow
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
@@ -347,7 +349,7 @@ def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(t
                 while not drained.wait(0.05) and not receiver.full:
                     pass
                 room = drained.is_set()
-        assert disk.waits.is_set()
+        assert disk.waits.wait(60)
         assert receiver.full
         assert receiver.matcher.memory() <= quota + 2 * SLAB, "slabs are given out whole"
         assert sent * len(value) > quota // 2
@@ -368,11 +370,61 @@ def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(t
     writer.close()
 
 
-def test_a_disk_that_is_full_ends_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["rows", "prewrites"])
+def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What was to be spilled stays in memory; nothing is lost, and no file keeps room that it has no use for."""
+    room = False
+    written = runs._Scratch.write
+
     def full(scratch: runs._Scratch, data: memoryview) -> None:
-        raise OSError(28, "No space left on device")
+        if not room:
+            written(scratch, data[: len(data) // 2])
+            raise OSError(28, "No space left on device")
+        written(scratch, data)
 
     monkeypatch.setattr(runs._Scratch, "write", full)
+    writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    value, many = b"v" * 10_000, 0
+    while not receiver.full:
+        if what == "prewrites":
+            receiver.step([0], [message(1, 7, [prewrite(key(many), 100, value)])])
+        else:
+            receiver.step([0], [message(1, 7, [Row(type=COMMITTED, op_type=PUT, key=key(many), start_ts=100, commit_ts=200, value=value)])])
+        many += 1
+    receiver.workers.wait(receiver._on_the_way())
+    assert "No space left" in receiver.withheld
+    for _ in range(3):
+        receiver._spill_again_at = 0.0
+        receiver._finish_spills()
+        receiver.workers.wait(receiver._on_the_way())
+    assert receiver.full
+    assert receiver.matcher.memory() <= (4 << 20) + 2 * SLAB
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
+    room = True
+    receiver._spill_again_at = 0.0
+    receiver._finish_spills()
+    receiver._finish_spills(wait_for=True)
+    assert (receiver.withheld, receiver.withholds) == ("", False)
+    if what == "prewrites":
+        receiver.step([0], [message(1, 7, [commit(key(i), 100, 200) for i in range(many)])])
+    receiver.step([0, 0], [resolved(600, 7, 1), resolved(600, 7, 2)])
+    receiver._finish_spills(wait_for=True)
+    receiver._seal(force=True)
+    receiver._finish_seals(wait=True)
+    assert receiver.failure is None
+    assert stored(tmp_path, 0) == sorted((200, key(i)) for i in range(many))
+    receiver.stop()
+    writer.close()
+
+
+def test_another_error_of_the_disk_ends_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(scratch: runs._Scratch, data: memoryview) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(runs._Scratch, "write", broken)
     writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
     failed = threading.Event()
     receiver._on_failure = lambda error: failed.set()
@@ -383,6 +435,73 @@ def test_a_disk_that_is_full_ends_the_capture(tmp_path: Path, monkeypatch: pytes
     assert isinstance(receiver.failure, OSError)
     receiver.stop()
     writer.close()
+
+
+class NoRoom(LocalStorage):
+    """A disk that takes so many more files of a kind, and then no more until it is told."""
+
+    drafts = heads = 1 << 30
+
+    def draft(self, folder: str) -> Draft:
+        self.drafts -= 1
+        if self.drafts < 0:
+            raise DiskLow("no room for a segment")
+        return super().draft(folder)
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        if name.endswith("head.json"):
+            self.heads -= 1
+            if self.heads < 0:
+                raise DiskLow("no room for a head")
+        super().replace(name, data, durable=durable)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_seal_without_room_is_tried_again_and_nothing_is_lost_or_twice(tmp_path: Path, seed: int) -> None:
+    """Segments, heads: whichever finds no room first, in a small seal, in a big one of many segments, with and without runs on disk."""
+    rng = random.Random(seed)
+    place = NoRoom(tmp_path / "log", sync=False)
+    writer = LogWriter.create(place, LogIdentity(cluster_id="1", start_ts=10, partitions=1), snapshot={})
+    log = PartitionLog(writer.partition(0), tmp_path, segment_bytes=rng.choice((2_000, 1 << 30)), slice_rows=rng.choice((10, 100_000)))
+    receiver = Receiver([log], tmp_path, lambda events: None, options=Options.of_quota(rng.choice((64 << 10, 8 << 20))))
+    now = 0.0
+    receiver.workers.now = lambda: now  # type: ignore[method-assign]
+    receiver.place(0, 10, 0)
+    receiver.subscribe(0, 0, 1, 7, 10, b"", b"", 0)
+    receiver.step([0], [message(1, 7, [INIT])])
+    wanted: list[tuple[int, bytes]] = []
+    refused = 0
+    for window in range(8):
+        begin = 1000 * (window + 1)
+        sent = sorted((begin + rng.randrange(900), key(1000 * window + i)) for i in range(rng.choice((0, 5, 200))))
+        rows = [Row(type=COMMITTED, op_type=PUT, key=k, start_ts=ts - 1, commit_ts=ts, value=b"v" * 100) for ts, k in sent]
+        for at in range(0, len(rows), 20):
+            receiver.step([0], [message(1, 7, rows[at : at + 20])])
+        receiver._finish_spills(wait_for=True)
+        place.drafts, place.heads = rng.choice((0, 1, 3, 1 << 30)), rng.choice((0, 1, 2, 1 << 30))
+        receiver.step([0], [resolved(begin + 950, 7, 1)])
+        wanted += sent
+        while log.head < begin + 950:
+            receiver._seal()
+            receiver.workers.wait(receiver._sealing.futures())
+            receiver._finish_seals()
+            if receiver.withheld:
+                refused += 1
+                assert receiver.withholds
+                found = stored(tmp_path, 0)
+                assert found == wanted[: len(found)]
+                if rng.random() < 0.7:
+                    place.drafts, place.heads = rng.choice((0, 1, 2, 1 << 30)), rng.choice((0, 1, 1 << 30))
+                now += 2.0
+        assert stored(tmp_path, 0) == wanted
+        now += 1.0
+    assert refused
+    assert receiver.stats.sealed_rows == len(wanted)
+    place.drafts = place.heads = 1 << 30
+    receiver.stop()
+    assert receiver.failure is None
+    writer.close()
+    assert LogReader(tmp_path / "log").head(0) == 8950
 
 
 def test_many_streams_share_a_quarter_of_the_quota() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tidemill.changelog import feeds, layout
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.retention import Retention, between_ddls, snapshot_at
-from tidemill.changelog.storage import LocalStorage, Storage
+from tidemill.changelog.storage import Draft, LocalStorage, Storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import DiskLow, LogError, SegmentGone, StartTsOutOfLog
@@ -222,17 +223,60 @@ def test_below_the_low_water_mark_the_feed_that_pins_the_log_is_named(tmp_path: 
     feeds.register(place, "nightly", START + HOUR)
     feeds.register(place, "other", START + 2 * HOUR)
     place.free = 40 << 20
-    for attempt in (lambda: log.partition(0).publish(START + 4 * HOUR, []), lambda: log.maintain(START + 4 * HOUR)):
-        with pytest.raises(DiskLow, match=r"40 MiB left.*50 MiB.*changefeed nightly.*7200 s behind") as e:
-            attempt()
-        assert "nightly" in e.value.hint
+    with pytest.raises(DiskLow, match=r"40 MiB left.*50 MiB.*changefeed nightly.*7200 s behind") as e:
+        log.partition(0).publish(START + 4 * HOUR, [])
+    assert "nightly" in e.value.hint
+    assert e.value.retryable
+    assert str(log.maintain(START + 4 * HOUR).low) == str(e.value)
     assert log.partition(0).last_to == START + 3 * HOUR
     feeds.remove(place, "nightly")
     feeds.remove(place, "other")
     with pytest.raises(DiskLow, match="no changefeed"):
-        log.schema.snapshot(START, {})
+        log.partition(0).publish(START + 4 * HOUR, [])
+    with pytest.raises(DiskLow, match="no log is begun there"):
+        LogWriter.create(_Small(tmp_path / "another", sync=False), IDENTITY, options=LogOptions(low_water_bytes=1 << 60))
     place.free = 60 << 20
     log.partition(0).publish(START + 4 * HOUR, [])
+    assert log.maintain(START + 4 * HOUR).low is None
+
+
+def test_below_the_low_water_mark_retention_goes_on_and_nothing_is_joined(tmp_path: Path) -> None:
+    place = _Small(tmp_path, sync=False)
+    with LogWriter.create(place, IDENTITY, snapshot=META, options=LogOptions(low_water_bytes=0)) as log:
+        for day in range(1, 5):
+            for writer in (log.schema, log.partition(0), log.partition(1)):
+                writer.publish(START + day * 24 * HOUR, [])
+    place.free = 0
+    with LogWriter.open(place, options=LogOptions(low_water_bytes=1 << 60, grace_s=0.0, compact_rows=1)) as log:
+        done = log.maintain(START + 4 * 24 * HOUR)
+        assert (done.start_ts, done.removed, done.joined) == (START + 3 * 24 * HOUR, 3 * 3 + 1, 0)
+        assert done.low is not None
+    assert [len(files(place, folder)) for folder in ("rows/0", "rows/1")] == [1, 1]
+    assert verify(place).problems == []
+
+
+class _Full(LocalStorage):
+    """A disk without a byte left."""
+
+    def draft(self, folder: str) -> Draft:
+        raise DiskLow("no room")
+
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        raise DiskLow("no room")
+
+
+def test_on_a_disk_without_a_byte_left_files_before_the_start_go(tmp_path: Path) -> None:
+    place = LocalStorage(tmp_path, sync=False)
+    with LogWriter.create(place, IDENTITY, snapshot=META, options=KEEP) as log:
+        hourly(log, 30)
+        log.options = replace(KEEP, grace_s=3600)
+        assert log.maintain(START + 30 * HOUR).removed == 0
+        log.options = KEEP
+        before = len(files(place))
+        place.__class__ = _Full
+        with pytest.raises(DiskLow):
+            log.maintain(START + 40 * HOUR)
+        assert len(files(place)) == before - 6
 
 
 def test_the_message_gives_no_password(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.ipc
 
+from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.files import Draft, Entry, Storage, Token, gone
 from tidemill.changelog.swap import Outcome, swap
 
@@ -122,6 +122,9 @@ class MemoryStorage(Storage):
     def settle(self, folder: str) -> None:
         pass
 
+    def sync(self, name: str) -> None:
+        pass
+
     def delete(self, name: str) -> None:
         self.gate("delete", name)
         self.bucket.content.pop(name, None)
@@ -135,7 +138,7 @@ class MemoryStorage(Storage):
         data = self.bucket.content.get(name)
         if data is None:
             raise gone(self.path(name))
-        return pa.ipc.open_file(pa.BufferReader(data))
+        return ArrowFile(pa.BufferReader(data), self.path(name))
 
     def size(self, name: str) -> int:
         self.gate("get", name)

@@ -10,6 +10,7 @@ now and then one for the log's upkeep. The order of the start matters: GC safe p
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import signal
 import threading
@@ -30,7 +31,7 @@ from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
-from tidemill.capture.pulling import Pulling, maintain
+from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.capture.status import CaptureStatus
 from tidemill.capture.tikv.partition import Sealed
 from tidemill.capture.tikv.pd import PdClient
@@ -40,12 +41,13 @@ from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, serv
 from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.changelog import initial
-from tidemill.changelog.history import load_history
+from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
+from tidemill.changelog.ownership import check_free
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import ConfigError, LogCorrupt, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
+from tidemill.errors import ConfigError, DiskLow, LogCorrupt, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -162,16 +164,18 @@ class Capture:
         config = self.config
         options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
         storage = open_storage(config.log)
-        if storage.read(IDENTITY) is None:
+        has_writer = storage.read(IDENTITY) is None
+        if has_writer:
             await self._create_log(options)
         else:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
-            self._open(storage, options)
-        identity = self.writer.identity
-        reader = LogReader(storage)
-        self.status.start_ts = identity.start_ts
+            check_free(storage)
+            LogWriter.check(storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions)
         try:
+            reader = LogReader(storage)
+            identity = reader.identity
+            self.status.start_ts = identity.start_ts
             capture_id = identity.extra.get(CAPTURE_ID)
             if not isinstance(capture_id, str):
                 raise LogError(f"{self.status.log} was not written by a capture of TiKV: log.json has no {CAPTURE_ID}")
@@ -183,13 +187,32 @@ class Capture:
             planned = await asyncio.to_thread(initial.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
-            self._known_heads = [max(identity.start_ts, reader.head(p)) for p in range(identity.partitions)]
             check_heads(reader, await self.pd.tso())
-            await self.safe_point.protect(self._needed_ts())
+            heads = await asyncio.to_thread(durable_heads, reader)
+            await self.safe_point.protect(self._not_loaded(min(heads)))
             self.history = load_history(reader)
+            if not has_writer:  # whoever writes this log goes on until all else has succeeded
+                await self._take(storage, options)
+                has_writer = True
+            self.writer.sync_heads()  # what is held now, before a head that is not synced takes its place
+            self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
+            follow(self.history, reader)
         except BaseException:
-            self.writer.close()
+            if has_writer:
+                self.writer.close()
             raise
+
+    async def _take(self, storage: Storage, options: LogOptions) -> None:
+        """Open the log for writing, when the disk has room for that."""
+        for attempt in itertools.count():
+            try:
+                self._open(storage, options)
+                break
+            except DiskLow as e:
+                self.status.paused = f"disk low: {e.message}"
+                if attempt % 6 == 0:
+                    _log.warning("the capture waits for room on the disk before it begins: %s", e.message)
+            await asyncio.sleep(MAINTAIN_EVERY)
 
     def _open(self, storage: Storage, options: LogOptions) -> None:
         cluster_id, partitions = str(self.pd.cluster_id), self.config.partitions
@@ -253,6 +276,7 @@ class Capture:
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts),
                 pulling.watchdog.run(),
+                pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts),
                 self._load(),
                 *([self.company.run()] if self.company is not None else []),
@@ -292,10 +316,16 @@ class Capture:
         told = self.company.heads if self.company is not None else {}
         return [max(head, told.get(p, 0)) for p, head in enumerate(self._known_heads)]
 
-    def _needed_ts(self) -> int:
-        """What TiKV has to keep: the log's end, and where tables are still being read."""
+    async def _needed_ts(self) -> int:
+        """What TiKV has to keep: the log's end, as a crash of the machine leaves it, and where tables are still being read."""
+        ends = [await asyncio.to_thread(self.writer.sync_heads)]
+        if self.company is not None:
+            ends += [max(head, self.company.synced.get(p, 0)) for p, head in enumerate(self._known_heads)]
+        return self._not_loaded(min(ends))
+
+    def _not_loaded(self, ts: int) -> int:
         oldest = self.loading.oldest_ts
-        return self.resolved_ts if oldest is None else min(oldest, self.resolved_ts)
+        return ts if oldest is None else min(oldest, ts)
 
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
@@ -366,6 +396,11 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
+
+
+def durable_heads(reader: LogReader) -> list[int]:
+    """Of the schema stream and of all partitions."""
+    return [reader.durable_head(folder) for folder in folders(reader.partitions)]
 
 
 def check_heads(reader: LogReader, now: int) -> None:

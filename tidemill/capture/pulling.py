@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,14 +29,16 @@ from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog import Watchdog
 from tidemill.changelog import imports
+from tidemill.changelog.retention import no_room_text
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import UpstreamUnavailable
+from tidemill.errors import DiskLow, UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 
 SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
 MAINTAIN_EVERY = 10.0
+ROOM_EVERY, TELL_EVERY = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +84,8 @@ class Pulling:
         n = writer.identity.partitions
         self.spans = TableSpans(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions)
         self._narrowed = entries[-1] if len(entries) > 1 else None
+        self.paused = ""  # why nothing is published
+        self._scratch = scratch
         self._followed = 0  # schema changes up to here have become spans
 
     def _note_import(self, ts: int, table_id: int) -> None:
@@ -128,6 +133,28 @@ class Pulling:
         self.spans.retire(self.heads())
         self.puller.act()
 
+    async def watch_room(self) -> None:
+        """See how much room is left on the disks, for ever: below the low-water mark whatever takes some waits until there is more."""
+        told = float("-inf")
+        while True:
+            lack, short = await asyncio.to_thread(self._lack_of_room)
+            self.receiver.short_of_disk = bool(short)
+            before, self.paused = self.paused, lack or self.receiver.withheld or (short if self.receiver.full else "")
+            now = asyncio.get_running_loop().time()
+            if self.paused and (not before or now - told >= TELL_EVERY):
+                told = now
+                _log.warning("the capture pauses: %s; it goes on by itself when there is room", self.paused)
+            elif before and not self.paused:
+                _log.info("there is room again: the capture goes on")
+            await asyncio.sleep(ROOM_EVERY)
+
+    def _lack_of_room(self) -> tuple[str, str]:
+        """Why nothing is to be published now, and why nothing is to be spilled; empty where that may be done."""
+        low, limit = self.writer.low, self.writer.options.low_water_bytes
+        free = shutil.disk_usage(self._scratch).free
+        short = f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
+        return f"disk low: {low.message}" if low is not None else "", short
+
     async def stop(self) -> None:
         """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
         await self.puller.stop()
@@ -140,6 +167,7 @@ class Pulling:
         stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
         return Section(
             heads={p: self.writer.partition(p).head for p in self.partitions},
+            synced={p: self.writer.partition(p).synced_head for p in self.partitions},
             tables=len(self.spans),
             regions=self.machine.counts(),
             rows=stats.sealed_rows,
@@ -156,6 +184,7 @@ class Pulling:
             stuck=verdicts.stuck,
             locks_resolved=verdicts.locks_resolved,
             regions_renewed=verdicts.renewed,
+            paused=self.paused,
         )
 
     def _named(self, index: int) -> int:
@@ -187,16 +216,20 @@ class Pulling:
 
 
 async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int]) -> None:
-    """The log's upkeep, for ever."""
+    """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes."""
     while True:
-        await asyncio.sleep(MAINTAIN_EVERY)
         try:
             now = await pd.tso()
         except UpstreamUnavailable as e:
             _log.warning("%s", e.message)
             now = resolved_ts()  # nothing gets older meanwhile
-        done = await asyncio.to_thread(writer.maintain, now)
-        _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
+        try:
+            done = await asyncio.to_thread(writer.maintain, now)
+        except DiskLow as e:  # without a byte left nothing can be let go of either; told by who watches the room
+            _log.debug("no upkeep: %s", e.message)
+        else:
+            _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
+        await asyncio.sleep(MAINTAIN_EVERY)
 
 
 def keeps(key: bytes) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidemill.changelog.files import FULL
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 
@@ -22,6 +23,7 @@ class Section:
     """What one process of a capture tells of its part. Counters begin with the process."""
 
     heads: dict[int, int] = field(default_factory=dict)  # per partition that it owns
+    synced: dict[int, int] = field(default_factory=dict)  # of them, what a crash of the machine leaves
     tables: int = 0
     regions: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -38,11 +40,13 @@ class Section:
     stuck: list[dict[str, Any]] = field(default_factory=list)
     locks_resolved: int = 0
     regions_renewed: int = 0
+    paused: str = ""  # why nothing is published
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Section:
         """Of JSON. Raises TypeError, ValueError."""
-        return cls(**{**fields, "heads": {int(p): int(head) for p, head in fields.get("heads", {}).items()}})
+        heads = {name: {int(p): int(head) for p, head in fields.get(name, {}).items()} for name in ("heads", "synced")}
+        return cls(**{**fields, **heads})
 
 
 _SUMS = (
@@ -91,6 +95,7 @@ class CaptureStatus:
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
     groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: who, where, since when, its part
     error: dict[str, str] | None = None  # code and message
+    paused: str = ""  # why nothing is published for now
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:
@@ -105,6 +110,7 @@ class CaptureStatus:
         self.slowest = sorted((one for section in sections for one in section.slowest), key=lambda one: one["resolved_ts"])
         self.stuck = sorted((one for section in sections for one in section.stuck), key=lambda one: one["resolved_ts"])[:LISTED]
         self.holding = self.slowest[0] if self.slowest else {}
+        self.paused = next((section.paused for section in sections if section.paused), "")
 
     def refresh(self, resolved_ts: int) -> None:
         """Set what follows from the resolved ts and the clock."""
@@ -117,14 +123,20 @@ class CaptureStatus:
         return asdict(self)
 
     def write(self, folder: Path) -> None:
-        """Replace status.json at once and whole."""
+        """Replace status.json at once and whole. On a full disk the one before stays."""
         temporary = folder / f".{FILE}.tmp"
-        temporary.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-        temporary.replace(folder / FILE)
+        try:
+            temporary.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+            temporary.replace(folder / FILE)
+        except OSError as e:
+            if e.errno not in FULL:
+                raise
+            temporary.unlink(missing_ok=True)
 
     def samples(self) -> Iterable[Sample]:
         """As Prometheus has it."""
         yield gauge("tidemill_capture_up", "1 while rows are captured", self.state == "running")
+        yield gauge("tidemill_capture_paused", "1 while nothing is published because a disk is low", bool(self.paused))
         yield gauge("tidemill_capture_resolved_ts", "Nothing of the log at or below this TSO is missing", self.resolved_ts)
         yield gauge("tidemill_capture_resolved_ts_lag_seconds", "How far the log is behind the clock", self.lag_s)
         yield gauge("tidemill_capture_schema_resolved_ts", "Head of the schema stream", self.schema_head)

@@ -130,9 +130,8 @@ class Compactor:
         path = interval.parts[0]
         known = self._weights.get(path)
         if known is None:
-            size = reader.partition_bytes(interval)
-            rows = count_rows(reader, path) if size < TARGET_BYTES else self.target_rows
-            known = self._weights[path] = Weighed(interval, rows, size)
+            file = reader.open_segment(path)  # of which only the end is read
+            known = self._weights[path] = Weighed(interval, file.count_rows(), file.size)
         return known
 
     def _join(self, reader: LogReader, folder: str, group: list[Weighed]) -> str:
@@ -174,12 +173,6 @@ class Compactor:
                 self._weights.pop(path, None)
                 removed += 1
         return removed
-
-
-def count_rows(reader: LogReader, path: str) -> int:
-    """Rows of a segment, from the heads of its batches."""
-    segment = reader.open_segment(path)
-    return int(sum(read_batch(segment, i, path).num_rows for i in range(segment.num_record_batches)))
 
 
 def _batches(reader: LogReader, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,8 @@ from typing import Any
 
 from tidemill.errors import DiskLow, LogCorrupt, SegmentGone, redact
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What the operating system says where there is no room."""
 _ORIGIN = secrets.token_hex(4)
 _counter = itertools.count()
 
@@ -121,6 +122,10 @@ class Storage(ABC):
         """Published names of the folder are safe from a crash of the machine."""
 
     @abstractmethod
+    def sync(self, name: str) -> None:
+        """What a file says now, if it is there, is safe from a crash of the machine."""
+
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file; harmless where there is none."""
 
@@ -130,15 +135,20 @@ class Storage(ABC):
 
     @abstractmethod
     def open(self, name: str) -> Any:
-        """A pa.ipc.RecordBatchFileReader. Raises SegmentGone or LogCorrupt."""
+        """An `arrowfile.ArrowFile`. Raises SegmentGone or LogCorrupt."""
 
     @abstractmethod
     def size(self, name: str) -> int:
         """Bytes of a file. Raises SegmentGone."""
 
+    @property
+    def place(self) -> str:
+        """Where there has to be room on a disk."""
+        return self.location
+
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Room left; None where nobody can say."""
+        """Room left there; None where nobody can say."""
 
 
 def gone(path: str) -> SegmentGone:
@@ -165,7 +175,7 @@ def full_disk_is_disk_low(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        if e.errno not in _FULL:
+        if e.errno not in FULL:
             raise
         raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
 

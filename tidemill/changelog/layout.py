@@ -1,4 +1,4 @@
-"""The change log's format 1 in names and JSON: what is where, and which files together hold an interval of time.
+"""The change log's format in names and JSON: what is where, and which files together hold an interval of time.
 
 Pure: no file is opened here. Rules: docs/change-log-format.md.
 """
@@ -16,7 +16,10 @@ from typing import Any
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.tso import MAX_TS
 
-FORMAT = 1
+FORMAT = 2
+"""Of new logs. Of this one on all segments, schema snapshots and parts of tables have checksums."""
+FORMATS = (1, FORMAT)
+"""Those that are read and written. A log keeps its own; what is written to one of format 1 has checksums all the same."""
 MAX_BATCH_ROWS = 65_536
 MAX_BATCH_BYTES = 64 << 20
 
@@ -28,6 +31,7 @@ SCHEMA = "schema"
 SNAPSHOT = "snapshot"
 FEEDS = "feeds"
 HEAD = "head.json"
+SYNCED = "synced.json"
 OWNER = "owner.json"
 
 _SEGMENT = re.compile(r"(\d{20})-(\d{20})(?:\.([1-9]\d*)of([1-9]\d*))?\.arrow")
@@ -141,8 +145,8 @@ class LogIdentity:
         """Raises LogError for another format, LogCorrupt for what is no log.json; both name the file."""
         fields = parse_object(data, name)
         version = fields.pop("format", None)
-        if version != FORMAT:
-            raise LogError(f"{name} has format {version!r}; this Tidemill reads format {FORMAT}")
+        if isinstance(version, bool) or version not in FORMATS:
+            raise LogError(f"{name} has format {version!r}; this Tidemill reads formats {' and '.join(map(str, FORMATS))}")
         try:
             return cls(
                 source=Source(fields.pop("source")),
@@ -156,6 +160,7 @@ class LogIdentity:
                     CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
                     for r in fields.pop("capture_rules", ())
                 ),
+                format=int(version),
                 extra=fields,
             )
         except KeyError as e:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.changelog import layout
+from tidemill.changelog import layout, sums
+from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
 from tidemill.changelog.segment import check_columns, read_batch
 from tidemill.changelog.storage import Storage, open_segment, open_storage
@@ -88,12 +88,18 @@ class LogReader:
         return min(self._head(folder) for folder in layout.folders(self.partitions))
 
     def _head(self, folder: str) -> int:
-        """head.json, or, where there is none (it is written without a sync), the end of the last segment."""
+        """head.json, or, where there is none (it is written without a sync), what a crash of the machine has left."""
         found = read_head(self.storage, folder)
-        if found is not None:
-            return found
+        return found if found is not None else self._left(folder)
+
+    def _left(self, folder: str) -> int:
         end = self._list(folder, None).chain.to_ts
-        return max(end or 0, self._identity.start_ts)
+        return max(end or 0, read_synced(self.storage, folder) or 0, self._identity.start_ts)
+
+    def durable_head(self, folder: str) -> int:
+        """Nothing of a folder at or below this ts is missing, and that is known after a crash of the machine too."""
+        self.storage.sync(f"{folder}/{layout.HEAD}")
+        return max(read_head(self.storage, folder) or 0, self._left(folder))
 
     # ---- segments
 
@@ -115,14 +121,22 @@ class LogReader:
         """Bytes of an interval's files, for planning."""
         return sum(self.storage.size(self.storage.name(p)) for p in interval.parts)
 
-    def open_segment(self, path: str) -> Any:
-        """A pa.ipc.RecordBatchFileReader on a part of an interval; mapped if the log is local.
+    def open_segment(self, path: str) -> ArrowFile:
+        """A part of an interval; mapped if the log is local.
 
         Raises SegmentGone, LogCorrupt.
         """
-        reader = self.storage.open(self.storage.name(path))
-        check_columns(reader, RAW_CHANGE, path)
-        return reader
+        return self._open(path, RAW_CHANGE)
+
+    def _open(self, path: str, wanted: pa.Schema) -> ArrowFile:
+        file: ArrowFile = self.storage.open(self.storage.name(path))
+        check_columns(file, wanted, path)
+        if self._identity.format >= sums.FORMAT and not file.has_sums:
+            raise LogCorrupt(
+                f"{redact(path)} has no checksums, and {layout.IDENTITY} says that all files of this log have them",
+                hint="The file is damaged, or somebody else wrote it. Restore it from a copy.",
+            )
+        return file
 
     def refresh(self) -> None:
         """Forget listings: the next question looks at the folders again."""
@@ -243,9 +257,8 @@ class LogReader:
 
     def read_snapshot(self, ts: int) -> pa.Table:
         """META_PAIR rows: the meta key-values as of `ts`. Raises SegmentGone, LogCorrupt."""
-        name = f"{layout.SCHEMA}/{layout.snapshot_name(ts)}"
-        path, reader = self.storage.path(name), self.storage.open(name)
-        check_columns(reader, META_PAIR, path)
+        path = self.storage.path(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
+        reader = self._open(path, META_PAIR)
         batches = [read_batch(reader, i, path, META_PAIR) for i in range(reader.num_record_batches)]
         return pa.table(pa.Table.from_batches(batches, reader.schema).columns, schema=META_PAIR)
 
@@ -275,6 +288,12 @@ def read_identity(storage: Storage) -> LogIdentity:
 def read_head(storage: Storage, folder: str) -> int | None:
     """A folder's head.json; None where there is none or, after a crash of the machine, an empty one."""
     name = f"{folder}/{layout.HEAD}"
+    return parse_head(storage.read(name), storage.path(name))
+
+
+def read_synced(storage: Storage, folder: str) -> int | None:
+    """A folder's synced.json; None where there is none."""
+    name = f"{folder}/{layout.SYNCED}"
     return parse_head(storage.read(name), storage.path(name))
 
 

@@ -1,5 +1,5 @@
-"""What a log lets go of: segments that no changefeed needs and that are older than its retention; and what it does when the disk
-runs full all the same.
+"""What a log lets go of: segments that no changefeed needs and that are older than its retention; and what it says when the disk
+runs full all the same. What retention itself writes is small, and makes room: it does not ask for any.
 
 The order of steps makes each crash harmless: a schema snapshot at the new start, then log.json's start_ts, and, a while later so
 that readers in the middle of an interval are done with it, the files, oldest first.
@@ -116,22 +116,33 @@ def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
     return pairs
 
 
-def check_room(log: LogWriter) -> None:
-    """Raises DiskLow below the log's low-water mark, naming the changefeed that pins the log."""
-    free = log.storage.free_bytes()
-    if free is None or free >= log.options.low_water_bytes:
-        return
-    where = redact(log.storage.location)
-    text = f"{where} has {_mib(free)} left, less than its low-water mark of {_mib(log.options.low_water_bytes)}; capture stops here"
+def lack_of_room(log: LogWriter) -> DiskLow | None:
+    """The error of a publication below the log's low-water mark, which names the changefeed that pins the log; None where there is room."""
+    text = no_room(log.storage, log.options.low_water_bytes)
+    if text is None:
+        return None
     slowest = feeds.slowest(log.storage)
     if slowest is None:
-        raise DiskLow(f"{text}; no changefeed pins the log", hint="Free disk space, or shorten the log's retention.")
+        return DiskLow(f"{text}; no changefeed pins the log", hint="Free disk space, or shorten the log's retention.")
     feed, checkpoint = slowest
     behind = tso.physical_ms(max(log.resolved_ts - checkpoint, 0)) / 1000
-    raise DiskLow(
+    return DiskLow(
         f"{text}; changefeed {feed} pins the log at {tso.describe(checkpoint)}, {behind:.0f} s behind",
         hint=f"Let {feed} catch up or remove it, free disk space, or shorten the log's retention.",
     )
+
+
+def no_room(storage: Storage, low_water_bytes: int) -> str | None:
+    """How much is left, where that is less than the low-water mark."""
+    free = storage.free_bytes()
+    if free is None or free >= low_water_bytes:
+        return None
+    return no_room_text(storage.place, free, low_water_bytes)
+
+
+def no_room_text(place: str, free: int, low_water_bytes: int) -> str:
+    """That, in words."""
+    return f"{redact(place)} has {_mib(free)} left, less than the low-water mark of {_mib(low_water_bytes)}"
 
 
 def _mib(size: int) -> str:

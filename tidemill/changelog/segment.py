@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
+from tidemill.changelog import arrowfile
 from tidemill.changelog.files import Draft, full_disk_is_disk_low
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.errors import LogCorrupt, LogError, redact
@@ -239,10 +240,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
-    """The batches as an Arrow IPC file, sealed but without a name. Raises DiskLow where there is no room."""
+    """The batches as an Arrow IPC file with checksums, sealed but without a name. Raises DiskLow where there is no room."""
     with full_disk_is_disk_low(where):
-        writer = pyarrow.ipc.new_file(draft.sink, schema, options=ipc_options(compression))
-        for batch in batches:
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-        writer.close()
+        arrowfile.write(draft.sink, batches, schema, ipc_options(compression))
         draft.seal()

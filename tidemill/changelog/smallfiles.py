@@ -12,7 +12,7 @@ from dataclasses import replace
 from tidemill.changelog import layout
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.ownership import Ownership
-from tidemill.changelog.reader import parse_head, read_identity
+from tidemill.changelog.reader import parse_head, read_identity, read_synced
 from tidemill.changelog.storage import Storage, Token
 from tidemill.errors import LogError, redact
 
@@ -21,7 +21,7 @@ WRITER_EPOCH = "writer_epoch"
 
 
 class HeadFile:
-    """A folder's head.json. Calls take turns.
+    """A folder's head.json, and where that is not synced, synced.json: what a crash of the machine leaves of it. Calls take turns.
 
     What it says is true whoever wrote it: nothing at or below it is missing. So a late one of a writer before is kept if it is higher.
     """
@@ -30,7 +30,15 @@ class HeadFile:
         self._storage, self._folder, self._ownership = storage, folder, ownership
         self._name = f"{folder}/{layout.HEAD}"
         self._token: Token | None = None
-        self.ts = self._read()
+        self.synced = read_synced(storage, folder) or 0  # a crash of the machine does not undo it
+        self.ts = max(self._read(), self.synced)
+
+    def sync(self, ts: int) -> None:
+        """`ts`, which is no more than was put, is safe from a crash of the machine."""
+        if not self._storage.can_swap:
+            # Not head.json itself: the next version, which is not synced, could take a synced one along.
+            self._storage.replace(f"{self._folder}/{layout.SYNCED}", layout.format_ts_file("resolved_ts", ts))
+        self.synced = ts
 
     def _read(self) -> int:
         """What it says; 0 where there is none."""
@@ -44,7 +52,7 @@ class HeadFile:
         """Write it, as the folder's owner. Returns what it says now: `ts`, or a higher one. Raises LogFenced."""
         data = layout.format_ts_file("resolved_ts", ts)
         if not self._storage.can_swap:
-            # Unsynced: should a crash of the machine undo it, the last segment's end still stands, and what lies between is captured anew.
+            # Unsynced: should a crash of the machine undo it, the last segment's end and what `sync` wrote still stand.
             self._storage.replace(self._name, data, durable=False)
             self.ts = ts
             return ts

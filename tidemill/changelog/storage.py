@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
-import pyarrow.ipc
 
 from tidemill.changelog import s3
+from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.files import Draft, Entry, Storage, Token, broken, full_disk_is_disk_low, gone, temporary_name
 from tidemill.changelog.swap import Objects, swap, tried
 from tidemill.errors import LogError, redact
@@ -42,8 +42,8 @@ def open_storage(location: str | Path | Storage) -> Storage:
     return RemoteStorage(filesystem, root, text)
 
 
-def open_segment(path: str) -> Any:
-    """A pa.ipc.RecordBatchFileReader on a segment by its path or URL alone, as tasks know it; mapped if it is local.
+def open_segment(path: str) -> ArrowFile:
+    """A segment by its path or URL alone, as tasks know it; mapped if it is local.
 
     Raises SegmentGone where there is no such file, LogCorrupt where it is no whole Arrow file.
     """
@@ -64,11 +64,11 @@ def _file_system(url: str) -> tuple[Any, str]:
     return filesystem, root
 
 
-def _open_local(path: str) -> Any:
+def _open_local(path: str) -> ArrowFile:
     try:
         if not Path(path).stat().st_size:
             raise broken(path, "it is empty")
-        return pyarrow.ipc.open_file(pa.memory_map(path))
+        return ArrowFile(pa.memory_map(path), path)
     except FileNotFoundError:
         raise gone(path) from None
     except (pa.ArrowException, OSError) as e:
@@ -159,6 +159,17 @@ class LocalStorage(Storage):
         if self._sync:
             _sync_folder(self.path(folder) if folder else self.location)
 
+    def sync(self, name: str) -> None:
+        if not self._sync:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            self.settle(name.rpartition("/")[0])
+
     def delete(self, name: str) -> None:
         Path(self.path(name)).unlink(missing_ok=True)
 
@@ -166,7 +177,7 @@ class LocalStorage(Storage):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.path(folder))
 
-    def open(self, name: str) -> Any:
+    def open(self, name: str) -> ArrowFile:
         return _open_local(self.path(name))
 
     def size(self, name: str) -> int:
@@ -335,6 +346,9 @@ class RemoteStorage(Storage):
     def settle(self, folder: str) -> None:
         """A PUT that returned is durable."""
 
+    def sync(self, name: str) -> None:
+        """A PUT that returned is durable."""
+
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self._at(name))
@@ -343,12 +357,12 @@ class RemoteStorage(Storage):
         with contextlib.suppress(FileNotFoundError):
             self._fs.delete_dir(self._at(folder))
 
-    def open(self, name: str) -> Any:
+    def open(self, name: str) -> ArrowFile:
         try:
             source = self._fs.open_input_file(self._at(name))
             if not source.size():
                 raise broken(self.path(name), "it is empty")
-            return pyarrow.ipc.open_file(source)
+            return ArrowFile(source, self.path(name))
         except FileNotFoundError:
             raise gone(self.path(name)) from None
         except pa.ArrowException as e:

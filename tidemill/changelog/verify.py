@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.changelog import initial, layout
+from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
-from tidemill.changelog.reader import LOOKS, LogReader, read_head
+from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
 from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.errors import LogError, SegmentGone, TidemillError, redact
@@ -27,7 +28,7 @@ from tidemill.events import Op
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 
-_KNOWN = {layout.HEAD, layout.OWNER}
+_KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
 _RECORD_PREFIX = 11  # 't', table id, '_r'
 
 
@@ -52,6 +53,7 @@ class Report:
     files: int = 0
     rows: int = 0
     size: int = 0
+    unsummed: int = 0  # files without checksums, of which a flipped bit in a value is not found
     tables: int = 0
     start_ts: int = 0
     resolved_ts: int = 0
@@ -74,6 +76,7 @@ class _Check:
         self.reader = LogReader(storage)
         self.report = Report(redact(storage.location))
         self._known: Set[int] = frozenset()
+        self._unsummed: set[str] = set()
         # (physical table, how often it has been exchanged) -> partition -> first and last commit ts
         self._spans: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         self._moves: dict[int, list[int]] = {}  # when a physical table became another logical one's
@@ -126,6 +129,7 @@ class _Check:
         """Check a folder. Returns up to when it is complete."""
         head = self._head(folder)
         self._owner(folder)
+        synced = self._synced(folder)
         chain = self._chain(folder)
         end = chain.to_ts if chain.to_ts is not None else self.report.start_ts
         if chain.fault is not None:
@@ -143,7 +147,14 @@ class _Check:
         for interval in chain.intervals:
             self._interval(folder, interval, history)
         self._leftovers(chain)
-        return max(head or 0, end)
+        return max(head or 0, synced, end)
+
+    def _synced(self, folder: str) -> int:
+        try:
+            return read_synced(self.storage, folder) or 0
+        except LogError as e:
+            self.problem(f"{folder}/{layout.SYNCED}", e.message)
+            return 0
 
     def _head(self, folder: str) -> int | None:
         try:
@@ -200,7 +211,7 @@ class _Check:
     def _rows_between(self, interval: Interval, limits: Interval) -> int:
         rows = 0
         for path in interval.parts:
-            for batch in _batches(self.reader, path):
+            for batch in self._batches(path):
                 commit = numpy_of(batch.column("commit_ts"))
                 rows += int(((commit > np.uint64(limits.from_ts)) & (commit <= np.uint64(limits.to_ts))).sum())
         return rows
@@ -214,7 +225,7 @@ class _Check:
                 self.report.size += self.storage.size(name)
                 self.report.files += 1
                 if self.quick:
-                    self.report.rows += _count(self.reader, path)
+                    self.report.rows += self._open(path).count_rows()
                 else:
                     self._segment(folder, path, interval, history)
             except SegmentGone as e:
@@ -226,7 +237,7 @@ class _Check:
     def _segment(self, folder: str, path: str, interval: Interval, history: SchemaHistory | None) -> None:
         name = self.storage.name(path)
         inspector = Inspector("out of order", interval.from_ts, interval.to_ts)
-        for batch in _batches(self.reader, path):
+        for batch in self._batches(path):
             batch.validate(full=True)
             if batch.num_rows > layout.MAX_BATCH_ROWS:
                 self.problem(name, f"a record batch has {batch.num_rows} rows, more than {layout.MAX_BATCH_ROWS}")
@@ -259,6 +270,18 @@ class _Check:
         if table not in self._known:  # perhaps it was created while the log was being verified
             self._known = follow(history, self.reader).snapshot(history.resolved_ts).known_ids
         return table in self._known
+
+    def _open(self, path: str) -> ArrowFile:
+        file = self.reader.open_segment(path)
+        if not file.has_sums and path not in self._unsummed:
+            self._unsummed.add(path)
+            self.report.unsummed += 1
+        return file
+
+    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        file = self._open(path)
+        for i in range(file.num_record_batches):
+            yield read_batch(file, i, path)
 
     # ---- the rest
 
@@ -302,7 +325,7 @@ class _Check:
         inspector = Inspector(redact(self.storage.path(name)), part.ts - 1, part.ts)
         try:
             self.report.size += self.storage.size(name)
-            for batch in _batches(self.reader, self.storage.path(name)) if not self.quick else ():
+            for batch in self._batches(self.storage.path(name)) if not self.quick else ():
                 inspector.check(batch)
                 for fault in _row_faults(batch, is_schema=False):
                     self.problem(name, fault)
@@ -318,16 +341,6 @@ class _Check:
                 self.problem(name, "has no checkpoint_ts that can be read; retention keeps everything")
             elif checkpoint < self.report.start_ts:
                 self.problem(name, f"needs changes from {checkpoint} on, the log begins at {self.report.start_ts}")
-
-
-def _batches(reader: LogReader, path: str) -> Iterator[pa.RecordBatch]:
-    segment: Any = reader.open_segment(path)
-    for i in range(segment.num_record_batches):
-        yield read_batch(segment, i, path)
-
-
-def _count(reader: LogReader, path: str) -> int:
-    return sum(int(b.num_rows) for b in _batches(reader, path))
 
 
 def _row_faults(batch: pa.RecordBatch, is_schema: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +21,11 @@ from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
-from tidemill.changelog.retention import Retention, check_room
+from tidemill.changelog.retention import Retention, lack_of_room, no_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage import Draft, Storage, open_storage
-from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, SegmentGone, redact
+from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 
 HOUR_MS = 3_600_000
@@ -37,7 +37,7 @@ class LogOptions:
 
     compression: str = "none"  # of segments: none, lz4, zstd
     retention_ms: int = 24 * HOUR_MS  # segments younger than this stay even if no changefeed needs them
-    low_water_bytes: int = 512 << 20  # free room below which nothing is published any more
+    low_water_bytes: int = 512 << 20  # free room below which nothing is published until there is more
     compact_rows: int = 65_536  # neighbours are joined until a file has so many rows
     grace_s: float = 600.0  # replaced files stay this long for readers that have listed them
 
@@ -54,6 +54,7 @@ class Maintenance:
     joined: int  # files that became parts of larger ones
     removed: int  # files
     start_ts: int  # of the log
+    low: DiskLow | None = None  # the disk is below its low-water mark: nothing was joined
 
 
 class PartitionWriter:
@@ -85,6 +86,18 @@ class PartitionWriter:
     def head(self) -> int:
         """Nothing at or below it is missing."""
         return self._head
+
+    @property
+    def synced_head(self) -> int:
+        """The part of `head` that a crash of the machine leaves."""
+        return max(self._last_to, self._head_file.synced)
+
+    def sync_head(self) -> None:
+        """Make `head` safe from a crash of the machine. Raises LogFenced, DiskLow."""
+        with self._turn:
+            if self._head > self.synced_head:
+                with self._log.ownership.publishing(self.folder):
+                    self._head_file.sync(self._head)
 
     @property
     def pledged_to(self) -> int | None:
@@ -192,9 +205,8 @@ class SchemaWriter(PartitionWriter):
     """The schema stream: DDL jobs and meta keys, and snapshots of the latter."""
 
     def snapshot(self, ts: int, pairs: pa.Table | Mapping[bytes, bytes]) -> str:
-        """All meta key-values as of `ts`. Returns the file's path."""
+        """All meta key-values as of `ts`, whatever room is left: retention begins with it. Returns the file's path."""
         table = pairs if isinstance(pairs, pa.Table) else pairs_table(pairs)
-        self._log.check_room()
         return write_snapshot(self._storage, ts, table, self._log.ownership.publishing(self.folder))
 
 
@@ -281,7 +293,7 @@ class LogWriter:
     ) -> LogWriter:
         """A new log. `snapshot`: the meta key-values as of its start_ts (else write them before anything else).
 
-        Raises LogError where there is one already, LogLocked.
+        Raises LogError where there is one already, LogLocked, DiskLow.
         """
         storage = open_storage(location)
         lock = lock_of(storage)
@@ -290,6 +302,10 @@ class LogWriter:
         try:
             if storage.read(layout.IDENTITY) is not None:
                 raise LogError(f"{redact(storage.location)} is a change log already")
+            if (text := no_room(storage, options.low_water_bytes)) is not None:
+                error = DiskLow(f"{text}; no log is begun there", hint="Free disk space, or begin it on another disk.")
+                error.retryable = False  # who has just asked for a log wants to know
+                raise error
             if snapshot is not None:
                 write_snapshot(storage, identity.start_ts, snapshot if isinstance(snapshot, pa.Table) else pairs_table(snapshot))
             # log.json makes it a log, so it comes last.
@@ -321,6 +337,19 @@ class LogWriter:
         ClusterMismatch, LogLocked naming the holder, LogError, also where a log cannot be shared.
         """
         storage = open_storage(location)
+        cls.check(storage, cluster_id=cluster_id, partitions=partitions, affinity=affinity, source=source)
+        return cls(storage, options, share)
+
+    @staticmethod
+    def check(
+        storage: Storage,
+        *,
+        cluster_id: str | None = None,
+        partitions: int | None = None,
+        affinity: Affinity | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """What is given must be what the log says of itself; nothing is taken yet. Raises ClusterMismatch, LogError."""
         identity = read_identity(storage)
         name = redact(storage.location)
         if cluster_id is not None and cluster_id != identity.cluster_id:
@@ -335,7 +364,6 @@ class LogWriter:
         ):
             if asked is not None and asked != has:
                 raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=f"A log keeps its {what}; start a new one.")
-        return cls(storage, options, share)
 
     @property
     def identity(self) -> LogIdentity:
@@ -368,6 +396,15 @@ class LogWriter:
         """Nothing of this writer's folders at or below this ts is missing. Of a whole log's writer: nothing of the log."""
         return min(w.head for w in self._writers.values())
 
+    def sync_heads(self) -> int:
+        """Make the heads safe from a crash of the machine, as far as there is room for that. Returns the smallest that is safe.
+
+        Only what is safe may be let go of upstream. Raises LogFenced."""
+        for writer in self._writers.values():
+            with suppress(DiskLow):
+                writer.sync_head()
+        return min(writer.synced_head for writer in self._writers.values())
+
     def declare(self, *, split_tables: Sequence[int | str] | None = None, capture_rules: Sequence[CaptureRules] | None = None) -> None:
         """Say in log.json which tables are spread over partitions, and which tables are captured."""
         changed = self._identity
@@ -382,30 +419,44 @@ class LogWriter:
         self._writer(layout.SCHEMA)
         self._identity = self._identity_file.write(identity)
 
+    @property
+    def low(self) -> DiskLow | None:
+        """The error of a publication now, where the disk is below its low-water mark."""
+        return lack_of_room(self)
+
     def check_room(self) -> None:
         """Raises DiskLow below the low-water mark, naming the changefeed that pins the log."""
-        check_room(self)
+        if (low := self.low) is not None:
+            raise low
 
     def maintain(self, now: int, *, budget_bytes: int = 512 << 20) -> Maintenance:
-        """Compaction, retention, and the disk's low-water mark; call it every few seconds, from any thread. `now`: a TSO.
+        """Retention, then compaction; call it every few seconds, from any thread. `now`: a TSO.
 
+        Below the low-water mark files are let go of as ever, and none are joined: that takes room before it gives some back.
         Joins in its own folders only; retention, of all folders, is the coordinator's. At most about `budget_bytes` are rewritten in one
-        call. Raises DiskLow, LogFenced.
+        call. Raises DiskLow where the disk is full to the last byte, LogFenced.
         """
         with self._maintaining:
-            if not self._has_schema:
-                self._identity = self._reader.identity_now()  # the coordinator may have moved the start
-            joined = removed = used = 0
+            removed = self._let_go(now)
+            low = self.low
+            joined = used = 0
             for folder in self._folders:
-                if used < budget_bytes:
+                if used < budget_bytes and low is None:
                     files, size = self._compact(folder, budget_bytes - used)
                     joined, used = joined + files, used + size
                 removed += self._compactor.sweep(self._reader, folder)
-            if self._has_schema:
-                self._retention.advance(self._reader, now)
-                removed += self._retention.sweep()
-            self.check_room()
-            return Maintenance(joined, removed, self._identity.start_ts)
+            return Maintenance(joined, removed, self._identity.start_ts, low)
+
+    def _let_go(self, now: int) -> int:
+        """Retention. Returns the number of files that were removed."""
+        if not self._has_schema:
+            self._identity = self._reader.identity_now()  # the coordinator may have moved the start
+            return 0
+        try:
+            self._retention.advance(self._reader, now)
+        finally:  # what lies before the start as it is can go even if there is no room for what moves it
+            removed = self._retention.sweep()
+        return removed
 
     def _compact(self, folder: str, budget_bytes: int) -> tuple[int, int]:
         try:

@@ -12,7 +12,6 @@ import typer
 
 from tidemill import tso
 from tidemill.changelog import layout
-from tidemill.changelog.compaction import count_rows
 from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
 from tidemill.changelog.ownership import lock_of
@@ -45,6 +44,10 @@ def verify_command(
     typer.echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))
     typer.echo(f"from {tso.describe(report.start_ts)}")
     typer.echo(f"to   {tso.describe(report.resolved_ts)}")
+    if report.unsummed:
+        typer.echo(
+            f"{report.unsummed} files have no checksums: versions that knew format 1 alone wrote them. Changed values are not found there"
+        )
     if not report.is_whole:
         typer.echo(f"{len(report.problems)} problems")
         raise typer.Exit(1)
@@ -86,7 +89,7 @@ def _folder(reader: LogReader, folder: str) -> dict[str, Any]:
     return {
         "folder": folder,
         "segments": len(parts),
-        "rows": sum(count_rows(reader, path) for path in parts),
+        "rows": sum(reader.open_segment(path).count_rows() for path in parts),
         "bytes": sum(reader.partition_bytes(interval) for interval in chain.intervals),
         "last_to": chain.to_ts,
         "head": head,
@@ -201,6 +204,8 @@ def _maintain(log: str, options: LogOptions, take_over: bool) -> None:
             if not done.joined:
                 break
     typer.echo(f"{joined} segments joined, {removed} files removed; the log begins at {tso.describe(done.start_ts)}")
+    if done.low is not None:
+        typer.echo(f"nothing was joined, because that takes room first: {done.low}")
 
 
 def _seconds(distance: str) -> float:

@@ -93,6 +93,7 @@ def summary(status: dict[str, Any]) -> list[str]:
     regions = ", ".join(f"{n} {phase}" for phase, n in status.get("regions", {}).items() if n) or "none"
     lines = [
         f"state      {status.get('state', '?')} (process {status.get('pid', '?')}){_silence(status)}",
+        *([f"paused     {status['paused']}"] if status.get("paused") else []),
         f"cluster    {status.get('cluster_id', '')}",
         f"log        {status.get('log', '')}",
         f"resolved   {status.get('resolved_time', '')}, {status.get('lag_s', 0)} s behind",

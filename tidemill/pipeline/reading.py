@@ -149,12 +149,20 @@ class Source:
         low, high = 0, self._reader.num_record_batches
         while low < high:
             middle = (low + high) // 2
-            found = commits(self._batch(middle))
-            if len(found) and found[-1] <= self._from:
+            last = self._last_ts(middle)
+            if last is not None and last <= self._from:
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def _last_ts(self, at: int) -> np.uint64 | None:
+        """commit_ts of a batch's last row; None without rows. Where the file's end says it, the batch is not read for it."""
+        told = self._reader.last_ts(at)
+        if told is not None:
+            return np.uint64(told)
+        found = commits(self._batch(at))
+        return found[-1] if len(found) else None
 
     def _batch(self, at: int) -> pa.RecordBatch:
         """A batch of the open file. The last one is remembered: looking at a batch before using it costs nothing more."""

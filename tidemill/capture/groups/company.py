@@ -153,6 +153,11 @@ class Company:
     # ------------------------------------------------------------------ looking
 
     @property
+    def synced(self) -> dict[int, int]:
+        """Of all partitions, as far as told: what a crash of their machine leaves of their heads."""
+        return {p: head for m in self.roster.members if m.section is not None for p, head in m.section.synced.items()}
+
+    @property
     def heads(self) -> dict[int, int]:
         """Of the partitions, as far as their groups have told."""
         return {p: head for m in self.roster.members if m.section is not None for p, head in m.section.heads.items()}
@@ -194,7 +199,7 @@ def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) 
         "partitions": list(member.partitions),
         "heads": {str(p): section.heads.get(p, 0) for p in member.partitions},
         "error": {"code": error[0], "message": redact(error[1])} if error is not None else None,
-        "part": {name: value for name, value in asdict(section).items() if name not in ("heads", "slowest", "stuck")},
+        "part": {name: value for name, value in asdict(section).items() if name not in ("heads", "synced", "slowest", "stuck")},
     }
 
 

@@ -37,6 +37,7 @@ from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tso import describe
 
 REPORT_EVERY = 1.0
+SYNC_EVERY = 10.0
 LOOKS, LOOK_EVERY = 100, 0.2
 """How long a file may take to be seen here that another machine has written: shared file systems remember listings."""
 
@@ -166,12 +167,14 @@ class Group:
             await pd.close()
 
     def _open(self, config: CaptureConfig, assignment: Assignment) -> LogWriter:
-        return LogWriter.open(
+        writer = LogWriter.open(
             open_storage(config.log),
             cluster_id=assignment.cluster_id,
             options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes),
             share=Share(schema=False, partitions=frozenset(assignment.partitions)),
         )
+        writer.sync_heads()  # PD may keep history from just there on: before a head that is not synced takes their place
+        return writer
 
     async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
         reader = LogReader(writer.storage)
@@ -187,8 +190,10 @@ class Group:
             await asyncio.gather(
                 self._follow(reader, history, pulling),
                 self._tidy(history, pulling),
+                self._sync(writer),
                 maintain(pd, writer, lambda: min(pulling.heads())),
                 pulling.watchdog.run(),
+                pulling.watch_room(),
             )
         finally:
             await pulling.stop()
@@ -206,6 +211,12 @@ class Group:
                 changes = await asyncio.to_thread(reader.read_schema, history.resolved_ts, head.last_to)
             history.advance(changes, head.ts)
             pulling.follow(head.ts)
+
+    async def _sync(self, writer: LogWriter) -> None:
+        """The coordinator lets TiKV collect no more than a crash of this machine leaves."""
+        while True:
+            await asyncio.to_thread(writer.sync_heads)
+            await asyncio.sleep(SYNC_EVERY)
 
     async def _tidy(self, history: SchemaHistory, pulling: Pulling) -> None:
         while True:

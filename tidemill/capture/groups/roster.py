@@ -232,8 +232,8 @@ class Roster:
         if attempt == member.attempt:
             member.heard = now
             if member.section is not None:
-                before, now_told = member.section.heads, section.heads
-                section.heads = {p: max(before.get(p, 0), now_told.get(p, 0)) for p in before | now_told}
+                section.heads = _latest(member.section.heads, section.heads)
+                section.synced = _latest(member.section.synced, section.synced)
             member.section = section
 
     def failed(self, group: int, attempt: int, code: str, message: str, retryable: bool) -> list[Action]:
@@ -345,3 +345,7 @@ def _place(who: Who) -> str:
 
 def _listed(partitions: tuple[int, ...]) -> str:
     return ", ".join(map(str, partitions))
+
+
+def _latest(before: dict[int, int], told: dict[int, int]) -> dict[int, int]:
+    return {p: max(before.get(p, 0), told.get(p, 0)) for p in before | told}

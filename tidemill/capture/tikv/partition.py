@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,10 +15,14 @@ from tidemill.capture.tikv.chunks import Array, Chunks
 from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sealer import Sealer
 from tidemill.changelog.writer import PartitionWriter
+from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.receive.layout import ROW, address, joined
 from tidemill.kernels.receive.seal import keep_owned
 from tidemill.kernels.receive.spill import merge, same_tail
+
+NOT_NOW = (DiskLow, LogUnavailable)
+"""What a seal may raise that is worth another try of the same seal."""
 
 
 class KeyFilter(Protocol):
@@ -68,6 +72,8 @@ class PartitionLog:
         self.segment_bytes, self.slice_rows = segment_bytes, slice_rows
         self._sealer = Sealer()
         self._runs: list[Run] = []
+        self._begun: tuple[Sealed, Array] | None = None  # a seal that has to be tried again, and its rows
+        self._reached: list[tuple[Run, int]] = []  # how far the seal under way gets in each run
         self._bounds: Array = np.zeros((0, 3), np.int64)
 
     @property
@@ -107,37 +113,76 @@ class PartitionLog:
 
     def seal(self, rows: Array, to_ts: int) -> Sealed:
         """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`
-        has to allow. A big interval is cut into several, each a closed interval of its own. Raises what the log's writer raises."""
-        done = Sealed(to_ts)
-        if len(rows):
-            done.hold(rows)
-            rows = self._owned(rows)
+        has to allow. A big interval is cut into several, each a closed interval of its own. Raises what the log's writer raises.
+
+        After NOT_NOW nothing is lost: call it again with the same arguments, and it goes on behind the last segment that it published."""
+        past = 0
+        if self._begun is None:
+            done = Sealed(to_ts)
+            if len(rows):
+                done.hold(rows)
+                rows = self._owned(rows)
+            self._begun = done, rows
+        else:
+            done, rows = self._begun
+            past = max(self.writer.last_to, self.writer.head)
+            rows = rows[rows["commit_ts"] > past]
+        self._reached = []
         if self._runs or len(rows) > 4 * self.slice_rows:
-            self._seal_merged(done, rows, to_ts)
+            self._seal_merged(done, rows, to_ts, past)
         elif len(rows):
             plan = self._sealer.plan(rows)
             self._publish(done, to_ts, self._sealer.batches(plan))
         self.writer.set_head(to_ts)
+        self._begun = None
+        self._let_go(done)
         return done
+
+    def _let_go(self, done: Sealed) -> None:
+        """What was sealed of the runs is not needed any more."""
+        for run, reached in self._reached:
+            done.holds[run.chunk] = done.holds.get(run.chunk, 0) + reached - run.at
+            run.at = reached
+        self._runs = [run for run in self._runs if run.at < len(run.rows)]
 
     def _owned(self, rows: Array) -> Array:
         if not len(self._bounds):
             return rows
         return rows[: keep_owned(address(rows), len(rows), address(self._bounds), len(self._bounds))]
 
-    def _publish(self, done: Sealed, to_ts: int, batches: Iterator[pa.RecordBatch]) -> None:
+    def _publish(self, done: Sealed, to_ts: int | Callable[[], int], batches: Iterator[pa.RecordBatch]) -> None:
+        kept: list[pa.RecordBatch] = []
         if self.key_filter is not None:
             kept = [b for b in (_filtered(batch, self.key_filter) for batch in batches) if b.num_rows]
             if not kept:
                 return
-            done.batches += kept
             batches = iter(kept)
-        done.files.append(self.writer.publish(to_ts, _counted(done, batches), trusted=True))
+        before, counted = self.writer.last_to, (done.rows, done.bytes)
+        try:
+            done.files.append(self.writer.publish(to_ts, _counted(done, batches), trusted=True))
+        except NOT_NOW:
+            if self.writer.last_to == before:
+                done.rows, done.bytes = counted
+            else:  # it is there, only its head is not written: another try begins behind it
+                done.batches += kept
+            raise
+        done.batches += kept
 
     # ------------------------------------------------------------------ big intervals
 
-    def _seal_merged(self, done: Sealed, rows: Array, to_ts: int) -> None:
-        pieces = self._pieces(self._merged(done, rows, to_ts))
+    def _seal_merged(self, done: Sealed, rows: Array, to_ts: int, past: int) -> None:
+        if past >= to_ts:  # all is there: only the head is not
+            for _ in self._merged(rows, to_ts, past):
+                pass
+            return
+        pledged = self.writer.pledged_to
+        if pledged is not None and pledged < to_ts:  # what was announced before a try failed comes first, as it was announced
+            whole = self._pieces(self._merged(rows, pledged, past), sys.maxsize)
+            self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
+            past, self._reached = pledged, []
+        # One that a writer before may publish still is made whole, as that one would.
+        limit = sys.maxsize if pledged == to_ts else self.segment_bytes
+        pieces = self._pieces(self._merged(rows, to_ts, past), limit)
         end, more = 0, True
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -151,15 +196,13 @@ class PartitionLog:
 
         while more:
             if self.key_filter is None:
-                done.files.append(self.writer.publish(lambda: end, _counted(done, batches()), trusted=True))
+                self._publish(done, lambda: end, batches())
             else:
                 self._publish(done, to_ts, batches())  # meta keys: few
                 more = False
 
-    def _pieces(self, slices: Iterator[Array]) -> Iterator[tuple[Array, int | None]]:
-        """Sorted slices without torn copies of a row, and where a segment ends behind one (a ts, else None). One that a writer before may
-        publish still is made whole, as that one would."""
-        limit = self.segment_bytes if self.writer.pledged_to is None else sys.maxsize
+    def _pieces(self, slices: Iterator[Array], limit: int) -> Iterator[tuple[Array, int | None]]:
+        """Sorted slices without torn copies of a row, and where a segment of about `limit` bytes ends behind one (a ts, else None)."""
         held: Array = np.empty(0, ROW)
         size = 0
         for following in slices:
@@ -178,8 +221,8 @@ class PartitionLog:
         if len(held):
             yield held, None
 
-    def _merged(self, done: Sealed, rows: Array, to_ts: int) -> Iterator[Array]:
-        """The rows of memory and runs up to to_ts, in order, in slices."""
+    def _merged(self, rows: Array, to_ts: int, past: int) -> Iterator[Array]:
+        """The rows of memory and runs up to to_ts, in order, in slices; those up to `past` are left out."""
         cursors: list[tuple[int, int]] = []
         sources: list[Run | None] = []
         if len(rows):
@@ -199,16 +242,13 @@ class PartitionLog:
             out = np.empty(self.slice_rows, ROW)
             n = merge(address(heap), address(n_heap), fresh, to_ts, address(out), len(out))
             fresh = 0
-            if n:
-                yield self._owned(out[:n])
+            if n and int(out["commit_ts"][n - 1]) > past:
+                yield self._owned(out[int(np.searchsorted(out["commit_ts"][:n], past, "right")) : n])
             if n < len(out):
                 break
         for cursor, source in zip(at.tolist(), sources, strict=True):
             if source is not None:
-                reached = (cursor[0] - address(source.rows)) // ROW.itemsize
-                done.holds[source.chunk] = done.holds.get(source.chunk, 0) + reached - source.at
-                source.at = reached
-        self._runs = [run for run in self._runs if run.at < len(run.rows)]
+                self._reached.append((source, (cursor[0] - address(source.rows)) // ROW.itemsize))
 
 
 def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

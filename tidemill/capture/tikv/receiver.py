@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.runs import Run
 from tidemill.capture.tikv.scanner import Batch, Scanner
+from tidemill.capture.tikv.sealing import AGAIN, Sealing
 from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watch import Survey
 from tidemill.capture.tikv.workers import Threads, Workers
@@ -127,11 +127,9 @@ class Receiver:
         note_import: Callable[[int, int], None] = lambda ts, table_id: None,
         workers: Workers | None = None,
     ) -> None:
-        """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on the sealing thread, before any
+        """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on a sealing thread, before any
         segment that reaches so far."""
-        self._note_import = note_import
         self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
-        self._notes: deque[Future[None]] = deque()
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
         self.crowded = False
@@ -147,7 +145,10 @@ class Receiver:
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
-        self._sealing: dict[int, tuple[Array, Future[Sealed]]] = {}
+        self._sealing = Sealing(self.logs, self.workers, note_import)
+        self.short_of_disk = False
+        """The disk of the scratch files is low: nothing is spilled. Set by others."""
+        self._spill_again_at = 0.0
         self._stop = threading.Event()
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
@@ -240,7 +241,7 @@ class Receiver:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set() or self.inbox.bytes:
+            while not self._stop.is_set() or (self.inbox.bytes and not self.withholds):
                 if self.full:
                     self._wait_for_disks()
                     self.step([], [])
@@ -288,7 +289,7 @@ class Receiver:
         for one in batch.imports:
             if one not in self._imports:
                 self._imports.add(one)
-                self._notes.append(self.workers.seal.submit(self._note_import, *one))
+                self._sealing.note(*one)
 
     def _lap(self, name: str, since: float) -> float:
         now = time.thread_time()
@@ -316,9 +317,12 @@ class Receiver:
     def _budgets(self) -> None:
         """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
         matcher, options = self.matcher, self.options
-        self.prewrites.relieve()
+        if not self.withholds:
+            self.prewrites.relieve()
         if matcher.count(X_NLATE) > LATE_JOIN and not self.prewrites.busy:
             self._join()
+        if self.withholds:
+            return
         while matcher.row_bytes() > options.row_budget:
             self._spill_rows()
         memory = self._staying()
@@ -339,9 +343,19 @@ class Receiver:
         self.crowded = used > quota * (2 if self.crowded else 3) // 4
 
     @property
+    def withheld(self) -> str:
+        """Why nothing that needs room on a disk is written now; empty where it is."""
+        return self._sealing.refusal or self.prewrites.refusal or self.spilling.refusal
+
+    @property
+    def withholds(self) -> bool:
+        """Nothing goes to disk before there is room again, so that memory fills up to its quota and no further."""
+        return self.short_of_disk or bool(self.withheld)
+
+    @property
     def full(self) -> bool:
         """Memory is used up, and some of it comes free when the disk is done: nothing more is to be taken in."""
-        return bool(self._on_the_way()) and self.matcher.memory() > self.options.memory
+        return (self.withholds or bool(self._on_the_way())) and self.matcher.memory() > self.options.memory
 
     def _staying(self) -> int:
         """Bytes of memory that are not on their way to disk."""
@@ -355,8 +369,11 @@ class Receiver:
 
     def _wait_for_disks(self) -> None:
         """Until something is written, or for a moment."""
-        writing: list[Future[Any]] = [*self._on_the_way(), *(future for _, future in self._sealing.values())]
-        self.workers.wait_for_any([one for one in writing if not one.done()], self.options.seal_every)
+        writing = [one for one in [*self._on_the_way(), *self._sealing.futures()] if not one.done()]
+        if writing:
+            self.workers.wait_for_any(writing, self.options.seal_every)
+        else:
+            self._stop.wait(self.options.seal_every)
 
     def _finish_spills(self, wait_for: bool = False) -> None:
         """Take in what is on disk by now."""
@@ -365,6 +382,10 @@ class Receiver:
             self._finish_seals(wait=True)
         self.spilling.finish(self._sealing)
         self.prewrites.finish()
+        if self.workers.now() >= self._spill_again_at and not self.short_of_disk:
+            self._spill_again_at = self.workers.now() + AGAIN
+            self.spilling.try_again()
+            self.prewrites.try_again()
 
     def _join(self) -> None:
         self._tell([Violation(sub, self.matcher.resolved(sub), cause) for sub, cause in self.prewrites.join()])
@@ -384,32 +405,21 @@ class Receiver:
             if self.spilling.busy(p):
                 continue
             if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
-                rows = matcher.take(p, end)
-                self._sealing[p] = rows, self.workers.seal.submit(self._do_seal, p, rows, end)
+                self._sealing.begin(p, matcher.take(p, end), end)
         self._lap("take", begin)
         self.prewrites.drop_ended()
         if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others
             matcher.sweep()
         self._weigh()
 
-    def _do_seal(self, p: int, rows: Array, to_ts: int) -> Sealed:
-        begin = time.thread_time()
-        done = self.logs[p].seal(rows, to_ts)
-        self.stats.cpu["seal"] += time.thread_time() - begin
-        return done
-
     def _finish_seals(self, wait: bool = False) -> None:
         if wait:
-            self.workers.wait([*self._notes, *(future for _, future in self._sealing.values())])
-        while self._notes and self._notes[0].done():
-            self._notes.popleft().result()
-        for p, (rows, future) in list(self._sealing.items()):
-            if future.done():
-                done = future.result()
-                del self._sealing[p]
-                done.give_up(self.matcher.chunks)
-                self.matcher.recycle(rows)
-                self.stats.sealed_rows += done.rows
-                self.stats.sealed_bytes += done.bytes
-                self.stats.segments += len(done.files)
-                self._on_sealed(p, done)
+            self.workers.wait(self._sealing.futures())
+        for p, rows, done in self._sealing.finished():
+            done.give_up(self.matcher.chunks)
+            self.matcher.recycle(rows)
+            self.stats.sealed_rows += done.rows
+            self.stats.sealed_bytes += done.bytes
+            self.stats.segments += len(done.files)
+            self._on_sealed(p, done)
+        self.stats.cpu["seal"] = self._sealing.cpu

@@ -53,6 +53,13 @@ class _Scratch:
 
     def done(self) -> None:
         os.close(self._handle)
+        self._handle = -1
+
+    def discard(self) -> None:
+        """Give the room back now, whoever still refers to it."""
+        if self._handle >= 0:
+            self.done()
+        self.map.close()
 
 
 def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
@@ -60,7 +67,20 @@ def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
     bytes meanwhile. Raises OSError."""
     total = int(plan.cuts[:, 1:].sum())
     data = _Scratch(folder, total + 64)
-    index = _Scratch(folder, ROW.itemsize * plan.count)
+    try:
+        index = _Scratch(folder, ROW.itemsize * plan.count)
+        try:
+            _fill(data, index, plan, chunk)
+        except BaseException:
+            index.discard()
+            raise
+    except BaseException:
+        data.discard()
+        raise
+    return Run(np.frombuffer(index.map, ROW, plan.count), chunk, (data, index))
+
+
+def _fill(data: _Scratch, index: _Scratch, plan: Plan, chunk: int) -> None:
     largest = int(plan.cuts[:, 1:].sum(axis=1).max()) if len(plan.cuts) else 0
     out = np.empty(largest + 128, np.uint8)
     lo = base = 0
@@ -74,4 +94,3 @@ def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
         lo = end
     data.done()
     index.done()
-    return Run(np.frombuffer(index.map, ROW, plan.count), chunk, (data, index))

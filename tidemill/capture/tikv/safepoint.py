@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tidemill.capture.tikv.pd import GcState, PdClient
 from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError
@@ -111,12 +111,12 @@ class GcGuard:
             await self.pd.update_service_safe_point(self.service_id, 0, FOREVER)
         self.expires = 0.0
 
-    async def follow(self, resolved_ts: Callable[[], int]) -> None:
-        """Keep the wish alive and moving, for ever. Raises StartTsBeforeGc."""
+    async def follow(self, needed_ts: Callable[[], Awaitable[int]]) -> None:
+        """Keep the wish alive and moving, for ever, no further than a crash of the machine leaves the log. Raises StartTsBeforeGc."""
         while True:
             await asyncio.sleep(min(PERIOD, self.ttl / 3))
             try:
-                await self.protect(resolved_ts())
+                await self.protect(await needed_ts())
             except (StartTsBeforeGc, ClusterMismatch):
                 raise
             except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back

@@ -7,9 +7,10 @@ until they are written, and goes on; `finish` takes in what has been written mea
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, size_of
 from tidemill.capture.tikv.partition import PartitionLog
 from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sealer import Plan, Sealer
+from tidemill.changelog.files import FULL
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, P_COUNT, ROW, V_UNMATCHED, address
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
@@ -30,10 +32,17 @@ class _Writing:
 
     rows: Array
     chunk: int
+    job: Callable[[], Run]
     future: Future[Run]
     bytes: int  # of memory
     partition: int = -1
     starts: frozenset[int] = frozenset()  # transactions of prewrites
+
+    @property
+    def refusal(self) -> str:
+        """Why there was no room for them; empty where there was, and before that is known. They are still in memory."""
+        error = self.future.exception() if self.future.done() else None
+        return str(error) if isinstance(error, OSError) and error.errno in FULL else ""
 
     def taken(self, chunks: Chunks) -> Run:
         """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
@@ -43,17 +52,40 @@ class _Writing:
         return run
 
 
-class RowSpill:
-    """Rows of partitions. `logs` get the runs."""
+class _Spill:
+    """What both kinds share: records on their way, the oldest first."""
 
-    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor) -> None:
-        self.matcher, self.logs, self._disk = matcher, logs, disk
+    def __init__(self, disk: Executor) -> None:
+        self._disk = disk
         self._writing: deque[_Writing] = deque()
 
     @property
     def bytes(self) -> int:
         """Of memory that comes free when all is written."""
         return sum(one.bytes for one in self._writing)
+
+    @property
+    def refusal(self) -> str:
+        """Why there was no room for some; empty where there was."""
+        return next((text for one in self._writing if (text := one.refusal)), "")
+
+    def try_again(self) -> None:
+        """Write what there was no room for."""
+        for one in self._writing:
+            if one.refusal:
+                one.future = self._disk.submit(one.job)
+
+    def futures(self) -> list[Future[Run]]:
+        """What is being written."""
+        return [one.future for one in self._writing]
+
+
+class RowSpill(_Spill):
+    """Rows of partitions. `logs` get the runs."""
+
+    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor) -> None:
+        super().__init__(disk)
+        self.matcher, self.logs = matcher, logs
 
     def busy(self, partition: int) -> bool:
         """Rows of the partition are on their way: it cannot be sealed without them."""
@@ -67,22 +99,19 @@ class RowSpill:
             return 0
         rows = matcher.take(p, FOREVER)
         chunk = matcher.chunks.reserve()
-        self._writing.append(_Writing(rows, chunk, self._disk.submit(self.logs[p].write, rows, chunk), size_of(rows), p))
+        job = partial(self.logs[p].write, rows, chunk)
+        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), p))
         return len(rows)
 
     def finish(self, sealing: Container[int]) -> None:
         """Give what is written to its partitions, but those that are being sealed."""
-        done = [one for one in self._writing if one.future.done() and one.partition not in sealing]
+        done = [one for one in self._writing if one.future.done() and not one.refusal and one.partition not in sealing]
         for one in done:
             self._writing.remove(one)
             self.logs[one.partition].add(one.taken(self.matcher.chunks))
             self.matcher.recycle(one.rows)
         if done:
             self.matcher.chunks.collect()
-
-    def futures(self) -> list[Future[Run]]:
-        """What is being written."""
-        return [one.future for one in self._writing]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,23 +123,17 @@ class _Spilled:
     left: int
 
 
-class PrewriteSpill:
+class PrewriteSpill(_Spill):
     """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
     bulk. COMMITs of transactions that are on their way to disk wait until they are there."""
 
     def __init__(self, matcher: Matcher, folder: Path, disk: Executor, budget: int = 256 << 20) -> None:
+        super().__init__(disk)
         self.matcher, self.folder, self.budget = matcher, folder, budget
         self.written = 0
-        self._disk = disk
         self._sealer = Sealer(max_bytes=BOUNCE)
         self._runs: list[_Spilled] = []
-        self._writing: deque[_Writing] = deque()
         self.some_ended = False  # subscriptions: their prewrites on disk are of no use
-
-    @property
-    def bytes(self) -> int:
-        """Of memory that comes free when all is written."""
-        return sum(one.bytes for one in self._writing)
 
     @property
     def busy(self) -> bool:
@@ -131,7 +154,8 @@ class PrewriteSpill:
         matcher.mark_spilled(set(starts))
         matcher.discard(which)
         chunk = matcher.chunks.reserve()
-        self._writing.append(_Writing(rows, chunk, self._disk.submit(self._write, rows, chunk), size_of(rows), starts=starts))
+        job = partial(self._write, rows, chunk)
+        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), starts=starts))
         return True
 
     def _write(self, rows: Array, chunk: int) -> Run:
@@ -145,16 +169,12 @@ class PrewriteSpill:
         """Take in what is written, oldest first: the newest run has the newest generation."""
         if not self._writing or not self._writing[0].future.done():
             return
-        while self._writing and self._writing[0].future.done():
+        while self._writing and self._writing[0].future.done() and not self._writing[0].refusal:
             one = self._writing.popleft()
             run = one.taken(self.matcher.chunks)
             self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
             self.written += len(run.rows)
         self.matcher.chunks.collect()
-
-    def futures(self) -> list[Future[Run]]:
-        """What is being written."""
-        return [one.future for one in self._writing]
 
     def join(self) -> list[tuple[int, str]]:
         """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns subscriptions that broke

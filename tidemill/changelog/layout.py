@@ -27,6 +27,7 @@ ROWS = "rows"
 SCHEMA = "schema"
 SNAPSHOT = "snapshot"
 FEEDS = "feeds"
+FENCES = "fences"
 HEAD = "head.json"
 OWNER = "owner.json"
 

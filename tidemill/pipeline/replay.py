@@ -107,7 +107,7 @@ def replay(
             sink=sink,
             sink_uri=settings.sink.text,
             runner=runner,
-            fence=Fence(folder / "epoch"),
+            fence=Fence.at(folder),
             look_again=packs.look_again,
             retry=RETRY,
             stop=stop,

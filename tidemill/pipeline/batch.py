@@ -79,7 +79,9 @@ class RetryPolicy:
 class JobRunner(Protocol):
     """Runs work items somewhere and returns what each gives back. Raises JobLost."""
 
-    parallelism: int
+    @property
+    def parallelism(self) -> int:
+        """How many items run at the same time, now."""
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -53,27 +53,46 @@ class GuardedFile:
 
     def write(self, content: Mapping[str, Any], epoch: int) -> None:
         """Durable when this returns. Raises Fenced naming the driver that has come since, LogUnavailable."""
-        data = (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
+        data = self._signed(content, epoch)
         with self._turn, storage_errors("writing", self.place):
-            if self._storage.can_swap:
-                self._swap(data, epoch)
+            if not self._storage.can_swap:
+                self._replace(lambda found: data, epoch)
                 return
-            with self._lock:
-                self._check(self.read(), epoch)
-                self._storage.replace(self._name, data)
+            if not self._known:
+                self._take_token(epoch)
+            while (token := self._storage.swap(self._name, self._token, data)) is None:
+                self._take_token(epoch)
+            self._token = token
 
-    def _swap(self, data: bytes, epoch: int) -> None:
-        """Over the version that was checked, or not at all."""
-        if not self._known:
-            self._take_token(epoch)
-        while (token := self._storage.swap(self._name, self._token, data)) is None:
-            self._take_token(epoch)
-        self._token = token
+    def change(self, change: Callable[[Mapping[str, Any] | None], Mapping[str, Any]], epoch: int) -> dict[str, Any] | None:
+        """As `write`, of what `change` makes of what is there. Returns what was there."""
+        with self._turn, storage_errors("writing", self.place):
+            if not self._storage.can_swap:
+                return self._replace(lambda found: self._signed(change(found), epoch), epoch)
+            while True:
+                found = self._take_token(epoch)
+                token = self._storage.swap(self._name, self._token, self._signed(change(found), epoch))
+                if token is not None:
+                    self._token = token
+                    return found
 
-    def _take_token(self, epoch: int) -> None:
+    def _signed(self, content: Mapping[str, Any], epoch: int) -> bytes:
+        return (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
+
+    def _replace(self, content: Callable[[Mapping[str, Any] | None], bytes], epoch: int) -> dict[str, Any] | None:
+        with self._lock:
+            found = self.read()
+            self._check(found, epoch)
+            self._storage.replace(self._name, content(found))
+            return found
+
+    def _take_token(self, epoch: int) -> dict[str, Any] | None:
+        """Of the version over which a write goes, or none does."""
         found = self._storage.versioned(self._name)
-        self._check(parsed(found[0] if found else None, self.place), epoch)
+        content = parsed(found[0] if found else None, self.place)
+        self._check(content, epoch)
         self._token, self._known = found[1] if found else None, True
+        return content
 
     def _check(self, found: Mapping[str, Any] | None, epoch: int) -> None:
         if found is None or found[EPOCH] < epoch or (found[EPOCH] == epoch and found.get(DRIVER) == self._driver):

@@ -2,8 +2,9 @@
 
     ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<attempt>.part → .done
 
-`attempt` is unlike all others: two processes that run the same item never write into one file. The driver makes the epoch's folder, and a task never does: once the driver has removed it, a task that outlived its try has nowhere to
-write. A part counts when it is `.done`, which is what `flush` does to it, and only parts of the epoch that succeeded are joined.
+`attempt` is unlike all others: two processes that run the same item never write into one file. The driver makes the epoch's folder, and a
+task never does: once the driver has removed it, a task that outlived its try has nowhere to write. A part counts when it is `.done`, which
+is what `flush` does to it, and only parts of the epoch that succeeded are joined.
 """
 
 from __future__ import annotations

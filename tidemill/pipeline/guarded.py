@@ -55,6 +55,9 @@ class GuardedFile:
         """Durable when this returns. Raises Fenced naming the driver that has come since, LogUnavailable."""
         data = self._signed(content, epoch)
         with self._turn, storage_errors("writing", self.place):
+            if self._storage.local:
+                self._publish(data, epoch)
+                return
             if not self._storage.can_swap:
                 self._replace(lambda found: data, epoch)
                 return
@@ -78,6 +81,20 @@ class GuardedFile:
 
     def _signed(self, content: Mapping[str, Any], epoch: int) -> bytes:
         return (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
+
+    def _publish(self, data: bytes, epoch: int) -> None:
+        """Under the lock for a moment only: a driver that is stopped while it holds it keeps the next one out."""
+        folder, _, name = self._name.rpartition("/")
+        draft = self._storage.draft(folder)
+        try:
+            draft.sink.write(data)
+            draft.seal()
+            with self._lock:
+                self._check(self.read(), epoch)
+                draft.publish(name)
+        finally:
+            draft.discard()
+        self._storage.settle(folder)
 
     def _replace(self, content: Callable[[Mapping[str, Any] | None], bytes], epoch: int) -> dict[str, Any] | None:
         with self._lock:

@@ -43,12 +43,12 @@ def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path)
 
 
 def test_an_executor_that_is_killed(tmp_path: Path) -> None:
-    """Executors are processes of their own, which see no folder of the driver."""
+    """Executors are processes of their own here, to which packs travel."""
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     ends = stops(log)
     target = ends[12]
     options = ("--master", LOCAL_CLUSTER, "--target-ts", str(target), *QUICK)
-    with Driver(tmp_path, "a", *options, hidden=can_hide()) as driver:
+    with Driver(tmp_path, "a", *options) as driver:
         driver.past(ends[3])
         driver.executors()[0].kill()
         assert driver.end() == 0, driver.said

@@ -26,7 +26,7 @@ from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 
 PATIENCE_S = 400.0
-FAST = ("spark.network.timeout=10s", "spark.executor.heartbeatInterval=2s")
+FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=2s")
 """An executor that is not heard of is given up after ten seconds instead of two minutes."""
 
 

@@ -123,7 +123,7 @@ def start_session(
             gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
         context = SparkContext(gateway=gateway, conf=conf)
     except (Py4JError, PySparkException, OSError) as error:
-        cause = next((line for line in str(error).splitlines() if "Exception: " in line), str(error).splitlines()[0])
+        cause = next((line for line in str(error).splitlines() if "Exception: " in line), str(error).splitlines()[0]).strip(": ")
         raise SparkUnavailable(f"Spark at {master or 'local'} does not start: {cause}", hint=f"More is in {log_file}.") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle

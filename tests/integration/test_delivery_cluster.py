@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from datetime import UTC
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,12 @@ import pytest
 from tests.support.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops, thaw
 from tests.support.logs import golden_log
 from tests.support.standalone import Standalone
+from tidemill.changefeed.config import parse_config
+from tidemill.demo.audit import Audit
+from tidemill.demo.delivered import from_kafka
+from tidemill.pipeline.delivery import Settings
+from tidemill.pipeline.replay import replay
+from tidemill.playground.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -123,3 +130,28 @@ def test_a_master_that_nobody_runs_is_told_at_once(tmp_path: Path) -> None:
         assert driver.end() == 1
         assert f"Error TM:ErrSparkUnavailable: no Spark master answers: 127.0.0.1:{port}" in driver.said
     assert not [p for p in driver.tree() if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.kafka
+@pytest.mark.skipif(not CLUSTER, reason="make cluster")
+def test_an_executor_that_sleeps_while_others_deliver_to_kafka(tmp_path: Path) -> None:
+    """It wakes up with rows of an epoch that is over: a consumer sees each row in its order, and misses none."""
+    log = golden_log(tmp_path / "log", partitions=2, segments=5)
+    ends = stops(log)
+    with KafkaBroker() as broker:
+        sink = f"kafka://{broker.address}/changes?protocol=open-protocol&partition-num=2"
+        options = ("--master", LOCAL_CLUSTER, "--target-ts", str(ends[24]), *QUICK)
+        with Driver(tmp_path, "a", *options, sink=sink) as driver:
+            driver.past(ends[4])
+            asleep = [driver.executors()[0], *driver.executors()[0].children(recursive=True)]
+            freeze(asleep)
+            driver.past(ends[12])
+            thaw(asleep)
+            assert driver.end() == 0, driver.said
+        audit = Audit()
+        audit.take(from_kafka(broker.address, "changes"))
+        audit.finish()
+    assert audit.problems == []
+    config = parse_config("")
+    want = replay(str(log), Settings("r", config.sink_uri("blackhole://?protocol=open-protocol"), config, UTC), target_ts=ends[24])
+    assert len(audit.rows) == want.rows

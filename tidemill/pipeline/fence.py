@@ -43,14 +43,17 @@ class Look:
         self._place, self._epoch = place, epoch
         self._read, self._every_s = _opened(place)
         self._due = 0.0
+        self._seen: bytes | None = None  # what was checked already
 
     def __call__(self, *, now: bool = False) -> None:
         """Raises Fenced if the epoch in force is another one, LogUnavailable if nobody can tell. `now`: something is published next."""
         if self._every_s and not now and time.monotonic() < self._due:
             return
         with storage_errors("reading the fence", self._place):
-            found = parsed(self._read(), self._place)
-        check(found, self._epoch, self._place)
+            data = self._read()
+        if data is None or data != self._seen:
+            check(parsed(data, self._place), self._epoch, self._place)
+            self._seen = data
         self._due = time.monotonic() + self._every_s
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -23,21 +25,25 @@ from tidemill.pipeline.work import TaskFailure, TaskResult, WorkItem
 
 log = logging.getLogger(__name__)
 
-NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program")
+NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program|another Tidemill")
 """What Spark says of executors whose Python cannot run Tidemill."""
 
 Blobs = Mapping[str, Any]
 """Spark's broadcasts of packs, by name."""
+Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
 
 
-def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None) -> Iterator[TaskResult]:
+def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version: str | None = None) -> Iterator[TaskResult]:
     """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise.
 
     Spark runs a task again, whatever spark.task.maxFailures says, when its executor went away through no fault of the task. The attempt
-    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch.
+    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. `version`: the driver's,
+    where this may be another machine.
     """
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers"
+    if version is not None and version != metadata.version("tidemill"):
+        raise ConfigError(f"another Tidemill is on {socket.gethostname()}: {metadata.version('tidemill')}, the driver's is {version}")
     pack.supply({name: partial(_value, blob) for name, blob in (packs or {}).items()})
     for item in items:
         yield task.run(item) if context.attemptNumber() == 0 else _refused(item, context.attemptNumber())
@@ -82,11 +88,11 @@ class SparkRunner:
         Tidemill."""
         first = items[0]
         what = f"batch {first.batch} of {first.feed}"
+        files = {} if self._executors.here else {file.name: file.read_bytes() for item in items for file in pack.files(item.pack)}
         try:
             self._context.setJobGroup(self._group, what)
-            work = [*items] if self._executors.here else self._travelling(items)
+            work, job = ([*items], run_partition) if self._executors.here else self._travelling(items, files)
             with self._executors.watched(what, self._group, self._stop):
-                job = partial(run_partition, packs=self._packs) if self._packs else run_partition
                 return self._context.parallelize(work, len(work)).mapPartitions(job).collect()
         except OSError as error:
             raise JobLost(f"Spark's Java process is gone: {error}") from error
@@ -99,15 +105,15 @@ class SparkRunner:
                 ) from error
             raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
 
-    def _travelling(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """The items without a path of this machine: their packs go with the job."""
-        files = {file.name: file for item in items for file in pack.files(item.pack)}
+    def _travelling(self, items: Sequence[WorkItem], files: Mapping[str, bytes]) -> tuple[list[WorkItem], Job]:
+        """The items without a path of this machine, and the job that brings their packs along."""
         for name in self._packs.keys() - files.keys():
             self._packs.pop(name).destroy()
-        for name, file in files.items():
+        for name, data in files.items():
             if name not in self._packs:
-                self._packs[name] = self._context.broadcast(file.read_bytes())
-        return [replace(item, pack=pack.name_of(item.pack)) for item in items]
+                self._packs[name] = self._context.broadcast(data)
+        job = partial(run_partition, packs=self._packs, version=metadata.version("tidemill"))
+        return [replace(item, pack=pack.name_of(item.pack)) for item in items], job
 
 
 class LocalRunner:

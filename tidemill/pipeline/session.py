@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemill.errors import TidemillError
+from tidemill.errors import TidemillError, redact
 from tidemill.pipeline import sparkconf
 from tidemill.places import host_for, is_in_process, masters
 
@@ -31,6 +32,7 @@ NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
 
 MEET_S = 10.0
+TOLD_AFTER_S, TOLD_EVERY_S = 45.0, 60.0
 
 
 class SparkUnavailable(TidemillError):
@@ -116,12 +118,12 @@ def start_session(
     log_file.parent.mkdir(parents=True, exist_ok=True)
     interrupted = signal.getsignal(signal.SIGINT)
     try:
-        with open(log_file, "ab") as noise:
+        with open(log_file, "ab") as noise, _told_while_it_starts(master or "local"):
             launch: Any = launch_gateway
             # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
             # Java ends by itself when the driver's end of its stdin closes.
             gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
-        context = SparkContext(gateway=gateway, conf=conf)
+            context = SparkContext(gateway=gateway, conf=conf)
     except (Py4JError, PySparkException, OSError) as error:
         cause = next((line for line in str(error).splitlines() if "Exception: " in line), str(error).splitlines()[0]).strip(": ")
         raise SparkUnavailable(f"Spark at {master or 'local'} does not start: {cause}", hint=f"More is in {log_file}.") from error
@@ -129,6 +131,24 @@ def start_session(
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
     context.setLogLevel("WARN")
     return SparkSession(context)
+
+
+@contextmanager
+def _told_while_it_starts(master: str) -> Iterator[None]:
+    """Spark waits for a cluster that does not answer for minutes, and says nothing."""
+    over = threading.Event()
+
+    def tell() -> None:
+        waited = TOLD_AFTER_S
+        while not over.wait(TOLD_AFTER_S if waited == TOLD_AFTER_S else TOLD_EVERY_S):
+            log.warning("%s: Spark at %s has not started for %.0f s", SparkUnavailable.code, redact(master), waited)
+            waited += TOLD_EVERY_S
+
+    threading.Thread(target=tell, name="spark-start", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _meet(master: str | None) -> None:

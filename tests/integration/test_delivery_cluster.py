@@ -10,9 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyarrow.fs import LocalFileSystem, copy_files
 
 from tests.support.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops, thaw
 from tests.support.logs import golden_log
+from tests.support.s3 import filesystem, make_bucket, s3_server
 from tests.support.standalone import Standalone
 from tidemill.changefeed.config import parse_config
 from tidemill.demo.audit import Audit
@@ -21,6 +23,8 @@ from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
 
+__all__ = ["s3_server"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLUSTER = "CLUSTER" in os.environ
@@ -28,18 +32,25 @@ LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 QUICK = tuple(text for setting in FAST for text in ("--spark-conf", setting))
 
 
-def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["disk", "S3"])
+def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path, place: str, s3_server: str) -> None:
     """All of A stands still in the middle of a batch; B goes on from the shared state with a data folder of its own; then A wakes."""
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     ends = stops(log)
     target = ends[16]
-    with Driver(tmp_path, "a", "--master", "local[2]") as first:
+    at = None
+    if place == "S3":
+        make_bucket(s3_server, "takeover")
+        copy_files(str(log), "takeover/log", source_filesystem=LocalFileSystem(), destination_filesystem=filesystem(s3_server))
+        options = f"?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
+        at = f"s3://test:test@takeover/{{}}{options}".format
+    with Driver(tmp_path, "a", "--master", "local[2]", at=at) as first:
         first.past(ends[4])
         stopped = first.freeze_in_a_batch()
-        at, planned = first.checkpoint, first.fence()["to_ts"]
-        with Driver(tmp_path, "b", "--master", "local[2]", "--target-ts", str(target)) as second:
+        reached, planned = first.checkpoint, first.fence()["to_ts"]
+        with Driver(tmp_path, "b", "--master", "local[2]", "--target-ts", str(target), at=at) as second:
             assert second.end() == 0, second.said
-        assert at < planned <= second.checkpoint == target
+        assert reached < planned <= second.checkpoint == target
         thaw(stopped)
         assert first.end() == 1
         assert "Error TM:ErrFenced" in first.said, first.said

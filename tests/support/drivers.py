@@ -22,6 +22,7 @@ from tests.support.feeds import Delivered
 from tidemill.changefeed.config import parse_config
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import Storage, open_storage
 from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 
@@ -33,15 +34,20 @@ FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.
 class Driver:
     """`python -m tidemill.changefeed.runner` of changefeed f: its log and state lie in `folder`, its data in one of its own.
 
-    `hidden`: nobody else sees the data folder, as if the driver were on another machine (needs root).
+    `at`: a function that makes URLs of the names `log` and `state`, where these lie elsewhere. `hidden`: nobody else sees the data folder, as
+    if the driver were on another machine (needs root).
     """
 
-    def __init__(self, folder: Path, name: str, *options: str, sink: str | None = None, hidden: bool = False) -> None:
+    def __init__(
+        self, folder: Path, name: str, *options: str, sink: str | None = None, at: Callable[[str], str] | None = None, hidden: bool = False
+    ) -> None:
         self.folder, self.data = folder, folder / name
+        log, state = (at(name) if at is not None else str(folder / name) for name in ("log", "state"))
+        self._log, self._state = open_storage(log), open_storage(state)
         uri = sink or f"messages://{folder}/out?protocol=open-protocol"
         self.arguments = [
-            *(sys.executable, "-m", "tidemill.changefeed.runner", "--changefeed-id", "f", "--log", str(folder / "log")),
-            *("--data-dir", str(self.data), "--state", str(folder / "state"), "--sink-uri", uri, "--tz", "UTC", "--trigger-ms", "0"),
+            *(sys.executable, "-m", "tidemill.changefeed.runner", "--changefeed-id", "f", "--log", log),
+            *("--data-dir", str(self.data), "--state", state, "--sink-uri", uri, "--tz", "UTC", "--trigger-ms", "0"),
             *options,
         ]
         if hidden:
@@ -71,18 +77,14 @@ class Driver:
         return (self.folder / f"{self.data.name}.log").read_text()
 
     def state(self, name: str) -> dict[str, Any]:
-        file = self.folder / "state/changefeeds/f" / name
-        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-        return found
+        return _json(self._state, f"changefeeds/f/{name}")
 
     @property
     def checkpoint(self) -> int:
         return int(self.state("checkpoint.json").get("checkpoint_ts", 0))
 
     def fence(self) -> dict[str, Any]:
-        file = self.folder / "log/fences/f.json"
-        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-        return found
+        return _json(self._log, "fences/f.json")
 
     def until(self, condition: Callable[[], bool], what: str, every_s: float = 0.02) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -123,6 +125,11 @@ class Driver:
             if self.fence()["to_ts"] > self.checkpoint:
                 return everybody
             thaw(everybody)
+
+
+def _json(storage: Storage, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(storage.read(name) or b"{}")
+    return found
 
 
 def _is_executor(process: psutil.Process) -> bool:

@@ -34,8 +34,8 @@ FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.
 class Driver:
     """`python -m tidemill.changefeed.runner` of changefeed f: its log and state lie in `folder`, its data in one of its own.
 
-    `at`: a function that makes URLs of the names `log` and `state`, where these lie elsewhere. `hidden`: nobody else sees the data folder, as
-    if the driver were on another machine (needs root).
+    `at`: a function that makes URLs of the names `log` and `state`, where these lie elsewhere. `hidden`: nobody else sees the data folder,
+    as if the driver were on another machine (needs root).
     """
 
     def __init__(

@@ -41,9 +41,9 @@ soak: setup
 recordings: setup
 	MATERIAL=$(abspath $(MATERIAL)) $(PYTHON) -m pytest tests/capture/test_recordings.py -k large
 
-# Groups of a capture on a Spark cluster of this machine, whose executors and workers are killed
+# Groups of a capture, and deliveries, on a Spark cluster of this machine, whose executors and workers are killed, frozen and cut off
 cluster: setup
-	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py -x -s
+	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py -x -s
 
 lint: setup
 	.venv/bin/ruff check .

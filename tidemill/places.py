@@ -31,6 +31,13 @@ def local_cores(master: str | None) -> int | None:
     return int(found[1]) if found[1] and found[1] != "*" else (os.cpu_count() or 1) if found[1] else 1
 
 
+def masters(master: str | None) -> list[tuple[str, int]]:
+    """Hosts and ports of a standalone master, of which one leads: `spark://A:7077,B:7077`. None of any other kind of master."""
+    kind, _, addresses = (master or "").partition("://")
+    found = [address.strip().rpartition(":") for address in addresses.split(",")] if kind == "spark" else []
+    return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdecimal()]
+
+
 def with_retries(master: str, failures: int) -> str:
     """A local master fails a job with its first failed task unless its name says otherwise: then with so many."""
     found = _IN_PROCESS.fullmatch(master)

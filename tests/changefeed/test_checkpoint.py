@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.s3 import make_bucket, s3_server
 from tidemill.changefeed.checkpoint import FeedBroken, FeedFolder, FeedIdentity, FeedLocked, Status
 from tidemill.changefeed.config import parse_config
 from tidemill.changefeed.states import State
-from tidemill.errors import FeedMismatch
+from tidemill.errors import FeedMismatch, Fenced
 from tidemill.tso import compose
+
+__all__ = ["s3_server"]
 
 IDENTITY = FeedIdentity("f", "17", "/log", "kafka://h:1/t", {"filter": {"rules": ["*.*"]}}, "UTC", 100)
 
@@ -116,3 +119,39 @@ def test_feed_json_says_what_the_changefeed_is_at(tmp_path: Path) -> None:
     folder.save_state(State.NORMAL)
     content = json.loads((folder.path / "feed.json").read_text())
     assert (content["state"], content["error"]) == ("normal", None)
+
+
+@pytest.fixture(params=["disk", "S3"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "disk":
+        return str(tmp_path / "state")
+    endpoint = request.getfixturevalue("s3_server")
+    make_bucket(endpoint, "states")
+    return f"s3://test:test@states/{tmp_path.name}?endpoint_override={endpoint.partition('://')[2]}&scheme=http&region=us-east-1"
+
+
+def test_the_state_may_lie_apart_and_only_the_newest_driver_moves_the_checkpoint(tmp_path: Path, state: str) -> None:
+    """Two hosts with a data folder each. The one that was taken over wakes up: nothing that it does shows."""
+    old, new = FeedFolder(tmp_path / "a", "f", state), FeedFolder(tmp_path / "b", "f", state)
+    assert old.settle(IDENTITY, start_given=True) == new.settle(IDENTITY, start_given=False) == IDENTITY
+    assert old.claim("a", 1) is None
+    assert new.checkpoint() is None
+    old.save_checkpoint(105)
+    assert new.claim("b", 2) == 105
+    for ts in (104, 105, 106):
+        with pytest.raises(Fenced, match="epoch 2 of the driver b"):
+            old.save_checkpoint(ts)
+    assert new.checkpoint() == 105
+    new.save_checkpoint(110)
+    with pytest.raises(Fenced):
+        old.claim("a", 1)
+    assert old.checkpoint() == 110
+    assert not list(tmp_path.glob("[ab]/changefeeds/f/*.json"))
+
+
+def test_a_checkpoint_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.path.mkdir(parents=True)
+    (folder.path / "checkpoint.json").write_text('{"checkpoint_ts": 7}')
+    (folder.path / "epoch").write_text("41\n")
+    assert (folder.checkpoint(), folder.old_epoch, folder.claim("a", 42)) == (7, 41, 7)

@@ -14,7 +14,7 @@ from tidemill.changelog.layout import Affinity, Interval
 from tidemill.errors import BatchFailed, ConfigError, LogCorrupt, MessageTooLarge, SegmentGone, SinkUnavailable, TidemillError
 from tidemill.events import DdlEvent
 from tidemill.pipeline.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
-from tidemill.pipeline.fence import BrokenFence, Fence, check
+from tidemill.pipeline.fence import Fence
 from tidemill.pipeline.planner import Load
 from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.sinks.base import BatchContext
@@ -97,7 +97,7 @@ class Surroundings:
 
 
 def driver(around: Surroundings, folder: Path, **more: Any) -> BatchDriver:
-    return BatchDriver("feed", around, around, around, "blackhole://", around, Fence(folder / "epoch"), retry=QUICK, **more)
+    return BatchDriver("feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, **more)
 
 
 def test_rows_then_ddls_then_resolved(tmp_path: Path) -> None:
@@ -186,23 +186,10 @@ def test_every_item_has_to_be_acknowledged(tmp_path: Path, stats: list[TaskResul
 def test_a_stop_ends_the_waiting(tmp_path: Path) -> None:
     stop = threading.Event()
     around = Surroundings(outcome=lambda items: [TaskFailure(0, SinkUnavailable.code, "away", True)])
-    running = BatchDriver("feed", around, around, around, "", around, Fence(tmp_path / "epoch"), RetryPolicy(first_s=60), stop)
+    running = BatchDriver("feed", around, around, around, "", around, Fence.at(tmp_path), RetryPolicy(first_s=60), stop)
     running.on_failure = lambda error: stop.set()
     with pytest.raises(Stopped, match="away"):
         running.run(3, 10, 20)
-
-
-def test_epochs_grow_over_restarts(tmp_path: Path) -> None:
-    path = tmp_path / "epoch"
-    first = Fence(path)
-    assert [first.advance(), first.advance()] == [1, 2]
-    check(str(path), 2)
-    assert Fence(path).advance() == 3
-    with pytest.raises(TidemillError, match="epoch 2 is over: 3"):
-        check(str(path), 2)
-    path.write_text("x")
-    with pytest.raises(BrokenFence):
-        Fence(path)
 
 
 def test_errors_of_tasks_come_back_as_they_were() -> None:

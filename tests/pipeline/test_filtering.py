@@ -295,7 +295,7 @@ def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) ->
         sink=open_driver_sink(sink.text),
         sink_uri=sink.text,
         runner=LocalRunner(),
-        fence=Fence(folder / "epoch"),
+        fence=Fence.at(folder),
     )
     rows, at = 0, START
     for batch, to_ts in enumerate([*load_history(reader).barriers(START, world.end), world.end]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.feeds import PLAIN, UNIQUE, World
-from tests.support.kafka import new_topic_name
+from tests.support.kafka import new_topic_name, read_topic
+from tests.support.messages import context, messages_of
 from tests.support.proxy import Proxy
 from tidemill.changefeed.config import parse_config
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
-from tidemill.errors import MessageRefused, MessageTooLarge, SinkError
+from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
 from tidemill.pipeline import batch
 from tidemill.pipeline import replay as module
 from tidemill.pipeline.batch import Report, RetryPolicy
@@ -25,6 +27,7 @@ from tidemill.pipeline.delivery import Settings
 from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.kafka_broker.broker import free_ports
+from tidemill.sinks.base import open_driver_sink, open_task_sink
 from tidemill.sinks.kafka import options
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -201,3 +204,33 @@ def test_a_link_that_fails_in_the_middle(
     assert failures
     audit = audited(broker, topic)
     assert len(audit.rows) == fail.rows
+
+
+def test_what_a_fenced_task_had_queued_never_arrives(behind_proxy: tuple[KafkaBroker, Proxy, str]) -> None:
+    """The link hangs while it waits; its epoch ends; then the link comes back."""
+    broker, proxy, address = behind_proxy
+    topic = new_topic_name("fenced")
+    uri = f"kafka://{address}/{topic}?protocol=open-protocol&partition-num=1"
+    open_driver_sink(uri).ensure_topics({topic})
+    task = open_task_sink(uri)
+    task.begin(context())
+    task.deliver(messages_of([(0, b"first", b"v")]), [(topic, 0)])
+    assert task.flush() == 1
+    looks = []
+
+    def look(*, now: bool = False) -> None:
+        looks.append(now)
+        if len(looks) == 3:
+            raise Fenced("epoch 1 is over")
+
+    proxy.hang()
+    task.begin(replace(context(batch=2), look=look))
+    task.deliver(messages_of([(0, b"%d" % i, b"v" * 1000) for i in range(1000)]), [(topic, 0)])
+    with pytest.raises(Fenced):
+        task.flush()
+    task.abandon()
+    proxy.forward()
+    task.begin(context(batch=2, epoch=2))
+    task.deliver(messages_of([(0, b"second", b"v")]), [(topic, 0)])
+    assert task.flush() == 1
+    assert [record.key for record in read_topic(broker.address, topic)] == [b"first", b"second"]

@@ -144,7 +144,7 @@ class Collecting:
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         self.chunks += 1
-        self.fence.advance()
+        self.fence.advance(1, 2)
 
     def flush(self) -> int:
         raise AssertionError("a task that is over does not flush")
@@ -160,15 +160,15 @@ def test_a_task_stops_at_the_chunk_after_its_epoch_is_over(tmp_path: Path, monke
     packs = PackStore(tmp_path / "packs", chosen.output, Chooser(chosen).table, lambda topics: dict.fromkeys(topics, 1))
     pack = packs.pack(load_history(reader).snapshot(START))
     intervals = tuple(reader.chain(0, START, world.end))
-    fence = Fence(tmp_path / "epoch")
-    epoch = fence.advance()
+    fence = Fence.at(tmp_path)
+    epoch = fence.advance(START, world.end)
     sink = Collecting(fence)
     monkeypatch.setattr(task, "open_task_sink", lambda uri: sink)
     monkeypatch.setattr(task.Chunker.__init__, "__defaults__", (50, 1 << 20))
     whole = Load(0, intervals, (1,) * len(intervals))
     work = work_items(
         [whole], reader.identity.affinity, 1, feed="f", batch=1, epoch=epoch, from_ts=START, to_ts=world.end, pack=pack, sink="x",
-        fence=str(fence.path),
+        fence=fence.place, targets=1,
     )  # fmt: skip
     result = task.run(work[0])
     assert isinstance(result, TaskFailure)

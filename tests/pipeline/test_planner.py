@@ -36,25 +36,32 @@ def test_a_batch_ends_when_it_has_enough() -> None:
 
 
 def test_little_is_one_item() -> None:
-    assert splits([load(0, 10), load(1, 20)], Affinity.TABLE, 8) == [Split((0, 1))]
-    assert splits([load(0, 0)], Affinity.TABLE, 8) == []
+    assert splits([load(0, 10), load(1, 20)], Affinity.TABLE, 8, 16) == [Split((0, 1))]
+    assert splits([load(0, 0)], Affinity.TABLE, 8, 16) == []
 
 
 def test_log_partitions_are_taken_whole_where_tables_stay_together() -> None:
-    planned = splits([load(p, 64 * MB) for p in range(4)], Affinity.TABLE, 4)
+    planned = splits([load(p, 64 * MB) for p in range(4)], Affinity.TABLE, 4, 16)
     assert sorted(s.partitions for s in planned) == [(0,), (1,), (2,), (3,)]
     assert {s.shares for s in planned} == {1}
 
 
 def test_a_heavy_log_partition_is_shared_by_targets() -> None:
-    planned = splits([load(0, 300 * MB), load(1, 50 * MB), load(2, 50 * MB)], Affinity.TABLE, 4)
+    planned = splits([load(0, 300 * MB), load(1, 50 * MB), load(2, 50 * MB)], Affinity.TABLE, 4, 16)
     heavy = [s for s in planned if s.partitions == (0,)]
     assert [(s.share, s.shares) for s in heavy] == [(0, 3), (1, 3), (2, 3)]
     assert Split((1, 2)) in planned
 
 
+def test_no_item_is_without_a_target() -> None:
+    """All rows of one busy log partition may go to a single message partition: then one item does it all."""
+    for affinity in Affinity:
+        assert splits([load(0, 300 * MB)], affinity, 16, 1) == [Split((0,))]
+        assert [s.share for s in splits([load(0, 300 * MB)], affinity, 16, 3)] == [0, 1, 2]
+
+
 def test_every_item_reads_everything_where_tables_are_spread() -> None:
-    planned = splits([load(p, 64 * MB) for p in range(3)], Affinity.KEY, 2)
+    planned = splits([load(p, 64 * MB) for p in range(3)], Affinity.KEY, 2, 16)
     assert planned == [Split((0, 1, 2), 0, 2), Split((0, 1, 2), 1, 2)]
 
 
@@ -62,18 +69,20 @@ def test_every_item_reads_everything_where_tables_are_spread() -> None:
     sizes=st.lists(st.sampled_from([0, 1, SMALL_BYTES, 20 * MB, 300 * MB]), min_size=1, max_size=8),
     affinity=st.sampled_from(list(Affinity)),
     parallelism=st.integers(1, 9),
+    targets=st.integers(1, 9),
 )
-def test_every_plan_has_one_item_for_each_pair(sizes: list[int], affinity: Affinity, parallelism: int) -> None:
+def test_every_plan_has_one_item_for_each_pair(sizes: list[int], affinity: Affinity, parallelism: int, targets: int) -> None:
     """By brute force: a table of a log partition (or, spread, of all of them) and a target have exactly one item that sees all its rows."""
     loads = [load(p, size) for p, size in enumerate(sizes)]
-    planned = splits(loads, affinity, parallelism)
+    planned = splits(loads, affinity, parallelism, targets)
     check(planned, loads, affinity)
     busy = [p for p, size in enumerate(sizes) if size]
     tables = [(p,) for p in busy] if affinity is Affinity.TABLE else [tuple(busy)] if busy else []
-    for homes, target in product(tables, range(7)):
+    for homes, target in product(tables, range(targets)):
         readers = [s for s in planned if target % s.shares == s.share and set(s.partitions) & set(homes)]
         assert len(readers) == 1
         assert set(homes) <= set(readers[0].partitions)
+    assert all(s.share < targets for s in planned), "an item reads everything and delivers nothing"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +105,6 @@ def test_parts_of_an_interval_are_chains_side_by_side() -> None:
     whole = Load(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b1", "b2", "b3")), Interval(20, 30, ("c",))), (1, 1, 1))
     assert whole.chains == [("a", "b1", "c"), ("b2",), ("b3",)]
     items = work_items(
-        [whole], Affinity.TABLE, 2, feed="f", batch=1, epoch=2, from_ts=0, to_ts=30, pack="p", sink="blackhole://", fence="e"
+        [whole], Affinity.TABLE, 2, feed="f", batch=1, epoch=2, from_ts=0, to_ts=30, pack="p", sink="blackhole://", fence="e", targets=4
     )
     assert [(i.number, i.chains, i.small) for i in items] == [(0, (("a", "b1", "c"), ("b2",), ("b3",)), True)]

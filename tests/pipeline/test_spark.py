@@ -69,7 +69,7 @@ def delivery(tmp_path: Path) -> Iterator[Callable[..., BatchDriver]]:
             reader = LogReader(log)
             upstream = LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl)
             events = SinkEvents(chosen, chooser, packs)
-            fence = Fence(tmp_path / "epoch")
+            fence = Fence.at(tmp_path)
             return BatchDriver(
                 "f", upstream, events, sink, chosen.sink.text, runner, fence, RetryPolicy(first_s=0.1), stop=threading.Event()
             )

@@ -1,16 +1,20 @@
-"""The durable state of a changefeed: DIR/changefeeds/ID.
+"""The durable state of a changefeed: STATE/changefeeds/ID, where STATE is a path or a URL, by default the data folder DIR.
 
 feed.json        what it was created with; a later start with other settings is refused. And its state, with the error where it failed
-checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced
+checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced. Only the newest driver can write it
+
+What one machine has of it: DIR/changefeeds/ID.
+
 delivery.json    how the delivery is, after each batch; may be lost. `tidemill run` makes status.json of it
 schemas.jsonl    ids that a schema registry gave; may be lost
 lock             held by the process that delivers; run.lock by the supervisor
-epoch, packs/, spark/, spark.log; capture/: the capture's own
+packs/, spark/, spark.log; capture/: the capture's own
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -20,21 +24,19 @@ from typing import IO, Any
 
 from tidemill.changefeed.config import given_in
 from tidemill.changefeed.states import State
-from tidemill.errors import FeedMismatch, TidemillError
+from tidemill.changelog.storage import open_storage
+from tidemill.errors import FeedMismatch, TidemillError, redact
 from tidemill.pipeline import durable
+from tidemill.pipeline.guarded import EPOCH, FeedBroken, GuardedFile, parsed, storage_errors
 from tidemill.tso import physical_ms
+
+CHECKPOINT = "checkpoint.json"
 
 
 class FeedLocked(TidemillError):
     """Another process delivers this changefeed."""
 
     code = "TM:ErrFeedLocked"
-
-
-class FeedBroken(TidemillError):
-    """A file of a changefeed's state cannot be read."""
-
-    code = "TM:ErrFeedBroken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,23 @@ class Status:
 
 
 class FeedFolder:
-    """The folder of one changefeed."""
+    """The folder of one changefeed, and its state, which may lie elsewhere."""
 
-    def __init__(self, data_dir: Path, changefeed: str) -> None:
+    def __init__(self, data_dir: Path, changefeed: str, state: str | None = None) -> None:
         self.path = data_dir.absolute() / "changefeeds" / changefeed
         self.changefeed = changefeed
+        self._state = open_storage(_below(state, f"changefeeds/{changefeed}") if state is not None else self.path)
+        self._guarded: GuardedFile | None = None
+        self._epoch = 0
         self._locks: dict[str, IO[str]] = {}
 
     @property
-    def epoch(self) -> Path:
-        return self.path / "epoch"
+    def old_epoch(self) -> int:
+        """What the fence of an earlier version got to, which lay here; 0 without one."""
+        try:
+            return int((self.path / "epoch").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
 
     @property
     def packs(self) -> Path:
@@ -158,7 +167,7 @@ class FeedFolder:
         try:
             return FeedIdentity(**{f.name: content[f.name] for f in fields(FeedIdentity)})
         except KeyError as error:
-            raise FeedBroken(f"{self.path}/feed.json has no {error}") from None
+            raise FeedBroken(f"{self._shown('feed.json')} has no {error}") from None
 
     def settle(self, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
         """Create the changefeed, or make sure that it is the one wanted. Without a given start the first one stands.
@@ -172,7 +181,7 @@ class FeedFolder:
             wanted = wanted if start_given else replace(wanted, start_ts=known.start_ts)
         elif known is not None:
             return self.check(known, wanted, start_given=start_given)
-        durable.write_json(self.path / "feed.json", asdict(wanted))
+        self._write("feed.json", asdict(wanted))
         return wanted
 
     def _stillborn(self) -> bool:
@@ -204,21 +213,33 @@ class FeedFolder:
         content = self._read("feed.json")
         noted = {"state": str(state), "error": dict(error) if error is not None else None}
         if content is not None and {name: content.get(name) for name in noted} != noted:
-            durable.write_json(self.path / "feed.json", {**content, **noted})
+            self._write("feed.json", {**content, **noted})
 
     def checkpoint(self) -> int | None:
         """Everything at or below is delivered; None before the first batch. Raises FeedBroken."""
-        content = self._read("checkpoint.json")
+        content = self._read(CHECKPOINT)
         if content is None:
             return None
         ts = content.get("checkpoint_ts")
-        if not isinstance(ts, int):
-            raise FeedBroken(f"{self.path}/checkpoint.json has no checkpoint_ts")
+        if not isinstance(ts, int) and (ts is not None or not content[EPOCH]):
+            raise FeedBroken(f"{self._shown(CHECKPOINT)} has no checkpoint_ts")
         return ts
 
+    def claim(self, driver: str, epoch: int) -> int | None:
+        """Be the one that moves the checkpoint, as the driver that has taken the fence with this epoch; others cannot any more.
+
+        Returns the checkpoint. Raises Fenced if yet another driver has come since, FeedBroken, LogUnavailable.
+        """
+        self._guarded, self._epoch = GuardedFile(self._state, CHECKPOINT, driver), epoch
+        self._guarded.change(lambda found: {name: found[name] for name in ("checkpoint_ts",) if found and name in found}, epoch)
+        return self.checkpoint()
+
     def save_checkpoint(self, ts: int) -> None:
-        """Durable when this returns."""
-        durable.write_json(self.path / "checkpoint.json", {"checkpoint_ts": ts})
+        """Durable when this returns. Raises Fenced if another driver has claimed it, LogUnavailable."""
+        if self._guarded is None:
+            self.claim(f"pid {os.getpid()}", 1 + int((self._read(CHECKPOINT) or {}).get(EPOCH, 0)))
+        assert self._guarded is not None
+        self._guarded.write({"checkpoint_ts": ts}, self._epoch)
 
     def save_status(self, status: Status) -> None:
         """Write delivery.json, with its lag and time as of now."""
@@ -235,7 +256,20 @@ class FeedFolder:
             return None
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            return durable.read_json(self.path / name)
-        except ValueError as error:
-            raise FeedBroken(f"{self.path / name} cannot be read: {error}", hint="Restore the file from a copy.") from None
+        place = self._state.path(name)
+        with storage_errors("reading", place):
+            data = self._state.read(name)
+        return parsed(data, place)
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        with storage_errors("writing", self._state.path(name)):
+            self._state.replace(name, (json.dumps(content, indent=1) + "\n").encode())
+
+    def _shown(self, name: str) -> str:
+        return redact(self._state.path(name))
+
+
+def _below(state: str, folder: str) -> str:
+    """A folder below a path or a URL, whose options stay at its end."""
+    bare, mark, query = state.partition("?")
+    return f"{bare.rstrip('/')}/{folder}{mark}{query}"

@@ -92,7 +92,7 @@ _COUNTED = {
 
 def checkpoint_of(folder: FeedFolder) -> int:
     """How far the delivery is, for the supervisor; 0 before the first word."""
-    return int(_read(folder.path / "checkpoint.json").get("checkpoint_ts", 0))
+    return int(_read(folder.delivery).get("checkpoint_ts", 0))
 
 
 def resolved_of(folder: FeedFolder) -> int:

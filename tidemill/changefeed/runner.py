@@ -13,9 +13,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill import logs, tso
@@ -24,12 +24,13 @@ from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.skip import SkipRow, parse_skip_rows
 from tidemill.changefeed.states import Event, State, after
-from tidemill.changelog import feeds
+from tidemill.changelog import feeds, layout
 from tidemill.changelog.beginning import is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import (
     ConfigError,
+    Fenced,
     RegistryError,
     SchemaIncompatible,
     SinkError,
@@ -38,6 +39,7 @@ from tidemill.errors import (
     TidemillError,
     redact,
 )
+from tidemill.pipeline import sparkconf
 from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
 from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
 from tidemill.pipeline.fence import Fence
@@ -72,6 +74,8 @@ class Wishes:
     trigger_ms: int
     retry_s: float
     skip_rows: tuple[SkipRow, ...] = ()
+    state: str | None = None  # where the changefeed's state is, if not in data_dir
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runner:
@@ -79,7 +83,7 @@ class Runner:
 
     def __init__(self, wishes: Wishes, stop: threading.Event) -> None:
         self._wishes, self._stop = wishes, stop
-        self._folder = FeedFolder(wishes.data_dir, wishes.changefeed)
+        self._folder = FeedFolder(wishes.data_dir, wishes.changefeed, wishes.state)
         self._status = Status(wishes.changefeed, pid=os.getpid(), target_ts=wishes.target_ts)
         self._next_word = 0.0
 
@@ -102,7 +106,7 @@ class Runner:
     def _deliver(self, stack: ExitStack) -> None:
         from tidemill.pipeline.feed import Changefeed
         from tidemill.pipeline.runners import SparkRunner
-        from tidemill.pipeline.session import start_session
+        from tidemill.pipeline.session import start_session, stop_session
 
         wishes, folder = self._wishes, self._folder
         settings = Settings(
@@ -140,9 +144,13 @@ class Runner:
         upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in)
         if schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what is refused had better be said before Spark starts
+        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(wishes.changefeed)}", floor=folder.old_epoch)
+        delivered = folder.claim(fence.driver, fence.take())  # from here on a driver before this one is over, wherever it is
+        at = identity.start_ts if delivered is None else delivered
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
-        session = start_session(folder.spark_log, master=wishes.master, name=f"tidemill {wishes.changefeed}")
-        stack.callback(session.stop)
+        name = f"tidemill {wishes.changefeed}"
+        session = start_session(folder.spark_log, master=wishes.master, name=name, user=wishes.spark_conf)
+        stack.callback(stop_session, session)
         events = SinkEvents(settings, chooser, packs)
         driver = BatchDriver(
             feed=wishes.changefeed,
@@ -151,8 +159,8 @@ class Runner:
             greetings=events.greetings if events.greets else None,
             sink=sink,
             sink_uri=settings.sink.text,
-            runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}"),
-            fence=Fence(folder.epoch),
+            runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}", stop=self._stop, tell=self._note_failure),
+            fence=fence,
             look_again=packs.look_again,
             retry=RetryPolicy(total_s=wishes.retry_s),
             stop=self._stop,
@@ -169,6 +177,7 @@ class Runner:
             target_ts=wishes.target_ts,
             trigger_ms=max(wishes.trigger_ms, settings.sink.flush_interval_ms),
             on_report=self._save,
+            planned=fence.planned,
         )
         reached = changefeed.run()
         log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(self._status.checkpoint_ts))
@@ -279,7 +288,8 @@ class Runner:
         status = self._status
         status.state = after(State(status.state), event)
         status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
-        self._folder.save_state(status.state, status.error)
+        if not isinstance(error, Fenced):  # the state is another driver's by now
+            self._folder.save_state(status.state, status.error)
 
     def _save_status(self) -> None:
         self._folder.save_status(self._status)
@@ -291,12 +301,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--changefeed-id", required=True)
     parser.add_argument("--log", help=f"default: the environment's {LOG_VARIABLE}")
     parser.add_argument("--data-dir", required=True, type=Path)
+    parser.add_argument("--state", help="path or URL of the changefeed's state, where other hosts may go on from; default: --data-dir")
     parser.add_argument("--sink-uri", help=f"default: the environment's {SINK_VARIABLE}")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--tz")
     parser.add_argument("--start-ts", help="TSO; default: the log's start")
     parser.add_argument("--target-ts", help="TSO; default: none")
     parser.add_argument("--master", help="Spark master; default: local[cores]")
+    parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
     parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
     parser.add_argument("--retry-s", type=float, default=300.0, help="a batch that fails is tried again for about so long")
     parser.add_argument("--skip-row", action="append", default=[], help="SCHEMA.TABLE:KEY@COMMIT_TS: a row that is left out")
@@ -326,6 +338,8 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         trigger_ms=options.trigger_ms,
         retry_s=options.retry_s,
         skip_rows=parse_skip_rows(options.skip_row),
+        state=options.state,
+        spark_conf=sparkconf.options(options.spark_conf),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.changelog import imports, layout
 from tidemill.changelog.storage import Storage
 
-FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.SNAPSHOT, imports.FOLDER)
+FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.FENCES, layout.SNAPSHOT, imports.FOLDER)
 
 
 def drop(storage: Storage) -> None:

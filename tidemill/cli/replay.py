@@ -37,6 +37,9 @@ def command(
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting, above spark-defaults.conf. May be repeated.")
+    ] = None,
     skip_row: Annotated[
         list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
     ] = None,
@@ -50,6 +53,7 @@ def command(
     from tidemill.changefeed.config import load_config
     from tidemill.changefeed.skip import parse_skip_rows
     from tidemill.changefeed.values import with_parameter
+    from tidemill.pipeline import sparkconf
     from tidemill.pipeline.delivery import Settings
     from tidemill.pipeline.meeting import meet_sink
     from tidemill.pipeline.replay import replay
@@ -68,8 +72,18 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    wanted = sparkconf.options(spark_conf or ())
     meet_sink(sink, stop)
-    done = replay(log, settings, start_ts=start, target_ts=target, parallelism=parallelism, master=master, stop=stop)
+    done = replay(
+        log,
+        settings,
+        start_ts=start,
+        target_ts=target,
+        parallelism=parallelism,
+        master=master,
+        spark_conf=wanted,
+        stop=stop,
+    )
     if done.skipped_rows:
         typer.echo(f"{done.skipped_rows} rows left out by --skip-row", err=True)
     typer.echo(

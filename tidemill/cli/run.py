@@ -28,6 +28,7 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.pipeline import sparkconf
 from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
 from tidemill.places import is_here
@@ -68,6 +69,7 @@ class Wishes:
     snapshot: bool = False
     master: str | None = None
     workers: int = 1
+    state: str | None = None
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
     @property
@@ -225,7 +227,7 @@ async def run(wishes: Wishes) -> None:
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
-    folder = FeedFolder(wishes.data_dir, wishes.changefeed_id)
+    folder = FeedFolder(wishes.data_dir, wishes.changefeed_id, wishes.state)
     times = await _unless(over, resolve(wishes, folder))
     if times is None:
         return
@@ -317,6 +319,10 @@ def command(
     log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; made when it is not there.")],
     changefeed_id: Annotated[str, typer.Option("--changefeed-id", "-c", help="Name of the changefeed.")] = "default",
     data_dir: Annotated[Path, typer.Option("--data-dir", help="State is kept in DIR/changefeeds/ID.")] = Path("tidemill-data"),
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Path or URL of the changefeed's state, so that another host can go on. Default: --data-dir."),
+    ] = None,
     start_ts: Annotated[
         str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now, or where the log is.")
     ] = None,
@@ -358,6 +364,9 @@ def command(
     ] = None,
     control_addr: Annotated[
         str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting of the delivery. May be repeated.")
     ] = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
     skip_row: Annotated[
@@ -424,8 +433,11 @@ def command(
             ("--control-addr", control_addr),
         ),
         workers=workers or 1,
+        state=state,
         feed_options=given(
             ("--master", master),
+            ("--state", state),
+            *(("--spark-conf", f"{name}={value}") for name, value in sparkconf.options(spark_conf or ()).items()),
             ("--trigger-ms", trigger_ms),
             ("--retry-s", duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None),
             *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),

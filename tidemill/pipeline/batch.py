@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.changelog.layout import Affinity
-from tidemill.errors import BatchFailed, MessageRefused, SegmentGone, TidemillError, made
+from tidemill.errors import BatchFailed, Fenced, MessageRefused, SegmentGone, TidemillError, made
 from tidemill.events import DdlEvent
 from tidemill.pipeline import planner
 from tidemill.pipeline.corrupted import CorruptedRows
@@ -39,6 +39,13 @@ class JobLost(TidemillError):
     """Spark gave a job up for a reason that no task told: a worker died, memory ran out, a bug."""
 
     code = "TM:ErrJobLost"
+    retryable = True
+
+
+class ExecutorLost(TidemillError):
+    """Spark ran a task again by itself because its executor went away. Such a second attempt delivers nothing: the batch is run again."""
+
+    code = "TM:ErrExecutorLost"
     retryable = True
 
 
@@ -72,7 +79,9 @@ class RetryPolicy:
 class JobRunner(Protocol):
     """Runs work items somewhere and returns what each gives back. Raises JobLost."""
 
-    parallelism: int
+    @property
+    def parallelism(self) -> int:
+        """How many items run at the same time, now."""
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]: ...
 
@@ -164,7 +173,7 @@ class BatchDriver:
             try:
                 report = self._try(batch, from_ts, to_ts, tries)
             except TidemillError as error:
-                self.fence.advance()
+                self._end_epoch(error, from_ts, to_ts)
                 lost = isinstance(error, JobLost) and tries >= self.retry.lost_tries
                 pause = next(pauses, None) if self._may_go_better(error) and not lost else None
                 if pause is None:
@@ -174,6 +183,15 @@ class BatchDriver:
                 for event in report.ddls:
                     self.on_ddl(event)
                 return report
+
+    def _end_epoch(self, error: TidemillError, from_ts: int, to_ts: int) -> None:
+        """What is left of a failed try stops now, not only when the next one begins. Raises Fenced if another driver has taken over."""
+        try:
+            self.fence.advance(from_ts, to_ts)
+        except Fenced as other:
+            raise other from error
+        except TidemillError as other:
+            log.warning("the epoch of a failed try cannot be ended now, the next try will: %s", other)
 
     def _may_go_better(self, error: TidemillError) -> bool:
         """Is another try worth it? After a refused message it is if the topics take something else than before."""
@@ -197,6 +215,7 @@ class BatchDriver:
             self._look(tries)
             self.sink.begin_batch(context)
             stats = self._rows(context)
+            context.look(now=True)
             ddls = self.upstream.ddl_events(from_ts, to_ts)
             for event in ddls:
                 self._send_ddl(event)
@@ -229,9 +248,8 @@ class BatchDriver:
         self.greetings = None
 
     def _context(self, batch: int, from_ts: int, to_ts: int) -> BatchContext:
-        return BatchContext(
-            feed=self.feed, batch=batch, epoch=self.fence.advance(), from_ts=from_ts, to_ts=to_ts, fence_path=str(self.fence.path)
-        )
+        epoch = self.fence.advance(from_ts, to_ts)
+        return BatchContext(feed=self.feed, batch=batch, epoch=epoch, from_ts=from_ts, to_ts=to_ts, look=self.fence.look)
 
     def _rows(self, context: BatchContext) -> TaskStats:
         loads = self.upstream.loads(context.from_ts, context.to_ts)
@@ -249,7 +267,8 @@ class BatchDriver:
             to_ts=context.to_ts,
             pack=pack,
             sink=self.sink_uri,
-            fence=str(self.fence.path),
+            fence=self.fence.place,
+            targets=len(self.events.targets()),
         )
         return total(_checked(items, self.runner.run(items)))
 
@@ -268,7 +287,7 @@ class BatchDriver:
     def _pause(self, error: TidemillError, pause: float, batch: int) -> None:
         if isinstance(error, SegmentGone):
             self.upstream.refresh()
-        if isinstance(error, JobLost):
+        if isinstance(error, (JobLost, ExecutorLost)):
             pause = max(pause, GRACE_S)
         log.warning("batch %d failed and is tried again in %.0f s: %s", batch, pause, error)
         self.on_failure(error)

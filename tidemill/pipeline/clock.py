@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -25,7 +26,8 @@ NEARLY = 0.9
 
 
 class Clock(DataSource):
-    """Options: log, start_ts, target_ts (0: none), trigger_ms."""
+    """Options: log, or log_file, a file that holds it: Spark shows options in plans and event logs. start_ts, target_ts (0: none),
+    trigger_ms, first_end (where the batch that begins at start_ts has to end; 0: anywhere)."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,9 +37,10 @@ class Clock(DataSource):
         return "tick long"
 
     def streamReader(self, schema: Any) -> ClockReader:
-        return ClockReader(
-            self.options["log"], int(self.options["start_ts"]), int(self.options["target_ts"]), int(self.options["trigger_ms"])
-        )
+        names = ("start_ts", "target_ts", "trigger_ms", "first_end")
+        file = self.options.get("log_file")
+        log = Path(file).read_text(encoding="utf-8") if file else self.options["log"]
+        return ClockReader(log, *(int(self.options[name]) for name in names))
 
 
 class ClockReader(DataSourceStreamReader):
@@ -47,8 +50,9 @@ class ClockReader(DataSourceStreamReader):
     as long as a batch had to end before the log's end, at a DDL or because enough had come together.
     """
 
-    def __init__(self, log: str, start_ts: int, target_ts: int, trigger_ms: int) -> None:
+    def __init__(self, log: str, start_ts: int, target_ts: int, trigger_ms: int, first_end: int = 0) -> None:
         self._log, self._start, self._target, self._trigger_s = log, start_ts, target_ts, trigger_ms / 1000
+        self._first_end = first_end
         self._state: tuple[LogReader, Any] | None = None
         self._due = self._held = 0.0  # when the next batch may begin, in time.monotonic()
 
@@ -70,6 +74,8 @@ class ClockReader(DataSourceStreamReader):
             follow(history, reader)
         if from_ts - history.start_ts > KEPT_HISTORY:
             history.forget(from_ts)
+        if from_ts == self._start and self._start < self._first_end <= end:
+            return {"ts": self._first_end}
         to_ts = next_end(reader, history, from_ts, end)
         self._due = time.monotonic() + self._trigger_s if to_ts == end else 0.0
         if to_ts == from_ts:  # tables are still being read

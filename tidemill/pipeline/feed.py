@@ -2,6 +2,9 @@
 
 Spark writes the end of a batch down before the batch runs and notes when it is done; the batch driver does the rest. A batch that was
 delivered before Spark noted it is recognised by the checkpoint and not delivered again.
+
+Spark's checkpoint is scratch of this machine. Where it is not there, or another machine has delivered since, a new one begins at the
+changefeed's own checkpoint; the batch that was under way then is run over the interval that the fence says.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemill.errors import TidemillError
+from tidemill.errors import TidemillError, redact
 from tidemill.pipeline.batch import BatchDriver, JobLost, Report, Stopped
 from tidemill.pipeline.clock import NAME, Clock
+from tidemill.pipeline.fence import Interval
 from tidemill.pipeline.runners import cause_of
 
 log = logging.getLogger(__name__)
@@ -51,12 +56,15 @@ class Changefeed:
         target_ts: int | None,
         trigger_ms: int,
         on_report: Callable[[Report], None],
+        planned: Interval | None = None,
     ) -> None:
-        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable."""
+        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable.
+        `planned`: the interval of the newest try, by this driver or one before."""
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
         self._delivered = start_ts if delivered_ts is None else delivered_ts
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
+        self._planned = planned if planned is not None and planned[0] == self._delivered < planned[1] else None
         self._busy = threading.Lock()
         self._over = threading.Event()
         self._error: TidemillError | None = None
@@ -77,10 +85,22 @@ class Changefeed:
         return self._reached()
 
     def _start(self) -> StreamingQuery:
-        source = self._session.readStream.format(NAME).option("log", self._log).option("start_ts", str(self._delivered))
-        frame = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms)).load()
-        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self._folder))
-        return writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
+        source = self._session.readStream.format(NAME).options(**self._log_option()).option("start_ts", str(self._delivered))
+        frame: Any = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms))
+        frame = frame.option("first_end", str(self._planned[1] if self._planned is not None else 0)).load()
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder.absolute().as_uri())
+        query: StreamingQuery = writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
+        return query
+
+    def _log_option(self) -> dict[str, str]:
+        """The log for the clock: an address with a secret in it by way of a file that only this user may read."""
+        if redact(self._log) == self._log:
+            return {"log": self._log}
+        file = self._folder.absolute().with_name("log.url")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(self._log, encoding="utf-8")
+        return {"log_file": str(file)}
 
     def _watch(self, query: StreamingQuery) -> None:
         """Return when the feed is over. Raises QueryFailed."""
@@ -149,15 +169,17 @@ def set_aside_broken(folder: Path, delivered_ts: int) -> None:
     """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
 
     It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
-    or where the last batch was cut short at a target: what lies between would be lost.
+    or where the last batch was cut short at a target: what lies between would be lost. One that is behind is from before another machine
+    went on: the log need not hold what it would begin with.
     """
     offsets = folder / "offsets"
     if not offsets.is_dir():
         return
     newest = sorted((int(p.name) for p in offsets.iterdir() if p.name.isdecimal()), reverse=True)[:2]
     try:
-        for batch in newest:
-            offset_of(folder, batch)
+        ends = [offset_of(folder, batch) for batch in newest]
+        if ends and ends[0] < delivered_ts:
+            raise ValueError(f"it ends at {ends[0]}, delivered is everything up to {delivered_ts}")
         for name in (folder / "commits").glob("[0-9]*"):
             if not name.read_text(encoding="utf-8").startswith("v"):
                 raise ValueError(f"{name} is no commit")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from tidemill.capture.groups.launch import ATTEMPTS
 from tidemill.capture.groups.ticket import Ticket
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.pipeline.batch import JobLost
-from tidemill.pipeline.runners import cause_of
+from tidemill.pipeline.runners import NOT_INSTALLED, cause_of
 from tidemill.places import with_retries
 
 FAILURES = 100
@@ -52,7 +51,6 @@ PYTHON_BYTES = 512 << 20
 """Of a group's process besides the memory quota."""
 
 PAUSE_S = 1.0
-_NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program")
 
 _log = logging.getLogger("tidemill.pipeline.groups")
 
@@ -90,7 +88,7 @@ def run(ticket: Ticket, options: argparse.Namespace, kills: Kills) -> None:
         with ExitStack() as stack:
             _run(ticket, options, kills, stack)
     except (Py4JError, PySparkException) as error:
-        if _NOT_INSTALLED.search(str(error)):
+        if NOT_INSTALLED.search(str(error)):
             raise ConfigError(
                 f"executors of {options.master} cannot run a group: {cause_of(str(error))}",
                 hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
@@ -99,7 +97,7 @@ def run(ticket: Ticket, options: argparse.Namespace, kills: Kills) -> None:
 
 
 def _run(ticket: Ticket, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
-    from tidemill.pipeline.session import start_session
+    from tidemill.pipeline.session import start_session, stop_session
 
     session: Any = start_session(
         options.scratch / "groups-spark.log",
@@ -109,7 +107,7 @@ def _run(ticket: Ticket, options: argparse.Namespace, kills: Kills, stack: ExitS
         defaults=sizes(options.groups, options.memory_quota),
         host=ticket.host,
     )
-    stack.callback(session.stop)
+    stack.callback(stop_session, session)
     context = session.sparkContext
     kills.context = context._jsc.sc()
     _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, options.groups, context.applicationId)

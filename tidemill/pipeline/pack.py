@@ -1,17 +1,16 @@
 """Packs: what tasks need to know of schemas and routing, an immutable file a schema version.
 
 A DDL is a barrier between batches, so one batch never needs two versions of a table. The driver writes a pack, workers load it by its
-path and keep what they built. A pack is whole, or names a base pack and what differs from it. Tables are kept packed until the first row
-of each comes by: neither thousands of tables nor hundreds of DDLs cost much.
+path (executors on other machines get it with the job) and keep what they built. A pack is whole, or names a base pack and what differs
+from it. Tables are kept packed until the first row of each comes by: neither thousands of tables nor hundreds of DDLs cost much.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
-import os
 import pickle
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -85,7 +84,7 @@ class _Content:
     output: Output
     topics: tuple[tuple[str, int], ...]  # and how many partitions each has
     limits: Mapping[str, int]  # bytes of the largest message, of topics that have a limit
-    base: str | None
+    base: str | None  # its name
     tables: Mapping[int, _Entry]  # by logical id
     removed: frozenset[int]
     known_ids: npt.NDArray[np.int64]  # physical ids that are known at all, wanted or not
@@ -141,19 +140,40 @@ def unpack(packed: bytes) -> PackedTable:
     return table
 
 
+_supplied: dict[str, Callable[[], bytes]] = {}
+
+
+def supply(packs: Mapping[str, Callable[[], bytes]]) -> None:
+    """Files that came with the job, by name: `load` takes these instead of looking for a path."""
+    _supplied.clear()
+    _supplied.update(packs)
+
+
+def name_of(path: str) -> str:
+    """What a pack is called wherever it is: its content's hash."""
+    return path.rpartition("/")[2]
+
+
+def files(path: str) -> list[Path]:
+    """The files that a pack consists of, on the driver's machine."""
+    base = _read(path).base
+    return [Path(path), *([Path(path).with_name(base)] if base is not None else [])]
+
+
 @functools.lru_cache(maxsize=4)
 def _read(path: str) -> _Content:
-    content: _Content = pickle.loads(Path(path).read_bytes())
+    supplied = _supplied.get(name_of(path))
+    content: _Content = pickle.loads(supplied() if supplied is not None else Path(path).read_bytes())
     return content
 
 
 @functools.lru_cache(maxsize=4)
 def load(path: str) -> Pack:
-    """A pack, kept for the life of the process: a path never changes its content."""
+    """A pack by its path, or by its name where it was supplied. Kept for the life of the process: a name never changes its content."""
     content = _read(path)
     if content.base is None:
         return Pack(content.output, content.topics, content.limits, content.tables, (content.known_ids,))
-    base = _read(content.base)
+    base = _read(f"{path.removesuffix(name_of(path))}{content.base}")
     tables = {**base.tables, **content.tables}
     for table_id in content.removed:
         del tables[table_id]
@@ -206,7 +226,6 @@ class PackStore:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.pack"):
             old.unlink()
-        self._number = 0
         self._topics: dict[str, int] = {}
         self._limits: dict[str, int] = {}
         self._placed: dict[int, str] = {}  # topics that are one table's alone, and go with its version
@@ -342,7 +361,7 @@ class PackStore:
         base = self._base.tables
         tables = {t: e for t, e in self._tables.items() if base.get(t) != e}
         more = snapshot.known_ids - set(self._base.known_ids.tolist())
-        return self._content(self._base_path, tables, frozenset(base.keys() - self._tables.keys()), more)
+        return self._content(name_of(self._base_path), tables, frozenset(base.keys() - self._tables.keys()), more)
 
     def _content(self, base: str | None, tables: Mapping[int, _Entry], removed: frozenset[int], known: Set[int]) -> _Content:
         ids = np.sort(np.fromiter(known, np.int64, len(known)))
@@ -362,13 +381,13 @@ class PackStore:
         return self._delta_path
 
     def _write(self, content: _Content) -> str:
-        self._number += 1
-        # A name is never used again, not by the next driver either: workers keep what they loaded by it.
-        path = self._folder / f"{os.getpid()}-{time.time_ns():x}-{self._number}.pack"
-        durable.write(path, pickle.dumps(content), sync=False)
+        data = pickle.dumps(content)
+        # Workers keep what they loaded by this name, over batches and drivers.
+        path = self._folder / f"{hashlib.sha256(data).hexdigest()[:32]}.pack"
+        durable.write(path, data, sync=False)
         return str(path)
 
     def _remove(self, *paths: str) -> None:
         """Files that no batch will name again. A task that is late finds its pack gone, and the fence would have stopped it."""
-        for path in {p for p in paths if p}:
+        for path in {p for p in paths if p} - {self._base_path, self._delta_path}:
             Path(path).unlink(missing_ok=True)

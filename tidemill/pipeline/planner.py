@@ -86,11 +86,12 @@ def end_by_size(loads: Iterable[Load], limit_ts: int, max_bytes: int = MAX_BATCH
     return limit_ts
 
 
-def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int) -> list[Split]:
+def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int, targets: int) -> list[Split]:
     """How a batch is divided among at most about `parallelism` items.
 
     Rows of a table stay in one log partition (affinity table): items take whole log partitions, and a heavy one is shared by targets.
-    Otherwise each item reads all log partitions, for its share of the targets.
+    Otherwise each item reads all log partitions, for its share of the targets. There are no more shares than `targets`: an item without
+    one would read everything and deliver nothing.
     """
     busy = [load for load in loads if load.busy]
     if not busy:
@@ -99,12 +100,13 @@ def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int) -> list[
     if total <= SMALL_BYTES or parallelism == 1:
         return [Split(tuple(load.partition for load in busy))]
     if affinity is Affinity.KEY:
-        return [Split(tuple(load.partition for load in busy), share, parallelism) for share in range(parallelism)]
+        shares = max(1, min(parallelism, targets))
+        return [Split(tuple(load.partition for load in busy), share, shares) for share in range(shares)]
     fair = total / parallelism
     found: list[Split] = []
     light: list[Load] = []
     for load in busy:
-        shares = round(load.bytes / fair)
+        shares = min(round(load.bytes / fair), targets)
         if shares > 1 and load.bytes > HEAVY * fair:
             found += [Split((load.partition,), share, shares) for share in range(shares)]
         else:
@@ -158,9 +160,10 @@ def work_items(
     pack: str,
     sink: str,
     fence: str,
+    targets: int,
 ) -> list[WorkItem]:
-    """The items of a batch, checked. None if no log partition has anything."""
-    planned = splits(loads, affinity, parallelism)
+    """The items of a batch, checked. None if no log partition has anything. `targets`: how many (topic, partition)s there are."""
+    planned = splits(loads, affinity, parallelism, targets)
     check(planned, loads, affinity)
     chains = {load.partition: load.chains for load in loads}
     small = sum(load.bytes for load in loads) <= SMALL_BYTES

@@ -1,16 +1,18 @@
-"""Replay: deliver what a log holds, from a ts to a ts, then end. No upstream, no state, nothing is written into the log."""
+"""Replay: deliver what a log holds, from a ts to a ts, then end. No upstream, no state, nothing is written into the log but, for a cluster,
+a fence while it runs."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemill.changelog import layout
 from tidemill.changelog.beginning import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
@@ -22,6 +24,7 @@ from tidemill.pipeline.pack import PackStore
 from tidemill.pipeline.runners import EitherRunner, SparkRunner
 from tidemill.pipeline.schemas import open_schemas
 from tidemill.pipeline.upstream import LogUpstream, next_end
+from tidemill.places import is_in_process
 from tidemill.sinks.base import open_driver_sink
 from tidemill.tso import describe
 
@@ -73,6 +76,7 @@ def replay(
     target_ts: int | None = None,
     parallelism: int | None = None,
     master: str | None = None,
+    spark_conf: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     on_batch: Callable[[Report], None] = lambda report: None,
 ) -> Delivered:
@@ -97,7 +101,8 @@ def replay(
             schemas=schemas,
             find_limits=sink.message_limits,
         )
-        runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed), parallelism or os.cpu_count() or 1)
+        runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed, spark_conf, stop), parallelism)
+        fence = _fence(stack, folder, master, reader)
         events = SinkEvents(settings, chooser, packs)
         driver = BatchDriver(
             feed=settings.feed,
@@ -107,7 +112,7 @@ def replay(
             sink=sink,
             sink_uri=settings.sink.text,
             runner=runner,
-            fence=Fence(folder / "epoch"),
+            fence=fence,
             look_again=packs.look_again,
             retry=RETRY,
             stop=stop,
@@ -131,10 +136,26 @@ def replay(
     return delivered
 
 
-def _spark(stack: ExitStack, folder: Path, master: str | None, feed: str) -> SparkRunner:
-    """Start Spark, to be stopped at the end."""
-    from tidemill.pipeline.session import start_session
+def _fence(stack: ExitStack, folder: Path, master: str | None, reader: LogReader) -> Fence:
+    """In the replay's own folder; on a cluster, whose executors do not see that, beside the log as long as the replay runs."""
+    if is_in_process(master):
+        return Fence.at(folder)
+    name = f"{layout.FENCES}/replay-{uuid.uuid4().hex}.json"
+    stack.callback(_remove, reader, name)
+    return Fence(reader.storage, name)
 
-    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}")
-    stack.callback(session.stop)
-    return SparkRunner(session.sparkContext, f"tidemill-{feed}")
+
+def _remove(reader: LogReader, name: str) -> None:
+    for file in (name, f"{name}.lock"):
+        reader.storage.delete(file)
+
+
+def _spark(
+    stack: ExitStack, folder: Path, master: str | None, feed: str, spark_conf: Mapping[str, str] | None, stop: threading.Event
+) -> SparkRunner:
+    """Start Spark, to be stopped at the end."""
+    from tidemill.pipeline.session import start_session, stop_session
+
+    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
+    stack.callback(stop_session, session)
+    return SparkRunner(session.sparkContext, f"tidemill-{feed}", stop=stop)

@@ -3,42 +3,117 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 
-from tidemill.pipeline import task
-from tidemill.pipeline.batch import JobLost
-from tidemill.pipeline.work import TaskResult, WorkItem
+from tidemill.errors import ConfigError, TidemillError
+from tidemill.pipeline import pack, task
+from tidemill.pipeline.batch import ExecutorLost, JobLost
+from tidemill.pipeline.executors import Executors
+from tidemill.pipeline.work import TaskFailure, TaskResult, WorkItem
 
 log = logging.getLogger(__name__)
 
+NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program|another Tidemill")
+"""What Spark says of executors whose Python cannot run Tidemill."""
 
-def run_partition(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
-    """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise."""
-    assert TaskContext.get() is not None, "runs in Spark's workers"
+Blobs = Mapping[str, Any]
+"""Spark's broadcasts of packs, by name."""
+Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
+
+
+def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version: str | None = None) -> Iterator[TaskResult]:
+    """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise.
+
+    Spark runs a task again, whatever spark.task.maxFailures says, when its executor went away through no fault of the task. The attempt
+    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. `version`: the driver's,
+    where this may be another machine.
+    """
+    context = TaskContext.get()
+    assert context is not None, "runs in Spark's workers"
+    if version is not None and version != metadata.version("tidemill"):
+        raise ConfigError(f"another Tidemill is on {socket.gethostname()}: {metadata.version('tidemill')}, the driver's is {version}")
+    pack.supply({name: partial(_value, blob) for name, blob in (packs or {}).items()})
     for item in items:
-        yield task.run(item)
+        yield task.run(item) if context.attemptNumber() == 0 else _refused(item, context.attemptNumber())
+
+
+def _value(blob: Any) -> bytes:
+    found: bytes = blob.value
+    return found
+
+
+def _refused(item: WorkItem, attempt: int) -> TaskFailure:
+    text = f"{item}: the executor that had it is gone, and Spark ran it again (attempt {attempt})"
+    return TaskFailure(item.number, ExecutorLost.code, text, ExecutorLost.retryable)
 
 
 class SparkRunner:
-    """One job a batch: a task an item."""
+    """One job a batch: a task an item. Where executors are processes of their own, packs travel as broadcasts, each once to an executor."""
 
-    def __init__(self, context: SparkContext, group: str) -> None:
-        self._context, self._group = context, group
-        self.parallelism = int(context.defaultParallelism)
+    def __init__(
+        self,
+        context: SparkContext,
+        group: str,
+        *,
+        stop: threading.Event | None = None,
+        tell: Callable[[TidemillError], None] = lambda error: None,
+    ) -> None:
+        """`tell`: of a job that no executor takes."""
+        self._context, self._group, self._stop = context, group, stop or threading.Event()
+        self._executors = Executors(context, tell)
+        self._packs: dict[str, Any] = {}  # broadcasts of those that the newest batch needs
+
+    @property
+    def parallelism(self) -> int:
+        """Of the executors that are there now."""
+        try:
+            return self._executors.cores
+        except (Py4JError, OSError) as error:
+            raise JobLost(f"Spark's Java process is gone: {cause_of(str(error))}") from error
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        """Raises JobLost if Spark gives the job up; tasks may then go on writing for a moment."""
+        """Raises JobLost if Spark gives the job up: tasks may then go on writing for a moment. ConfigError where executors cannot run
+        Tidemill."""
         first = items[0]
-        self._context.setJobGroup(self._group, f"batch {first.batch} of {first.feed}")
+        what = f"batch {first.batch} of {first.feed}"
+        files = {} if self._executors.here else {file.name: file.read_bytes() for item in items for file in pack.files(item.pack)}
         try:
-            return self._context.parallelize(list(items), len(items)).mapPartitions(run_partition).collect()
+            self._context.setJobGroup(self._group, what)
+            work, job = ([*items], run_partition) if self._executors.here else self._travelling(items, files)
+            with self._executors.watched(what, self._group, self._stop):
+                return self._context.parallelize(work, len(work)).mapPartitions(job).collect()
+        except OSError as error:
+            raise JobLost(f"Spark's Java process is gone: {error}") from error
         except (Py4JError, PySparkException) as error:
             log.debug("Spark gave the job up", exc_info=True)
+            if not self._executors.here and NOT_INSTALLED.search(str(error)):
+                raise ConfigError(
+                    f"executors of {self._context.master} cannot run Tidemill: {cause_of(str(error))}",
+                    hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
+                ) from error
             raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
+
+    def _travelling(self, items: Sequence[WorkItem], files: Mapping[str, bytes]) -> tuple[list[WorkItem], Job]:
+        """The items without a path of this machine, and the job that brings their packs along."""
+        for name in self._packs.keys() - files.keys():
+            self._packs.pop(name).destroy()
+        for name, data in files.items():
+            if name not in self._packs:
+                self._packs[name] = self._context.broadcast(data)
+        job = partial(run_partition, packs=self._packs, version=metadata.version("tidemill"))
+        return [replace(item, pack=pack.name_of(item.pack)) for item in items], job
 
 
 class LocalRunner:
@@ -53,10 +128,17 @@ class LocalRunner:
 class EitherRunner:
     """Batches that are one small item run here, the others by Spark, which is started for the first of them."""
 
-    def __init__(self, start: Callable[[], SparkRunner], parallelism: int) -> None:
-        self._start, self.parallelism = start, parallelism
+    def __init__(self, start: Callable[[], SparkRunner], parallelism: int | None) -> None:
+        """`parallelism`: the user's wish; None: that of Spark, or before it is started the cores of this machine."""
+        self._start, self._wanted = start, parallelism
         self._spark: SparkRunner | None = None
         self._local = LocalRunner()
+
+    @property
+    def parallelism(self) -> int:
+        if self._wanted is not None or self._spark is None:
+            return self._wanted or os.cpu_count() or 1
+        return self._spark.parallelism
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
         if len(items) == 1 and items[0].small:

@@ -7,47 +7,39 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemill.errors import TidemillError
-from tidemill.places import host_for
+from tidemill.errors import TidemillError, redact
+from tidemill.pipeline import sparkconf
+from tidemill.places import host_for, is_in_process, masters
 
 log = logging.getLogger(__name__)
 
 NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
 
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "1g",
-    # Rows never enter Java: what it does is brief and spread thin, and compiling it well costs more than it saves.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.locality.wait": "0s",
-    "spark.python.daemon.module": "tidemill.pipeline.daemon",
-    # A failed task fails its batch, and the driver begins the next epoch: an epoch cannot tell two attempts of one task apart.
-    "spark.task.maxFailures": "1",
-    "spark.speculation": "false",
-    # A cancelled task's worker dies after 0.65 s instead of 2.7 s.
-    "spark.python.task.killTimeout": "0s",
-    # The other manager forks `readlink` and `chmod` some twenty times a batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # How often an idle query asks the clock; Spark's 10 ms cost more than they gain.
-    "spark.sql.streaming.pollingDelay": "50",
-    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
+MEET_S = 10.0
+TOLD_AFTER_S, TOLD_EVERY_S = 45.0, 60.0
+
+
+class SparkUnavailable(TidemillError):
+    """Spark cannot be had now: its master does not answer, or gives no session."""
+
+    code = "TM:ErrSparkUnavailable"
+    retryable = True
 
 
 class NoJava(TidemillError):
@@ -105,45 +97,77 @@ def start_session(
     name: str = "tidemill",
     extra: dict[str, str] | None = None,
     defaults: dict[str, str] | None = None,
+    user: Mapping[str, str] | None = None,
     host: str | None = None,
 ) -> SparkSession:
-    """A new Spark session; what Java prints goes to `log_file`. `defaults`: settings that spark-defaults.conf may have others for.
+    """A new Spark session; what Java prints goes to `log_file`. Settings: `sparkconf.settings`, `extra` are those that this session needs.
     `host`: where a cluster's executors reach this process, by default the address that the master is reached from. On a cluster
-    PYSPARK_PYTHON may say which Python executors run. Raises NoJava."""
+    PYSPARK_PYTHON may say which Python executors run. Raises NoJava, ConfigError, SparkUnavailable."""
+    conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
+    here = host or host_for(master)
+    places = {"spark.driver.host": here, "spark.driver.bindAddress": here}
+    conf.setAll([*sparkconf.settings(master, extra, user=user, preferred={**places, **(defaults or {})}).items()])
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if (master or "local").partition("[")[0] == "local" or not os.environ.get("PYSPARK_PYTHON"):
+    if is_in_process(master) or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    here = host or host_for(master)
+    _meet(master)
     os.environ.setdefault("SPARK_LOCAL_IP", here)
     if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would be used in place of the new one
         SparkContext._gateway = SparkContext._jvm = None
-    conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
-    conf.setAll([*SETTINGS.items(), ("spark.driver.host", here), ("spark.driver.bindAddress", here), *(extra or {}).items()])
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    with open(log_file, "ab") as noise:
-        launch: Any = launch_gateway
-        # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
-        # Java ends by itself when the driver's end of its stdin closes.
-        gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
-    given: Any = SparkConf(_jvm=gateway.jvm) if defaults else None
-    conf.setAll([(name, value) for name, value in (defaults or {}).items() if not given.contains(name)])
     interrupted = signal.getsignal(signal.SIGINT)
-    context = SparkContext(gateway=gateway, conf=conf)
+    try:
+        with open(log_file, "ab") as noise, _told_while_it_starts(master or "local"):
+            launch: Any = launch_gateway
+            # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
+            # Java ends by itself when the driver's end of its stdin closes.
+            gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
+            context = SparkContext(gateway=gateway, conf=conf)
+    except (Py4JError, PySparkException, OSError) as error:
+        cause = next((line for line in str(error).splitlines() if "Exception: " in line), str(error).splitlines()[0]).strip(": ")
+        raise SparkUnavailable(f"Spark at {master or 'local'} does not start: {cause}", hint=f"More is in {log_file}.") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
     context.setLogLevel("WARN")
     return SparkSession(context)
 
 
+@contextmanager
+def _told_while_it_starts(master: str) -> Iterator[None]:
+    """Spark waits for a cluster that does not answer for minutes, and says nothing."""
+    over = threading.Event()
+
+    def tell() -> None:
+        waited = TOLD_AFTER_S
+        while not over.wait(TOLD_AFTER_S if waited == TOLD_AFTER_S else TOLD_EVERY_S):
+            log.warning("%s: Spark at %s has not started for %.0f s", SparkUnavailable.code, redact(master), waited)
+            waited += TOLD_EVERY_S
+
+    threading.Thread(target=tell, name="spark-start", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _meet(master: str | None) -> None:
+    """A standalone master that nobody runs is told at once: Spark itself tries for a minute. Raises SparkUnavailable."""
+    addresses = masters(master)
+    failures = []
+    for host, port in addresses:
+        try:
+            socket.create_connection((host, port), timeout=MEET_S).close()
+            return
+        except OSError as error:
+            failures.append(f"{host}:{port}: {error.strerror or error}")
+    if failures:
+        raise SparkUnavailable(f"no Spark master answers: {'; '.join(failures)}", hint="Start it, or correct --master.")
+
+
 def stop_session(session: SparkSession) -> None:
     """End a session, also one whose Java is gone."""
     try:
         session.stop()
-    except (Py4JError, OSError) as error:
+    except (Py4JError, PySparkException, OSError) as error:
         log.debug("the session did not stop as asked: %s", error)
-
-
-def parallelism(session: SparkSession) -> int:
-    """How many tasks run at once."""
-    return int(session.sparkContext.defaultParallelism)

@@ -1,7 +1,8 @@
 """One task: a work item from mapped segments to an acknowledged sink.
 
-read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is checked before each
-chunk is delivered. Errors on purpose are given back as TaskFailure; anything else ends the worker's task and with it the job.
+read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is looked at before each
+chunk is delivered, by the sink while it waits, and before the flush. Errors on purpose are given back as TaskFailure; anything else ends
+the worker's task and with it the job.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy.typing as npt
 from tidemill.errors import TidemillError
 from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
 from tidemill.kernels.layout import ROW
-from tidemill.pipeline import fence, pack
+from tidemill.pipeline import pack
 from tidemill.pipeline.chunks import MAX_ROWS, Chunk, Chunker
 from tidemill.pipeline.compiled import Compiled
 from tidemill.pipeline.encoding import limits_of
+from tidemill.pipeline.fence import Look
 from tidemill.pipeline.reading import Sources
 from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.sinks.base import BatchContext, open_task_sink
@@ -39,13 +41,14 @@ def deliver(item: WorkItem) -> TaskStats:
     clock = time.perf_counter_ns
     cpu = time.process_time_ns()
     stats = TaskStats(item.number, worker=os.getpid())
-    fence.check(item.fence, item.epoch)
+    look = Look(item.fence, item.epoch)
+    look(now=True)
     compiled = compiled_for(item.pack)
     targets = compiled.pack.targets
     slow, skipped = compiled.slow_rows, compiled.skipped_rows
     compiled.take_corrupted()  # of a try that failed
     sink = open_task_sink(item.sink)
-    sink.begin(_context(item, compiled))
+    sink.begin(_context(item, compiled, look))
     try:
         owned = owned_targets(len(targets), item.share, item.shares)
         chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts), compiled, owned)
@@ -58,7 +61,7 @@ def deliver(item: WorkItem) -> TaskStats:
             messages = compiled.encode(rows, groups)
             then = clock()
             stats.encode_ns += then - now
-            fence.check(item.fence, item.epoch)
+            look()
             sink.deliver(messages, targets)
             stats.rows += len(rows)
             stats.messages += len(messages)
@@ -68,6 +71,7 @@ def deliver(item: WorkItem) -> TaskStats:
             then = now
         now = clock()
         stats.route_ns += now - then
+        look(now=True)
         stats.acked = sink.flush()
         stats.deliver_ns += clock() - now
     except BaseException:
@@ -80,9 +84,9 @@ def deliver(item: WorkItem) -> TaskStats:
     return stats
 
 
-def _context(item: WorkItem, compiled: Compiled) -> BatchContext:
+def _context(item: WorkItem, compiled: Compiled, look: Look) -> BatchContext:
     zone, limit = compiled.pack.output.zone, int(limits_of(compiled.pack).min())
-    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, item.fence, zone, limit)
+    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, look, zone, limit)
 
 
 def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:

@@ -25,9 +25,9 @@ class WorkItem:
     chains: tuple[tuple[str, ...], ...]  # files; each chain is sorted
     share: int  # targets t with t % shares == share are this item's
     shares: int
-    pack: str  # path of the pack that is valid in (from_ts, to_ts]
+    pack: str  # the pack that is valid in (from_ts, to_ts]: its path, or its name where it travels with the job
     sink: str  # sink URI, secrets included
-    fence: str  # path of the file with the epoch in force
+    fence: str  # path or URL of the file with the epoch in force, in the log's storage
     small: bool = False  # the whole batch is this one item, and little
 
     def __str__(self) -> str:

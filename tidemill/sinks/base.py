@@ -7,7 +7,7 @@ One try of a batch, for both halves:
     driver.ddl(...)…; driver.resolved(...); driver.finish_batch(ctx)
 
 A try that fails anywhere ends with `driver.discard(ctx)`; the next one has a higher epoch. Whatever a task of an older epoch still
-does changes nothing (sinks that keep parts) or was fenced by the pipeline (Kafka).
+does changes nothing (sinks that keep parts) or ends when it looks at the fence (Kafka), which it does while it waits.
 """
 
 from __future__ import annotations
@@ -31,6 +31,17 @@ DRIVER = -1
 """`BatchContext.item` of the driver's half."""
 
 
+class Look(Protocol):
+    """Raises Fenced where a try is over. Cheap enough to be called in each turn of a wait, at the latest each second."""
+
+    def __call__(self, *, now: bool = False) -> None:
+        """`now`: something is about to leave for good, so that what was seen a moment ago does not do."""
+
+
+def no_look(*, now: bool = False) -> None:
+    """Of a try that nobody ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchContext:
     """One try of one batch: rows with from_ts < commit_ts <= to_ts. `item` is the work item of a task."""
@@ -41,7 +52,7 @@ class BatchContext:
     from_ts: int
     to_ts: int
     item: int = DRIVER
-    fence_path: str | None = None  # file with the epoch in force
+    look: Look = no_look  # at the fence
     zone: tzinfo = UTC  # the changefeed's
     message_limit: int | None = None  # bytes of the largest message that every topic takes
 

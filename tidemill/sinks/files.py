@@ -107,6 +107,7 @@ class FilesDriverSink(ByDispatchers):
         with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
+            ctx.look(now=True)
             published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
             for folder in {path.parent for path in published.values()}:
                 sync_folder(folder)

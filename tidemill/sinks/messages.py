@@ -77,6 +77,7 @@ class MessagesDriverSink(ByDispatchers):
     def finish_batch(self, ctx: BatchContext) -> None:
         """Append and sync. A failure half-way is taken back, so that the file never holds part of a batch while the driver lives."""
         file = self._opened()
+        ctx.look(now=True)
         with file_errors("appending a batch", self._path):
             start = file.seek(0, os.SEEK_END)
             try:

@@ -1,9 +1,10 @@
 """What tasks leave for the driver to join: part files on a file system that both see.
 
-    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.part → .done
+    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<attempt>.part → .done
 
-The driver makes the epoch's folder, and a task never does: once the driver has removed it, a task that outlived its try has nowhere to
-write. A part counts when it is `.done`, which is what `flush` does to it, and only parts of the epoch that succeeded are joined.
+`attempt` is unlike all others: two processes that run the same item never write into one file. The driver makes the epoch's folder, and a
+task never does: once the driver has removed it, a task that outlived its try has nowhere to write. A part counts when it is `.done`, which
+is what `flush` does to it, and only parts of the epoch that succeeded are joined.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +20,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidemill.errors import SinkError, SinkUnavailable
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext, Look, Target, no_look
 
 _TRY = re.compile(r"([0-9]+)-([0-9]+)")
-_DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.done")
+_DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.[0-9a-f]+\.done")
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
+
+
+def new_attempt() -> str:
+    """For the names of one process's files of one item."""
+    return secrets.token_hex(4)
 
 
 @contextmanager
@@ -52,27 +59,31 @@ class PartWriter:
         self._folder = root
         self._item = 0
         self._round = 0
+        self._attempt = ""
+        self._look: Look = no_look
         self._open: dict[Target, Path] = {}
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round = _folder(self._root, ctx), ctx.item, 0
+        self._folder, self._item, self._round, self._look = _folder(self._root, ctx), ctx.item, 0, ctx.look
+        self._attempt = new_attempt()
 
     def append(self, target: Target, data: memoryview | bytes) -> None:
         path = self._open.get(target)
         with file_errors("writing a part", self._folder):
             if path is None:
                 topic, partition = target
-                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.part"
+                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.{self._attempt}.part"
                 path.parent.mkdir(exist_ok=True)
                 self._open[target] = path
-                with path.open("wb") as file:
+                with path.open("xb") as file:
                     file.write(data)
                 return
             with path.open("ab") as file:
                 file.write(data)
 
     def publish(self) -> None:
+        self._look(now=True)
         with file_errors("publishing a part", self._folder):
             for path in self._open.values():
                 path.rename(path.with_suffix(".done"))

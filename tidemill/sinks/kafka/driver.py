@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidemill.changefeed.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
-from tidemill.sinks.base import BatchContext, ByDispatchers, Target
+from tidemill.sinks.base import BatchContext, ByDispatchers, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
@@ -48,6 +48,7 @@ class KafkaDriverSink(ByDispatchers):
         self._unflushed_ddl = False
         self._limit: int | None = None  # of the topic that takes least
         self._said: set[str] = set()
+        self._look: Look = no_look
 
     # Topics
 
@@ -158,6 +159,7 @@ class KafkaDriverSink(ByDispatchers):
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._unflushed_ddl = False
+        self._look = ctx.look
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
@@ -200,6 +202,7 @@ class KafkaDriverSink(ByDispatchers):
         deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + 10
         while left := self._producer.flush(0.2):
             self._raise_failure()
+            self._look()
             if time.monotonic() > deadline:
                 raise SinkUnavailable(f"{self._where}: {left} events not acknowledged{self._context()}")
         self._raise_failure()

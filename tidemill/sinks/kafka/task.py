@@ -18,13 +18,13 @@ from tidemill.changefeed.uri import SinkUri
 from tidemill.errors import SinkUnavailable
 from tidemill.kernels.deliver import batch, kernels
 from tidemill.protocols.messages import Messages
-from tidemill.sinks.base import BatchContext, Target
+from tidemill.sinks.base import BatchContext, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
 
 _STEP_MESSAGES = 1024
 _STEP_BYTES = 8 * 1024 * 1024
-_SLICE_MS = 200  # how often a wait looks for failures
+_SLICE_MS = 200  # how often a wait looks for failures, and at the fence
 _GRACE_SECONDS = 10.0  # after the client itself should have given up
 
 
@@ -58,8 +58,10 @@ class KafkaTaskSink:
         self._base = 0  # what the producer had acknowledged when the item began
         self._taken = self._flushed = 0
         self._queued_bytes = 0
+        self._look: Look = no_look
 
     def begin(self, ctx: BatchContext) -> None:
+        self._look = ctx.look
         if self._taken != self._flushed:
             self.abandon()  # the item before neither flushed nor abandoned
         if ctx.message_limit != self._limit:
@@ -86,11 +88,12 @@ class KafkaTaskSink:
             self._queue(routes.topics[topic], start, end, sizes)
 
     def flush(self) -> int:
-        """Wait for all acknowledgements. The client gives up after DELIVERY_TIMEOUT_MS by itself."""
+        """Wait for all acknowledgements, as long as the try is on. The client gives up after DELIVERY_TIMEOUT_MS by itself."""
         producer = self._opened()
         deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + _GRACE_SECONDS
         while not producer.flush(_SLICE_MS):
             self._raise_failure()
+            self._look()
             if time.monotonic() > deadline:
                 break
         self._raise_failure()
@@ -131,6 +134,7 @@ class KafkaTaskSink:
         while self._queued_bytes > producer.answered_bytes and self._queued_bytes - producer.answered_bytes + size > options.WINDOW_BYTES:
             producer.poll(_SLICE_MS)
             self._raise_failure()
+            self._look()
 
     def _produce(self, topic: str, start: int, count: int) -> int:
         """Queue; returns how many from the front were taken. Raises if the client refused one and took a later one, or for good."""

@@ -130,6 +130,7 @@ class StorageDriverSink:
         folder = parts.folder_of(ctx)
         if not self._skip:
             plan = self._plan(parts.listed(self._store, ctx), ctx)
+            ctx.look(now=True)
             if plan.moves:
                 self._store.write(_PUBLISHING, plan.to_json(folder))
             self._publish(plan)

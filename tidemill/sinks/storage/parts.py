@@ -1,8 +1,10 @@
 """What tasks leave for the driver: part files, and one list of them a task.
 
 .tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this try; {"after": ts}: rows at or below are published
-.tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.part    bytes of one data file to be
+.tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.<attempt>.part    bytes of one data file to be
 .tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the parts, once all are complete: what is not listed does not count
+
+`attempt` is unlike all others: two processes that run the same item never write into one file, and a list names the files of one of them.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import json
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidemill.errors import SinkUnavailable
-from tidemill.sinks.base import BatchContext, Target
-from tidemill.sinks.parts import file_errors
+from tidemill.sinks.base import BatchContext, Look, Target, no_look
+from tidemill.sinks.parts import file_errors, new_attempt
 from tidemill.sinks.storage.paths import FOLDER
 from tidemill.sinks.storage.store import Store
 
@@ -52,7 +55,11 @@ def begun(store: Store, ctx: BatchContext) -> int:
     """The ts at or below which rows are published already. Raises SinkUnavailable where the try is over."""
     text = store.read(f"{folder_of(ctx)}/begin.json")
     if text is None:
-        raise SinkUnavailable(f"{store}: batch {ctx.batch}, try {ctx.epoch} is over")
+        ctx.look(now=True)
+        raise SinkUnavailable(
+            f"{store}: batch {ctx.batch}, try {ctx.epoch} is over, or {socket.gethostname()} does not see what the driver wrote there",
+            hint="A folder as a sink has to be a file system that all machines of the Spark cluster mount at this path.",
+        )
     return int(json.loads(text)["after"])
 
 
@@ -77,12 +84,15 @@ class PartFiles:
         self._spool: Path | None = None  # local scratch of a store that is not local
         self._folder = ""
         self._item = self._round = 0
+        self._attempt = ""
+        self._look: Look = no_look
         self._open: dict[tuple[Target, str], Part] = {}
         self._full: list[Part] = []
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round = folder_of(ctx), ctx.item, 0
+        self._folder, self._item, self._round, self._look = folder_of(ctx), ctx.item, 0, ctx.look
+        self._attempt = new_attempt()
 
     def room(self, target: Target, date: str) -> int:
         """Bytes until the open part is full; all of `size` where a new one would begin."""
@@ -95,10 +105,11 @@ class PartFiles:
         part = self._open.get(place)
         if part is None:
             number = len(self._open) + len(self._full)
-            part = Part(*target, date, f"{self._folder}/{self._item}.{self._round}.{number}.part", 0)
+            name = f"{self._item}.{self._round}.{number}.{self._attempt}.part"
+            part, mode = Part(*target, date, f"{self._folder}/{name}", 0), "xb"
         else:
-            head = b""
-        with file_errors("writing a part", self._path(part)), self._path(part).open("ab") as file:
+            head, mode = b"", "ab"
+        with file_errors("writing a part", self._path(part)), self._path(part).open(mode) as file:
             file.write(head)
             file.write(data)
         part = Part(part.topic, part.partition, part.date, part.file, part.bytes + len(head) + len(data))
@@ -110,15 +121,17 @@ class PartFiles:
 
     def publish(self) -> None:
         """Make all parts durable, then list them."""
-        parts = sorted([*self._full, *self._open.values()], key=lambda part: int(part.file.rsplit(".", 2)[1]))
+        parts = sorted([*self._full, *self._open.values()], key=lambda part: int(part.file.rsplit(".", 3)[1]))
         if not parts:
             return
         for part in parts:
             path = self._path(part)
+            self._look()
             if self._spool is not None:
                 self._store.upload(path, part.file)
             else:
                 _sync(path)
+        self._look(now=True)
         text = json.dumps([asdict(part) for part in parts])
         self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode(), durable=False)
         self._forget(parts)
@@ -147,7 +160,9 @@ class PartFiles:
         if path is not None:
             return path
         if self._spool is None:
-            self._spool = Path(tempfile.mkdtemp(prefix="tidemill-spool-"))
+            # Spark's folder goes with the executor, however that ends.
+            place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+            self._spool = Path(tempfile.mkdtemp(prefix="tidemill-spool-", dir=place))
         return self._spool / part.file.rpartition("/")[2]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -100,7 +101,8 @@ class LocalStore(Store):
         with file_errors("writing a file", target):
             if durable:
                 self._make(target.parent)
-            ready = target.with_name(f".{target.name}.tmp")
+            # Where tasks write, two of them may write the same name; elsewhere one name is replaced by the next try of it.
+            ready = target.with_name(f".{target.name}.tmp" if durable else f".{target.name}.{secrets.token_hex(4)}.tmp")
             with ready.open("wb") as file:
                 file.write(data)
                 if durable:

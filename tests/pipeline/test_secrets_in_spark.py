@@ -1,0 +1,79 @@
+"""What Spark writes down for everybody (event logs, plans, its log, command lines) holds no secret of the log's or the sink's address."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import pytest
+
+from tests.support.feeds import World
+from tests.support.logs import START
+from tests.support.s3 import filesystem, make_bucket, s3_server
+from tidemill.changefeed.config import parse_config
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.pipeline.batch import BatchDriver
+from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
+from tidemill.pipeline.feed import Changefeed
+from tidemill.pipeline.fence import Fence
+from tidemill.pipeline.pack import PackStore
+from tidemill.pipeline.runners import SparkRunner
+from tidemill.pipeline.session import start_session, stop_session
+from tidemill.pipeline.upstream import LogUpstream
+from tidemill.sinks.base import open_driver_sink
+
+__all__ = ["s3_server"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SECRET = "hunter2secret"
+
+
+def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
+    """A changefeed on a log on S3 whose address has a key in it, with the event log on."""
+    make_bucket(s3_server, "secrets")
+    world = World.make()
+    pyarrow.fs.copy_files(
+        world.log(tmp_path / "log"),
+        "secrets/log",
+        source_filesystem=pyarrow.fs.LocalFileSystem(),
+        destination_filesystem=filesystem(s3_server),
+    )
+    log = f"s3://test:{SECRET}@secrets/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
+    events, data = tmp_path / "events", tmp_path / "data"
+    events.mkdir()
+    config = parse_config("")
+    chosen = Settings("f", config.sink_uri(f"messages://{tmp_path}/out?protocol=open-protocol"), config, UTC)
+    sink = open_driver_sink(chosen.sink.text)
+    chooser = Chooser(chosen)
+    packs = PackStore(data / "packs", chosen.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [chosen.sink.topic])
+    reader = LogReader(log)
+    upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, chooser.ddl)
+    user = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    session: Any = start_session(data / "spark.log", master="local[2]", user=user)
+    try:
+        command = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/cmdline").read_bytes().decode()
+        fence = Fence(reader.storage, "fences/f.json")
+        runner = SparkRunner(session.sparkContext, "g")
+        driver = BatchDriver("f", upstream, SinkEvents(chosen, chooser, packs), sink, chosen.sink.text, runner, fence)
+        reports: list[Any] = []
+        feed = Changefeed(
+            session, driver, log=log, checkpoint_folder=data / "spark", start_ts=START, delivered_ts=None, target_ts=world.end,
+            trigger_ms=0, on_report=reports.append,
+        )  # fmt: skip
+        assert feed.run()
+    finally:
+        stop_session(session)
+        sink.close()
+    assert sum(report.stats.rows for report in reports) > 0
+    assert "org.apache.spark" in command
+    assert SECRET not in command
+    holders = [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
+    assert [p.name for p in holders] == ["log.url"]
+    assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
+    logs = [p for p in events.rglob("*") if p.is_file() and b"SparkListener" in p.read_bytes()]
+    assert logs, "the event log is on"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.tables import column
 from tidemill.kernels.encode.rows import RawRecord
-from tidemill.tidb.codec import encode_varint
+from tidemill.tidb.codec import encode_uvarint, encode_varint
 from tidemill.tidb.datums import DatumFlag
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Family, Plain, family
@@ -292,8 +292,49 @@ def random_record(rng: random.Random, table: TableInfo, index: int = 0) -> RawRe
     return RawRecord(key, value, old, 1, rng.randrange(1 << 60), index)
 
 
+def maximal_varint(rng: random.Random) -> bytes:
+    """A varint that no length fits: near 2^63 or 2^64 (zig-zagged or not), one of more than 64 bits, or one that never ends."""
+    near = rng.choice((1 << 31, 1 << 32, 1 << 34, 1 << 62, 1 << 63, 1 << 64)) - rng.randint(1, 3) + rng.choice((0, 0, 2))
+    match rng.randrange(8):
+        case 0:
+            return b"\xff" * rng.randint(9, 12)
+        case 1:
+            return b"\xff" * 9 + bytes([rng.choice((0x01, 0x02, 0x7F))])
+        case 2:
+            return b"\x80" * rng.randint(5, 11) + b"\x01"
+    return encode_uvarint(near & (1 << 64) - 1)
+
+
+LENGTH_FLAGS = (0x02, 0x08, 0x09, 0x0A, 0x0C, 0x0D, 0x14)
+"""Flags of datums and kinds of documents that a varint or a count follows."""
+
+
+def overlapped(rng: random.Random, row: bytearray) -> None:
+    """Let a column of a row of format 2 end before it begins, so that values overlap: the last column ends where it did."""
+    if len(row) < 6 or row[0] != 0x80:
+        return
+    count, nulls = struct.unpack_from("<HH", row, 2)
+    size, code = (4, "<I") if row[1] & 1 else (2, "<H")
+    ends = 6 + (count + nulls) * (4 if size == 4 else 1)
+    if count < 2 or ends + count * size > len(row):
+        return
+    (last,) = struct.unpack_from(code, row, ends + (count - 1) * size)
+    for i in range(count - 1):
+        if rng.random() < 0.5:
+            struct.pack_into(code, row, ends + i * size, rng.choice((0, last, last, rng.randint(0, last))))
+
+
+def format_1_with_maximal_length(rng: random.Random, row: bytearray) -> None:
+    """A column, known or not, whose value says that it is longer than anything can be, behind what the row has."""
+    column = rng.choice((rng.randint(1, 40), 200_000 + rng.randrange(9)))
+    own = row if row[:1] == b"\x08" else b""
+    row[:] = (
+        own + b"\x08" + encode_varint(column) + bytes([rng.choice(LENGTH_FLAGS)]) + maximal_varint(rng) + rng.randbytes(rng.randrange(40))
+    )
+
+
 def broken(rng: random.Random, record: RawRecord) -> RawRecord:
-    """The record with some bytes of key or values changed, cut out or put in."""
+    """The record with some bytes of key or values changed, cut out or put in, with lengths that are too large, or values that overlap."""
     parts = [bytearray(record.key), record.value and bytearray(record.value), record.old_value and bytearray(record.old_value)]
     for _ in range(rng.randint(1, 3)):
         part = rng.choice([p for p in parts[rng.random() < 0.8 :] if p] or [parts[0]])
@@ -301,13 +342,24 @@ def broken(rng: random.Random, record: RawRecord) -> RawRecord:
         at = rng.randrange(len(part) + 1)
         if rng.random() < 0.3:
             at = rng.randrange(min(len(part), 24) + 1)
-        match rng.randrange(5):
+        match rng.randrange(8):
             case 0 | 1:
                 part[at : at + 1] = bytes([rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))])
             case 2:
                 del part[at : at + rng.randint(1, 8)]
             case 3:
                 part[at:at] = rng.randbytes(rng.randint(1, 8))
+            case 4:
+                places = [i + 1 for i, byte in enumerate(part) if byte in LENGTH_FLAGS]
+                at = rng.choice(places) if places and rng.random() < 0.7 else at
+                part[at : at + rng.randrange(3)] = maximal_varint(rng)
+            case 5:
+                if part is parts[0]:
+                    part[at:at] = maximal_varint(rng)
+                else:
+                    format_1_with_maximal_length(rng, part)
+            case 6:
+                overlapped(rng, part)
             case _:
                 del part[at:]
     return record._replace(

@@ -131,6 +131,39 @@ def test_other_json_is_read_by_the_reference() -> None:
         assert outcome(decode_array, keys, values, schema) == outcome(decode_plainly, keys, values, schema), value
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"u":{"b":{"t":15,"f":0,"v":"a\xffb"}}}',
+        b'{"u":{"d":{"t":252,"f":0,"v":"YW\xff="}}}',
+        b'{"u":{"d":{"t":15,"f":1,"v":"\xed\xa0\x80"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"a\nb"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"a\rb"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"a\tb"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"a\x00b"}}}',
+        b'{"u":{"a\n":{"t":15,"f":0,"v":"ab"}}}',
+        b'{"u":{"other":{"t":15,"f":0,"v":"\xc0\x80"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"\xf4\x90\x80\x80"}}}',
+        b'{"u":{"b":{"t":15,"f":0,"v":"\xe2\x82"}}}',
+    ],
+)
+def test_bytes_that_are_no_json_text_are_refused(value: bytes) -> None:
+    """What is no UTF-8, and line breaks inside of strings: refused as the reference does, not taken for other text."""
+    key = b'{"ts":5,"scm":"s","tbl":"t","t":1}'
+    schema = pa.struct([("a", pa.int64()), ("b", pa.string()), ("d", pa.binary())])
+    keys, values = arrays([framed(key, value)])
+    assert "message 0 of the batch: message value, byte" in str(outcome(decode_plainly, keys, values, schema))
+    assert outcome(decode_array, keys, values, schema) == outcome(decode_plainly, keys, values, schema)
+    keys, values = arrays([framed(key.replace(b'"s"', b'"s\xff"'), b'{"u":{"a":{"t":3,"f":0,"v":1}}}')])
+    assert outcome(decode_array, keys, values, schema) == outcome(decode_plainly, keys, values, schema)
+
+
+def test_line_breaks_between_tokens_are_blanks() -> None:
+    key, value = b'{"ts":5,\r\n"scm":"s","tbl":"t","t":1}\n', b'{"u":\n{"a":{"t":3,"f":0,"v":1}}}'
+    found = decode_array(*arrays([framed(key, value)]), pa.struct([("a", pa.int64())]))
+    assert found.to_pylist()[0][0]["after"] == {"a": 1}
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_broken_messages_have_the_same_end(seed: int) -> None:
     rng = random.Random(seed)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.schemas import Json, read_lines
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode, canonical_ddl
+from tidemill.tidb.ddltext.errors import DdlTooComplex
 from tidemill.tidb.ddltext.lexer import tokenize
+from tidemill.tidb.ddltext.statements import Statements
 
 
 @functools.cache
@@ -113,6 +115,63 @@ def test_any_text_is_tokens_or_an_error(sql: str) -> None:
 def test_deep_nesting_is_an_error() -> None:
     with pytest.raises(DdlSyntaxError, match="nested too deeply"):
         canonical_ddl(f"create table t (a int, check ({'(' * 5000}1{')' * 5000}))")
+
+
+NESTED = [
+    ("(", "1", ")"), ("(", "1", " + 1)"), ("- ", "1", ""), ("not ", "1", ""), ("f(", "1", ")"), ("row(1, ", "1", ")"),
+    ("if(1, ", "1", ", 2)"),
+    ("interval(", "1", ", 2)"), ("interval (1, ", "1", ")"), ("interval (", "1", ") day + 1"), ("1 + interval (", "1", ", 2)"),
+    ("1 + interval (", "1", ") day"), ("interval ", "1", " day + 1"), ("1 + interval ", "1", " day"), ("1 + interval ", "1", ""),
+    ("date_add(1, interval (", "1", ") day)"), ("adddate(1, interval(", "1", ", 2))"), ("adddate(1, ", "1", ")"),
+    ("1 in (", "1", ")"), ("1 between (", "1", ") and 2"), ("1 like (", "1", ")"), ("1 member of (", "1", ")"), ("1 || (", "1", ")"),
+    ("case when ", "1", " then 1 end"), ("case 1 when 1 then ", "1", " end"), ("cast(", "1", " as char)"), ("convert(", "1", ", char)"),
+    ("trim(", "1", " from 1)"), ("extract(day from ", "1", ")"), ("count(", "1", ") over (order by 1)"), ("mod(", "1", ", 1)"),
+    ("sum(1) over (partition by ", "1", ")"), ("substring(", "1", " from 1)"), ("{d ", "1", "}"), ("@a := ", "1", ""), ("binary ", "1", ""),
+    ("exists (select ", "1", ")"), ("(select ", "1", ")"), ("((select ", "1", ") + 1)"), ("(((select ", "1", ")))"),
+    ("((select ", "1", "), 1)"),
+    ("1 in ((select ", "1", "))"), ("1 in ((select ", "1", ") + 1)"), ("1 = any (select ", "1", ")"), ("(select 1 limit 1) + (", "1", ")"),
+]  # fmt: skip
+"""Constructs of expressions that hold another one: what stands before it, the innermost, what stands behind it."""
+
+NESTED_QUERIES = [
+    ("select * from (", "select 1", ") a"), ("select * from ((", "select 1", ") a join t)"), ("select * from (((", "select 1", ") a), t)"),
+    ("(", "select 1", ")"), ("(", "select 1", ") union select 1"), ("select 1 union (", "select 1", ")"), ("((", "select 1", ") limit 1)"),
+    ("select 1 from t where a in (", "select 1", ")"), ("with a as (", "select 1", ") select 1"), ("(", "select 1", ") order by 1"),
+    ("with a as (", "select 1", ") (select 1) limit 1"), ("with a as (select 1) (with b as (", "select 1", ") select 1) limit 1"),
+    ("select 1 union (with b as (", "select 1", ") select 1)"), ("select (select * from ((", "select 1", ") a join t)) + 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [3, 12, 25, 50, 200])
+@pytest.mark.parametrize(
+    ("frame", "nested"),
+    [("create table t (a int, check ({}))", one) for one in NESTED]
+    + [("create table t (a int default ({}))", one) for one in NESTED]
+    + [("create view v as select {}", one) for one in NESTED]
+    + [("create view v as {}", one) for one in NESTED_QUERIES],
+)
+def test_nested_constructs_take_steps_in_proportion(frame: str, nested: tuple[str, str, str], depth: int) -> None:
+    """No construct doubles the work at each level. Depths that are too large are refused, and so is a text that grows out of bounds."""
+    before, middle, after = nested
+    for close in (after, ""):  # as it should be, and without its end
+        sql = frame.format(before * depth + middle + close * depth)
+        statements = Statements(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
+        try:
+            text = statements.statement()
+        except DdlTooComplex:
+            assert "with" in before  # TiDB prints it twice, and what is in it, too
+            assert depth > 8
+        except (DdlSyntaxError, RecursionError):
+            text = ""
+            assert statements.steps < 5 * len(statements.tokens)
+        else:
+            assert statements.steps < 5 * len(statements.tokens) + len(text) // 16
+
+
+def test_more_steps_than_any_statement_takes_are_refused() -> None:
+    nested = "with a as (select 1) (with b as (" * 30 + "select 1" + ") select 1) limit 1" * 30
+    with pytest.raises(DdlTooComplex, match=r"^more than \d+ steps to read \d+ words"):
+        canonical_ddl(f"create view v as {nested}")
 
 
 @pytest.mark.parametrize(

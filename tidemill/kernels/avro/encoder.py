@@ -12,8 +12,8 @@ from tidemill.kernels.avro import rows as k
 from tidemill.kernels.avro.layout import A_FIXED
 from tidemill.kernels.avro.program import AvroProgram, avro_words
 from tidemill.kernels.avro.sums import CRC_AT
+from tidemill.kernels.encode.buffer import Buffer
 from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.encode.open import Buffer
 from tidemill.kernels.encode.program import TableProgram, table_words
 from tidemill.kernels.encode.rows import RowArray, raw_record
 from tidemill.kernels.encode.tables import TABLES_AT

@@ -14,8 +14,8 @@ from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
 from tidemill.kernels.encode import layout as L
 from tidemill.kernels.encode.keys import key_fits
-from tidemill.kernels.encode.locate import ends_in_order, find, locate_row
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
+from tidemill.kernels.encode.locate import find, locate_row
+from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.layout import (
     MESSAGE,
     R_COMMIT,
@@ -55,7 +55,6 @@ MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 TEXT_C, TEXT_U = 0x6302, 0x7502  # the size and the letter, as a little-endian word
-FORMAT_2 = 0x80
 U1, U18 = np.uint64(1), np.uint64(18)
 READ_AHEAD = 64  # bytes that writers may write past what they return
 
@@ -117,13 +116,6 @@ def w_extension(p, row, old_len):
     return w_varint(p, (commit_ts >> U18) << U1)
 
 
-@jit
-def whole(table, a):
-    """Whether the columns of a located row stand one behind the other, those that are not read too."""
-    cache = ld64(table + 8 * L.T_CACHE)
-    return ld8(a) != FORMAT_2 or ends_in_order(ld64(cache + 8 * L.C_OFFSETS), ld16(a + 2), ld64(cache + 8 * L.C_LARGE))
-
-
 @spliced
 def w_row(T, C, p, table, avro, row, S):
     """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
@@ -137,7 +129,7 @@ def w_row(T, C, p, table, avro, row, S):
         a = ld64(row + R_OLD)
         n = old_len
         count = ld64(avro + 8 * A.A_KEY_COUNT)
-    if not locate_row(table, a, n, S) or (value_len <= 0 and not whole(table, a)):
+    if not locate_row(table, a, n, S):
         return p, -1
     key_end, end = w_fields(T, p, table, avro, count, S)
     if end >= 0 and value_len > 0 and flags & A.FLAG_EXTENSION:

@@ -103,7 +103,7 @@ def scalar_size(kind, b, end):
         size = 8
     else:
         return -1
-    return size if b + size <= end else -1
+    return size if size <= end - b else -1
 
 
 @jit
@@ -168,7 +168,7 @@ def w_json(T, p, a, n, S):
     entry = b
     while True:
         if i < 0:
-            if b + 8 > end:
+            if end - b < 8:
                 return -1
             count = ld32(b)
             entry = b + 8 + (6 * count if kind == OBJECT else 0)
@@ -203,7 +203,7 @@ def w_json(T, p, a, n, S):
             key = b + ld32(b + 8 + 6 * i)
             size = ld16(b + 12 + 6 * i)
             left -= size
-            if key < head_end or key + size > end or left < 0:
+            if key < head_end or size > end - key or left < 0:
                 return -1
             p = w_string(T, p, key, size, S)
             st16(p, 0x203A)
@@ -222,7 +222,7 @@ def w_json(T, p, a, n, S):
             if size >= 128:
                 size, at = uvarint(value, end)
             left -= size + at - value
-            if size < 0 or at + size > end or left < 0:
+            if size < 0 or size > end - at or left < 0:
                 return -1
             p = w_string(T, p, at, size, S)
         elif value_kind == OBJECT or value_kind == ARRAY:

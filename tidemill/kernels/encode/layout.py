@@ -70,7 +70,7 @@ PLACE_ABSENT = -2  # the row is older than the column
 PLACE_FOUND = -3  # and below: entry (PLACE_FOUND - place) of the table of found values, (address, length) pairs
 
 # The place map of a table: words (int64), then int32 places, then the header that they were made of.
-C_HEADER_LEN, C_OFFSETS, C_DATA, C_STRANGERS, C_LARGE, C_LAST = range(6)
+C_HEADER_LEN, C_OFFSETS, C_DATA, C_LARGE, C_LAST = range(5)
 CACHE_PLACES = 64
 HEADER_CACHED = 512  # bytes of the longest header that is remembered
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.kernels.encode import open_rows as k
+from tidemill.kernels.encode.buffer import Buffer
 from tidemill.kernels.encode.compress import HASH_BYTES
 from tidemill.kernels.encode.layout import SCRATCH_BYTES, T_EXTRA, T_FIXED, Outcome
-from tidemill.kernels.encode.program import PAD, TableProgram, table_words
+from tidemill.kernels.encode.program import TableProgram, table_words
 from tidemill.kernels.encode.rows import RowArray, raw_record
 from tidemill.kernels.encode.tables import TABLES_AT
 from tidemill.kernels.layout import MESSAGE
@@ -21,30 +22,6 @@ from tidemill.protocols.open.fit import Change, Fitter
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
 
 _FIRST_SIZE = 1 << 20
-
-
-class Buffer:
-    """Bytes that only grow, by doubling: a fresh large block costs its page faults each time."""
-
-    def __init__(self, size: int) -> None:
-        self.array = np.empty(size + PAD, np.uint8)
-
-    @property
-    def size(self) -> int:
-        """Bytes that may be used."""
-        return len(self.array) - PAD
-
-    @property
-    def address(self) -> int:
-        """Where it begins now."""
-        return self.array.ctypes.data
-
-    def grow(self, size: int, used: int) -> None:
-        """Make room for `size` bytes, keeping the first `used`."""
-        if size > self.size:
-            bigger = np.empty(max(size, 2 * self.size) + PAD, np.uint8)
-            bigger[:used] = self.array[:used]
-            self.array = bigger
 
 
 def mode_bits(options: EncodingOptions) -> int:

@@ -18,12 +18,14 @@ VERSION = np.uint64(1 << 56)  # 1 in network order
 
 @jit
 def put_line(p, a, n):
-    """n bytes of JSON as one line: a line feed can only be a blank between its tokens."""
+    """n bytes of JSON as one line; -1 if they are several: nobody writes them so, and inside of a string they would be wrong."""
+    breaks = 0
     for i in range(n):
         c = ld8(a + i)
-        st8(p + i, 32 if c == 10 or c == 13 else c)
+        breaks |= 1 if c == 10 or c == 13 else 0
+        st8(p + i, c)
     st8(p + n, 10)
-    return p + n + 1
+    return p + n + 1 if breaks == 0 else -1
 
 
 @jit
@@ -63,6 +65,8 @@ def split_messages(n, key_offsets, keys, value_offsets, values, valid, heads, bo
             if size < 2 or value_size < 0 or ld8(a + 8) != 123:
                 return -1
             head = put_line(head, a + 8, size)
+            if head < 0:
+                return -1
             a += 8 + size
             if value_size == 0:
                 st8(body, 123)
@@ -71,6 +75,8 @@ def split_messages(n, key_offsets, keys, value_offsets, values, valid, heads, bo
                 body += 3
             elif ld8(b + 8) == 123 and (value_size < 2 or ld8(b + 9) == 34 or ld8(b + 9) == 125):
                 body = put_line(body, b + 8, value_size)
+                if body < 0:
+                    return -1
             else:
                 return -1
             b += 8 + value_size

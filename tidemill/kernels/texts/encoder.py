@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.errors import MessageTooLarge, NoHandleKey
+from tidemill.kernels.encode.buffer import Buffer
 from tidemill.kernels.encode.compress import HASH_BYTES
 from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.encode.program import PAD, TableProgram
+from tidemill.kernels.encode.program import TableProgram
 from tidemill.kernels.encode.rows import RawRecord, RowArray, raw_record
 from tidemill.kernels.encode.tables import TABLES, TABLES_AT
 from tidemill.kernels.layout import MESSAGE
@@ -62,7 +63,7 @@ class TextRowEncoder:
         self._compiled, self._texts, self._clock = list(compiled), texts, clock
         self._tables, self._caches = table_pairs(self.programs)
         self._words = np.array([c.words for c in compiled] or [np.zeros(x.TEXT_WORDS, np.int64)], np.int64)
-        self._values = np.empty(_FIRST_SIZE + PAD, np.uint8)
+        self._values = Buffer(_FIRST_SIZE)
         self._messages = np.empty(0, MESSAGE)
         self._scratch = np.zeros(2 * SCRATCH_BYTES, np.uint8)
         self._delimiter = np.frombuffer(texts.delimiter.ljust(32, b"\0") + texts.escaped_delimiter.ljust(64, b"\0"), np.uint8).copy()
@@ -158,15 +159,15 @@ class TextRowEncoder:
 
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
-        state[x.ST_VALUES], state[x.ST_VALUES_SIZE] = self._values.ctypes.data, len(self._values) - PAD
+        state[x.ST_VALUES], state[x.ST_VALUES_SIZE] = self._values.address, self._values.size
         tables, words, scratch = self._tables.ctypes.data, self._words.ctypes.data, self._scratch.ctypes.data
         return int(k.text_rows(at, len(rows), rows.ctypes.data, tables, words, TABLES_AT, scratch, state.ctypes.data))
 
     def _finish(self, count: int) -> Messages:
         """The messages, offsets made addresses."""
         messages = self._messages[:count]
-        messages["value"] += np.uint64(self._values.ctypes.data)
-        return Messages(messages, (self._values,))
+        messages["value"] += np.uint64(self._values.address)
+        return Messages(messages, (self._values.array,))
 
     def _grow(self, rows: RowArray, at: int) -> None:
         row, state = rows[at], self._state
@@ -176,9 +177,7 @@ class TextRowEncoder:
         if state[x.ST_COMPRESSION]:
             need *= 3
         used = int(state[x.ST_VALUES_USED])
-        bigger = np.empty(max(used + need, 2 * (len(self._values) - PAD)) + PAD, np.uint8)
-        bigger[:used] = self._values[:used]
-        self._values = bigger
+        self._values.grow(used + need, used)
 
     def _append(self, rows: RowArray, at: int, value: bytes) -> int:
         """Let the kernel append a message that the reference made."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.errors import MalformedRow, TidemillError
@@ -141,8 +142,10 @@ class CanalJsonTable:
         """The message of a change. An empty value is none. `large` and the claim check's `location`: what stands for a message that is
         too large. Raises MalformedRow naming table, key and commit_ts."""
         try:
-            after = self.reader.read(key, value) if value else None
-            before = self.reader.read(key, old_value) if old_value else None
+            cut = not value and self.options.delete_only_handle_key_columns  # then nothing else of the row is looked at
+            read = partial(self.reader.read_only, self.info.handle_key_columns) if cut else self.reader.read
+            after = read(key, value) if value else None
+            before = read(key, old_value) if old_value else None
             if after is None and before is None:
                 raise MalformedRow("neither a new nor an old value")
         except TidemillError as error:

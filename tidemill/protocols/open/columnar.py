@@ -142,7 +142,15 @@ def _texts(keys: pa.Array, values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.
     if split_messages(len(keys), *places, *rest) < 0:
         raise _Odd
     head, body = (pa.py_buffer(data[: int(size)]) for data, size in zip(out, sizes, strict=True))
+    _check_text(head)
+    _check_text(body)
     return counts[:-1], head, body
+
+
+def _check_text(lines: pa.Buffer) -> None:
+    """That the bytes are UTF-8, which Arrow's JSON reader takes for granted. Raises ArrowInvalid."""
+    ends = pa.py_buffer(np.array([0, len(lines)], np.int64))
+    pa.Array.from_buffers(pa.large_string(), 1, [None, ends, lines]).validate(full=True)
 
 
 def _compact(array: pa.Array) -> pa.Array:

@@ -10,6 +10,7 @@ import base64
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.errors import MalformedRow, NoHandleKey, TidemillError
@@ -133,11 +134,12 @@ class OpenTable:
     def row_value(self, key: bytes, value: bytes | None, old_value: bytes | None, *, only_handle: bool = False) -> bytes:
         """The value JSON of a row: u, p or d by which images there are. Raises MalformedRow, NoHandleKey."""
         options = self.options
-        after = self.reader.read(key, value) if value else None
-        before = self.reader.read(key, old_value) if old_value and (after is None or options.output_old_value) else None
+        only_handle = only_handle or (not value and options.delete_only_handle_key_columns)
+        read = partial(self.reader.read_only, self.info.handle_key_columns) if only_handle else self.reader.read
+        after = read(key, value) if value else None
+        before = read(key, old_value) if old_value and (after is None or options.output_old_value) else None
         if after is None and before is None:
             raise MalformedRow("neither a new nor an old value")
-        only_handle = only_handle or (after is None and options.delete_only_handle_key_columns)
         if only_handle and not self.info.handle_key_columns:
             raise NoHandleKey("the table has no handle key, so nothing could be sent of this row")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
-from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
 from tidemill.tidb.ddltext.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
 from tidemill.tidb.ddltext.lexer import Kind, SqlMode, Token, tokenize
 from tidemill.tidb.ddltext.literals import (
@@ -19,6 +20,10 @@ from tidemill.tidb.ddltext.literals import (
 )
 
 _COLLATION_ALIASES = {f"utf8mb3_{suffix}": f"utf8_{suffix}" for suffix in ("bin", "unicode_ci", "general_ci")}
+T = TypeVar("T")
+STEPS, STEPS_A_TOKEN = 2000, 40
+"""How many steps a statement may take, and how many more for each of its tokens: real ones take fewer than five."""
+
 _NUMBERS = {Kind.INT: print_integer, Kind.DECIMAL: print_decimal, Kind.FLOAT: print_float}
 
 
@@ -36,6 +41,33 @@ class Cursor:
         self.charset = charset
         self.collate = collate
         self.common_tables: set[str] = set()  # names that WITH defined, in lower case
+        self.steps = 0  # that were taken, to bound the work that a text can ask for
+        self._read: dict[Hashable, tuple[Any, int]] = {}
+        self._opening = range(0)  # the opening parentheses, one behind the other, that were looked at last
+
+    # Work
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps of work. Raises DdlTooComplex."""
+        self.steps += steps
+        if self.steps > STEPS + STEPS_A_TOKEN * len(self.tokens):
+            raise DdlTooComplex(f"more than {self.steps - 1} steps to read {len(self.tokens)} words", self.token.position)
+
+    def once(self, what: Hashable, parse: Callable[[], T]) -> T:
+        """What `parse`, which is named by `what`, gives here. It is read once, however many readings of the text begin or fail around it:
+        with nested constructs they would double at each level."""
+        key = what, self.index, len(self.common_tables)
+        if key not in self._read:
+            try:
+                self._read[key] = parse(), self.index
+            except DdlSyntaxError as error:
+                self._read[key] = error, self.index
+                raise
+            return self._read[key][0]  # type: ignore[no-any-return]
+        found, self.index = self._read[key]
+        if isinstance(found, DdlSyntaxError):
+            raise found.with_traceback(None)
+        return found  # type: ignore[no-any-return]
 
     # Tokens
 
@@ -51,6 +83,7 @@ class Cursor:
     def next(self) -> Token:
         """Take the next token; END stays."""
         token = self.token
+        self.spend()
         if token.kind is not Kind.END:
             self.index += 1
         return token
@@ -72,10 +105,20 @@ class Cursor:
         """Is the next token one of these keywords?"""
         return self.token.upper in words and self.token.upper != ""
 
+    def opened(self) -> int:
+        """How many opening parentheses stand here. Each is looked at once, however often that is asked among them."""
+        if self.index not in self._opening:
+            end = self.index
+            while self.tokens[end].upper == "(":
+                end += 1
+            self._opening = range(self.index, end)
+        return self._opening.stop - self.index
+
     def accept(self, *words: str) -> bool:
         """Take these keywords, all or none."""
         if not self.at(*words):
             return False
+        self.spend()
         self.index += len(words)
         return True
 
@@ -101,11 +144,13 @@ class Cursor:
             raise self.fail(" or ".join(kind.value for kind in kinds))
         return self.next()
 
-    def try_parse(self, parse: Callable[[], str]) -> str | None:
+    def try_parse(self, parse: Callable[[], T]) -> T | None:
         """What `parse` gives, or None with nothing consumed when it fails."""
         start = self.index
         try:
             return parse()
+        except DdlTooComplex:
+            raise
         except DdlSyntaxError:
             self.index = start
             return None

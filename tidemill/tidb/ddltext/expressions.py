@@ -189,6 +189,9 @@ class Expressions(Functions):
         return left
 
     def interval(self) -> str:
+        return self.once("interval", self.read_interval)
+
+    def read_interval(self) -> str:
         self.expect("INTERVAL")
         amount = self.expression()
         return f"INTERVAL {amount} {self.time_unit()}"
@@ -230,6 +233,9 @@ class Expressions(Functions):
         return operand
 
     def parse_operand(self) -> Expression:
+        return self.once("operand", self.read_operand)
+
+    def read_operand(self) -> Expression:
         token = self.token
         if self.at("("):
             return self.parse_parenthesised()

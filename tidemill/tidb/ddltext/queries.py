@@ -6,6 +6,8 @@ UNION to the UNION, drops doubled parentheses, and puts parentheses around neste
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from tidemill.tidb.ddltext.expressions import Expression, Expressions, Shape
 from tidemill.tidb.ddltext.hints import print_hints
 from tidemill.tidb.ddltext.keywords import words
@@ -36,11 +38,17 @@ class Queries(Expressions):
         """A query that is a whole clause: parentheses around it are kept, but only one pair."""
         query, parenthesised = self.parse_query()
         query.braces = query.braces or parenthesised
-        return query.print()
+        return self.printed(query)
 
     def accept_subquery(self, collapse: bool = True) -> str:
         query = self.accept_parenthesised_query(collapse)
-        return f"({query.print()})" if query is not None else ""
+        return f"({self.printed(query)})" if query is not None else ""
+
+    def printed(self, query: Query) -> str:
+        """The query's text. It is work, too: TiDB prints some WITH twice, and those within them four times."""
+        text = query.print()
+        self.spend(len(text) // 64)
+        return text
 
     def accept_parenthesised_query(self, collapse: bool = True) -> Query | None:
         """A query in parentheses; None, with nothing consumed, when it is something else.
@@ -48,25 +56,20 @@ class Queries(Expressions):
         More than one pair of parentheses around it counts as one, except in expressions (collapse=False), where only
         the innermost pair belongs to the query.
         """
-        if not self.at("("):
+        opened = self.opened()
+        if not opened or self.peek(opened).upper not in ("SELECT", "TABLE", "VALUES", "WITH"):
             return None
-        depth = 0
-        while self.peek(depth).upper == "(":
-            depth += 1
-        if self.peek(depth).upper not in ("SELECT", "TABLE", "VALUES", "WITH"):
-            return None
-        found: list[Query] = []
 
-        def parse() -> str:
+        def parse() -> Query:
             self.expect("(")
             query, doubled = self.parse_query()
             if doubled and not collapse:
                 raise self.fail("a query without more parentheses")
-            found.append(query)
             self.expect(")")
-            return ""
+            return query
 
-        return found[-1] if self.try_parse(parse) is not None else None
+        # Who gets a query changes it, so each gets one of its own.
+        return deepcopy(self.try_parse(lambda: self.once(("query", collapse), parse)))
 
     def parse_query(self) -> tuple[Query, bool]:
         """What may stand between parentheses or after AS, and whether it is nothing but a query in parentheses."""
@@ -382,7 +385,7 @@ class Queries(Expressions):
 
     def parse_factor(self) -> Source | Join:
         if (query := self.accept_parenthesised_query()) is not None:
-            text = f"({query.print()})"
+            text = f"({self.printed(query)})"
             alias = self.table_alias()
             return Source(f"{text} AS {alias}" if alias else text, is_query=True)
         if self.accept("("):

@@ -67,7 +67,7 @@ def from_text(column: ColumnInfo, default: Any) -> Plain:
         case Family.INT:
             return int(_number(text).to_integral_value(rounding="ROUND_HALF_UP"))
         case Family.YEAR:
-            return _year(int(text))
+            return _year(int(text), odd_text=isinstance(default, str) and len(default) != 4)
         case Family.NUMBER:
             return _member(column, text)
         case Family.FLOAT:
@@ -93,9 +93,9 @@ def _number(text: str) -> Decimal:
         raise ValueError("it is no number") from None
 
 
-def _year(number: int) -> int:
-    """Two digits are years from 1970 to 2069, except 0."""
-    if 0 < number < 100:
+def _year(number: int, *, odd_text: bool) -> int:
+    """Up to two digits are years from 1970 to 2069. 0 is the zero year, but 2000 as text of other than four characters: '0', '00'."""
+    if (odd_text and number == 0) or 0 < number < 100:
         return number + (2000 if number < 70 else 1900)
     return number
 

@@ -6,7 +6,7 @@ is older than the column (`defaults`). Ids that the table does not know are skip
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 
@@ -28,6 +28,7 @@ class RowReader:
         self.table = table
         self.zone = zone
         self._columns = table.output_columns if columns is None else tuple(columns)
+        self._ids = frozenset(column.id for column in self._columns)
         self._missing: dict[int, Cell] = {}
 
     @property
@@ -44,10 +45,15 @@ class RowReader:
 
         Raises MalformedKey, MalformedRow (names table and column).
         """
+        return self.read_only(self._ids, key, value)
+
+    def read_only(self, wanted: Collection[int], key: bytes, value: bytes | None) -> tuple[Cell, ...]:
+        """As `read`, but of the columns with these ids alone: the others are None, and their values are not looked at."""
         record = parse_record_key(key)
         row = _NO_ROW if value is None else self._row(value)
         from_key = self._handle_datums(record)
-        return tuple(self._cell(column, record, row, from_key, has_value=value is not None) for column in self._columns)
+        has_value = value is not None
+        return tuple(self._cell(c, record, row, from_key, has_value=has_value) if c.id in wanted else None for c in self._columns)
 
     def _row(self, value: bytes) -> RawRow:
         try:

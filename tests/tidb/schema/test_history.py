@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support import schema_streams as streams
 from tests.support import schemas as s
 from tidemill.errors import DdlTextError, MalformedRow, SchemaError
 from tidemill.events import RAW_CHANGE, DdlEvent
@@ -290,6 +291,74 @@ def test_jobs_in_the_history_alone() -> None:
     history.advance([history_item(105, 105, before), history_item(110, 110, synced)], 120)
     assert [event.job_id for event in events(history)] == [1]
     assert history.snapshot(120).tables[T1].info.comment == "new"
+
+
+def history_row(start: int, commit: int, job: s.Json) -> SchemaChange:
+    return streams.history_row(start, commit, job)
+
+
+def with_history_table(*tables: s.Json) -> SchemaHistory:
+    return SchemaHistory.bootstrap(100, [*pairs(*tables), streams.history_table_pair()])
+
+
+def test_an_exchange_is_not_taken_for_a_new_job_when_it_goes_into_the_history() -> None:
+    """The resolved ts lies between the two commits; the row in the history has no arguments."""
+    plain, parted = s.table(T1, "t"), s.table(T2, "p", partition=s.partition([20, 21]))
+    history = with_history_table(plain, parted)
+    args = {"pt_schema_id": DB, "pt_table_id": T2, "partition_id": 20, "partition_name": "p20"}
+    after = s.table(T2, "p", partition=s.partition([T1, 21]))
+    done = named(1, Action.EXCHANGE_PARTITION, DONE, "alter table p exchange partition p20 with table t", raw_args=args, table_info=after)
+    changes = [s.put_table(110, 110, DB, after), s.drop_table(110, 110, DB, T1), s.put_table(110, 110, DB, s.table(20, "t"))]
+    history.advance([*changes, s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.drop_job(115, 116, 1), history_row(115, 116, done)], 120)
+    assert history.ddl_events(111, 120) == []
+    assert history.barriers(111, 120) == []
+
+
+def test_a_truncate_is_not_repeated_when_it_goes_into_the_history() -> None:
+    history = with_history_table(s.table(T1, "t"))
+    done = named(1, Action.TRUNCATE_TABLE, DONE, "truncate table t", table_info=s.table(T2, "t"))
+    history.advance([s.drop_table(110, 110, DB, T1), s.put_table(110, 110, DB, s.table(T2, "t")), s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.drop_job(115, 116, 1), history_row(115, 116, done)], 120)
+    assert history.ddl_events(111, 120) == []
+
+
+def test_a_finished_job_whose_row_is_put_once_more_is_not_repeated() -> None:
+    history = begun(comment("old"))
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'", table_info=comment("new"))
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.put_job(112, 113, done)], 114)
+    assert history.ddl_events(111, 114) == []
+
+
+@pytest.mark.parametrize("meta", [True, False])
+def test_a_fast_create_table_is_in_the_history_alone(meta: bool) -> None:
+    """TiDB 8.0 to 8.2 write such a job into the history only, together with the table; also while another job takes the next version."""
+    history = with_history_table()
+    job = named(1, Action.CREATE_TABLE, DONE, "create table t (a int primary key, b int)", table_info=s.table(T1, "t"), schema_version=5)
+    changes = [s.put_table(105, 110, DB, s.table(T1, "t"))] if meta else []
+    history.advance([*changes, history_row(105, 110, job)], 120)
+    (event,) = events(history)
+    assert (event.ts, event.done_ts, event.table_id, event.table) == (110, 110, T1, "t")
+
+
+def test_the_history_row_of_a_create_table_repeats_nothing() -> None:
+    """Also where the history of schemas begins between the job's end and this row."""
+    job = named(1, Action.CREATE_TABLE, DONE, "create table t (a int primary key, b int)", table_info=s.table(T1, "t"))
+    history = with_history_table(s.table(T1, "t"))
+    history.advance([s.drop_job(105, 110, 1), history_row(105, 110, job)], 120)
+    assert events(history) == []
+
+
+def test_a_system_table_that_only_its_job_tells_is_left_out() -> None:
+    history = begun()
+    created = named(1, Action.CREATE_TABLE, DONE, schema_id=1, schema_name="mysql", table_id=30, table_info=s.table(30, "x"))
+    history.advance([s.put_job(110, 110, created)], 120)
+    assert history.snapshot(120).tables == {}
+    assert events(history) == []
 
 
 def test_the_history_is_not_read_where_there_is_a_job_table() -> None:

@@ -147,15 +147,21 @@ class JobTracker:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._tracks: dict[int, _Track] = {}
-        self._done: dict[int, int] = {}  # job id -> done ts
+        self._done: dict[int, int | None] = {}  # job id -> when its row was removed, None while it is there
 
     def is_done(self, job_id: int) -> bool:
         """Has the job's end been seen?"""
         return job_id in self._done
 
+    def remove(self, job_id: int, ts: int) -> None:
+        """The job's row is removed: nothing of it comes any more."""
+        self._tracks.pop(job_id, None)
+        if job_id in self._done:
+            self._done[job_id] = ts
+
     def forget(self, ts: int) -> None:
-        """Jobs that were done at or before ts are not asked for again."""
-        self._done = {job_id: at for job_id, at in self._done.items() if at > ts}
+        """Jobs whose row was removed at or before ts are not asked for again. A row that is still there may be put once more."""
+        self._done = {job_id: removed for job_id, removed in self._done.items() if removed is None or removed > ts}
 
     def follow(self, job: DdlJob, ts: int, changes: Sequence[Change], meta_seen: bool, fallback: Fallback) -> list[PlacedDdl]:
         """One step of a job, with what its transaction changed. Returns the events that stand here."""
@@ -171,7 +177,7 @@ class JobTracker:
         places = visible and not track.visible and (job.state == JobState.RUNNING or job.is_done)
         track.visible |= visible
         if job.is_done:
-            self._done[job.id] = ts
+            self._done[job.id] = None
             places |= not self._was_visible_before(job, track) and job.schema_version > 0
         events = self._place(job, ts, changes) if places and job.action in SENT_ACTIONS else []
         track.placed += events

@@ -205,6 +205,44 @@ def test_renames_that_swap() -> None:
     assert history.snapshot(110).by_name["d", "a"].table_id == T2
 
 
+RENAMES = [
+    ("a to tmp, b2 to a, tmp to b", ["a b", "b2 a"]),
+    ("b to c, a to b", ["b c", "a b"]),
+    ("a to tmp, b to c, tmp to b", ["b c", "a b"]),
+    ("a to tmp1, b to tmp2, c to d, tmp2 to c, tmp1 to b", ["c d", "b c", "a b"]),
+    ("a to tmp, b to a, tmp to b", ["a b", "b a"]),
+    ("a to tmp, b to a, c to b, tmp to c", ["a c", "b a", "c b"]),
+    ("a to tmp, tmp to a", []),
+    ("a to tmp, tmp to a, b to x", ["b x"]),
+    ("a to tmp, tmp to A", ["a A"]),
+    ("a to x, b to y", ["a x", "b y"]),
+]
+
+
+@pytest.mark.parametrize(("pairs", "told"), RENAMES)
+@pytest.mark.parametrize("meta", [True, False])
+def test_renames_of_tables_that_change_places(pairs: str, told: list[str], meta: bool) -> None:
+    """An event a table, from its first name to its last, each to a name that is free, but in a circle."""
+    started = {"a": T1, "b": 12, "c": 13, "b2": 14}
+    tables = dict(started)
+    infos = []
+    for pair in pairs.split(", "):
+        old, new = pair.split(" to ")
+        tables[new] = tables.pop(old)
+        names = {"old_table_name": {"O": old}, "new_table_name": {"O": new}}
+        infos.append({"old_schema_id": DB, "new_schema_id": DB, "old_schema_name": {"O": "d"}, "table_id": tables[new], **names})
+    history = begun(*(s.table(i, name) for name, i in started.items()))
+    after = [s.table(i, name) for name, i in tables.items()]
+    job = named(1, Action.RENAME_TABLES, DONE, f"rename table {pairs}", raw_args={"rename_table_infos": infos}, table_infos=after)
+    history.advance([*(s.put_table(110, 110, DB, info) for info in after if meta), s.put_job(110, 110, job)], 120)
+    found = events(history)
+    assert [f"{event.pre_table} {event.table}" for event in found] == told
+    assert [event.query for event in found] == ["RENAME TABLE `d`.`{}` TO `d`.`{}`".format(*each.split()) for each in told]
+    assert [event.seq for event in found] == list(range(len(told)))
+    assert {event.table: event.table_id for event in found} == {each.split()[1]: tables[each.split()[1]] for each in told}
+    assert history.snapshot(120).by_name.keys() == {("d", name) for name in tables}
+
+
 def test_a_rename_into_another_database() -> None:
     history = begun(s.table(T1, "t"))
     changes = [s.put_database(105, 105, s.database(3, "e"))]

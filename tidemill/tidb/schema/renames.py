@@ -21,8 +21,8 @@ class Move:
 def in_order(moves: Sequence[Move]) -> list[Move]:
     """The moves so that each finds its new name free, as near to the given order as that allows.
 
-    In `RENAME TABLE b TO tmp, a TO b, tmp TO c` the table b has to go to c before a goes to b. Of tables that change their names in a circle
-    no order will do: there the first one given goes first.
+    In `RENAME TABLE b TO tmp, a TO b, tmp TO c` the table b has to go to c before a goes to b. For tables that change their names in a
+    circle no order will do: there the first one given goes first.
     """
     left = list(moves)
     ordered = []

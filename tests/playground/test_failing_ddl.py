@@ -64,7 +64,7 @@ def test_the_column_below_a_failed_change_can_be_dropped(db: Playground) -> None
     steps = session.steps("alter table t modify column v int")
     next(steps)
     with pytest.raises(SqlError, match="no number"):
-        list(db.execute("update d.t set n = n + 1") for _ in steps)
+        [db.execute("update d.t set n = n + 1") for _ in steps]
     db.execute("alter table t drop column v; insert into t values (7, x'63', 8)")
     assert {column["state"] for column in table(db).info["cols"]} == {SchemaState.PUBLIC}
     assert [row["id"] for row in db.tables_at()["d", "t"].rows] == [1, 7, 5000]

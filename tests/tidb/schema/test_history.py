@@ -14,6 +14,7 @@ from tests.support import schema_streams as streams
 from tests.support import schemas as s
 from tidemill.errors import DdlTextError, MalformedRow, SchemaError
 from tidemill.events import RAW_CHANGE, DdlEvent
+from tidemill.protocols.simple.encode import ddl_message
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id
@@ -141,6 +142,25 @@ def test_ddls_that_are_not_delivered_change_tables_all_the_same(action: int) -> 
     history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 120)
     assert events(history) == []
     assert history.snapshot(110).tables[T1].info.comment == "new"
+
+
+def test_where_replicas_are_placed_begins_no_version() -> None:
+    """The next DDL names the version before it, as TiCDC does, for which there was no such DDL."""
+    before = s.table(T1, "t", partition=s.partition([20, 21]), update_timestamp=90)
+    policy = {"policy_ref_info": {"id": 1, "name": {"O": "pp", "L": "pp"}}}
+    definitions = [{**definition, **policy} for definition in before["partition"]["definitions"]]
+    placed = {**before, **policy, "partition": {**before["partition"], "definitions": definitions}, "update_timestamp": 108}
+    after = {**placed, "comment": "new", "update_timestamp": 118}
+    history = begun(before)
+    history.advance([s.put_table(108, 110, DB, placed), s.put_job(108, 110, named(1, Action.ALTER_PARTITION_PLACEMENT, DONE))], 112)
+    done = named(2, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'", schema_version=7)
+    history.advance([s.put_table(118, 120, DB, after), s.put_job(118, 120, done)], 122)
+    (event,) = events(history)
+    assert event.before is not None
+    assert event.after is not None
+    assert (event.before.info.update_ts, event.after.info.update_ts) == (90, 118)
+    assert f'"preTableSchema":{{"schema":"d","table":"t","tableID":{T1},"version":90,' in ddl_message(event, 0).decode()
+    assert history.barriers(100, 122) == [120]
 
 
 def test_a_meta_change_without_a_job_is_a_version_without_an_event() -> None:

@@ -270,6 +270,12 @@ class SqlError(TidemillError):
     code = "TM:ErrSql"
 
 
+class PlaygroundFault(TidemillError):
+    """The playground has a fault of its own: what it did is not what a cluster would have done."""
+
+    code = "TM:ErrPlayground"
+
+
 def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:
     """An error of the class that a code belongs to."""
     error = _classes().get(code, TidemillError)(message, hint=hint)

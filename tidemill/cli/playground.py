@@ -19,7 +19,7 @@ from rich.table import Table
 from tidemill import tso
 from tidemill.cli.playground_ctl import CONTEXT, PdOption, TableOption, ctl
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, PlaygroundFault
 
 if TYPE_CHECKING:
     from tidemill.playground.gate import ServerTls
@@ -102,6 +102,8 @@ def serve(
             await _serve(playground, rate=rate, transactions=transactions, seconds=duration, serve_on=not exit_after)
         finally:
             await playground.stop()
+        if exit_after and playground.workload is not None and (faults := playground.workload.progress.faults):
+            raise PlaygroundFault(f"the playground failed {faults} times under the workload of seed {seed}; each is told above")
 
     asyncio.run(run())
 
@@ -110,7 +112,7 @@ async def _serve(playground: Playground, *, rate: float, transactions: int, seco
     """Work, show figures, and wait for the end."""
     show = asyncio.ensure_future(_show(playground))
     try:
-        await playground.work(rate=rate, transactions=transactions, seconds=seconds)
+        await playground.work(rate=rate, transactions=transactions, seconds=seconds, go_on=True)
         if not playground.stopping.is_set():
             print("the workload has ended", flush=True)
             if serve_on:

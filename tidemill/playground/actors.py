@@ -29,6 +29,10 @@ class TableActor:
         """The table, as long as it exists."""
         return self._database.catalog.find(self.name, self.name.schema)
 
+    def is_taken(self, name: str) -> bool:
+        """Does another table of the same database have this name?"""
+        return self._database.catalog.find(TableName("", name), self.name.schema) is not None
+
     def write(self, dml: Dml, rows: int) -> int:
         """Insert, update or delete some rows; returns how many were written. Refusals are passed over."""
         table = self.table

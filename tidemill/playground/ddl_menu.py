@@ -71,13 +71,15 @@ def _comment(actor: TableActor, table: Table, random: Random) -> str:
 def _rename(actor: TableActor, table: Table, random: Random) -> str:
     """Rename the table and, in the same statement's shadow, remember its new name."""
     new = actor.name.name.rstrip("0123456789_") + f"_{random.randrange(100)}"
+    if actor.is_taken(new):
+        return ""
     old, actor.name = actor.name, TableName(actor.name.schema, new)
     return f"rename table `{old.schema}`.`{old.name}` to `{old.schema}`.`{new}`"
 
 
 def _partition(actor: TableActor, table: Table, random: Random) -> str:
     partition = table.model.partitioning
-    if partition is None or partition.type != PartitionType.RANGE:
+    if partition is None or partition.type != PartitionType.RANGE or len(partition.definitions) < 2:
         return ""
     name = random.choice(partition.definitions[:-1]).name
     return f"alter table {_name(actor)} truncate partition {name}"
@@ -85,10 +87,13 @@ def _partition(actor: TableActor, table: Table, random: Random) -> str:
 
 def _reorganize(actor: TableActor, table: Table, random: Random) -> str:
     partition = table.model.partitioning
-    if partition is None or partition.type != PartitionType.RANGE:
+    if partition is None or partition.type != PartitionType.RANGE or len(partition.definitions) < 2:
         return ""
     first, second = partition.definitions[0], partition.definitions[1]
-    high = int(second.less_than[0])
+    bound = second.less_than[0]
+    high = int(bound) if bound.isdigit() else 0
+    if high < 3:
+        return ""
     cut = random.randrange(1, high - 1)
     pieces = f"partition {first.name} values less than ({cut}), partition {second.name} values less than ({high})"
     return f"alter table {_name(actor)} reorganize partition {first.name}, {second.name} into ({pieces})"

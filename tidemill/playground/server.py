@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -30,6 +32,8 @@ from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.truth import Name, TruthTable, tables_at
 from tidemill.playground.workload import Options, Workload, make_workload
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 CLUSTER_ID = 7_300_000_000_000_000_000
@@ -37,6 +41,8 @@ RESOLVED_INTERVAL = 1.0
 GC_INTERVAL = 60.0
 SLICE = 0.02
 """Seconds that a workload may work before others get their turn."""
+AFTER_FAULT = 1.0
+"""Seconds that a workload rests after a fault, so that one that comes each time leaves the servers their turn."""
 
 
 class Playground:
@@ -212,25 +218,50 @@ class Playground:
         self.workload.prepare()
         return self.workload
 
-    async def work(self, *, rate: float = 0.0, transactions: int = 0, seconds: float = 0.0) -> None:
-        """Run the prepared workload at `rate` transactions a second (0: as many as it can) until a limit (0: none) or `stopping`."""
+    async def work(self, *, rate: float = 0.0, transactions: int = 0, seconds: float = 0.0, go_on: bool = False) -> None:
+        """Run the prepared workload at `rate` transactions a second (0: as many as it can) until a limit (0: none) or `stopping`.
+
+        With `go_on` a fault of the workload ends neither it nor the playground: it is told with its traceback and counted, what was under
+        way is given up, and the next transaction follows.
+        """
         workload = self.workload
         assert workload is not None
         loop = asyncio.get_running_loop()
-        begin = loop.time()
-        first = workload.progress.transactions
-        acted = 0
-        while not self.stopping.is_set():
-            now = loop.time() - begin
-            if (seconds and now >= seconds) or (transactions and workload.progress.transactions - first >= transactions):
-                break
-            if self.paused or (rate and acted > rate * now):
+        last = workload.progress.transactions + transactions if transactions else 0
+        until = loop.time() + seconds if seconds else 0.0
+        while True:
+            turn = asyncio.ensure_future(self._work(workload, rate, last, until))
+            try:
+                await asyncio.wait({turn})
+            finally:
+                turn.cancel()
+            fault = turn.exception()
+            if fault is None:
+                return
+            if not go_on:
+                raise fault
+            workload.progress.faults += 1
+            _log.error("the workload met a fault of the playground, of seed %s; it goes on", self.seed, exc_info=fault)
+            workload.recover()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), AFTER_FAULT)
+
+    async def _work(self, workload: Workload, rate: float, last: int, until: float) -> None:
+        """Up to `last` transactions in all and the loop's time `until`; 0 for no limit."""
+        loop = asyncio.get_running_loop()
+        begin, acted = loop.time(), 0
+
+        def is_over() -> bool:
+            return bool((until and loop.time() >= until) or (last and workload.progress.transactions >= last))
+
+        while not (self.stopping.is_set() or is_over()):
+            if self.paused or (rate and acted > rate * (loop.time() - begin)):
                 await asyncio.sleep(SLICE)
                 if self.paused:
                     begin, acted = loop.time(), 0
                 continue
-            until = loop.time() + SLICE
-            while loop.time() < until and not (transactions and workload.progress.transactions - first >= transactions):
+            pause = loop.time() + SLICE
+            while loop.time() < pause and not (last and workload.progress.transactions >= last):
                 workload.act()
                 acted += 1
                 if rate and acted > rate * (loop.time() - begin):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidemill.errors import SqlError
 from tidemill.playground.actors import TableActor
 from tidemill.playground.cluster import Pending
-from tidemill.playground.mvcc import KeyLocked, LockKind, WriteConflict
+from tidemill.playground.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
 from tidemill.playground.schemas import MIXED_TABLES
 from tidemill.playground.sql.ast import TableName
 from tidemill.playground.sql.session import Database
@@ -126,6 +126,11 @@ class Soak(Mixed):
             self._advance_large()
         super().settle()
         self._story = None
+
+    def recover(self) -> None:
+        super().recover()
+        self._story = self._large = None
+        self._waiting = False
 
     def _is_free(self) -> bool:
         """Whether no transaction is under way: DDLs wait for those that know the schema before. Now and then somebody else than the
@@ -366,8 +371,12 @@ class Soak(Mixed):
 
     def _advance_large(self) -> None:
         assert self._large is not None
-        if next(self._large, True):
+        try:
+            if next(self._large, True):
+                self._large = None
+        except (KeyLocked, WriteConflict, TxnLockNotFound):  # somebody who met its locks has ended it
             self._large = None
+            self.progress.refused += 1
 
 
 def _again(first: Ddl | Rows, rest: Story) -> Story:

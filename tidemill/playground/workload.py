@@ -6,6 +6,7 @@ Rows are written between the steps of a DDL, as they are in a busy cluster.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -22,6 +23,8 @@ from tidemill.playground.sql.session import Database
 from tidemill.playground.sql.transaction import ONE_PHASE_KEYS, Transaction
 from tidemill.tidb import keys
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Progress:
@@ -32,6 +35,7 @@ class Progress:
     ddls: int = 0
     refused: int = 0  # statements that met a constraint or a lock
     region_changes: int = 0
+    faults: int = 0  # of the playground itself: each is told with its traceback
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,9 @@ class Workload:
 
     def settle(self) -> None:
         """Finish what is under way: a running DDL, a held lock."""
+
+    def recover(self) -> None:
+        """Go on after a fault in the middle of something: what was under way is given up."""
 
     def _transaction(self) -> Transaction:
         return Transaction(self.database.cluster, one_phase=self.random.random() < 0.7)
@@ -132,8 +139,12 @@ class Mixed(Workload):
         while self._ddl is not None:
             self._advance()
         if self._held is not None:
-            self.database.cluster.commit(self._held[0])
-            self._held = None
+            self._release(commit=True)
+
+    def recover(self) -> None:
+        self._ddl = None
+        if self._held is not None:
+            self._release(commit=False)
 
     def _write(self, actors: list[TableActor], rows: int) -> None:
         transaction = self._transaction()
@@ -151,9 +162,13 @@ class Mixed(Workload):
         except StopIteration:
             self._ddl = None
             self.progress.ddls += 1
-        except SqlError:
+        except SqlError as error:
             self._ddl = None
-            self.progress.refused += 1
+            self._refuse(error)
+
+    def _refuse(self, error: SqlError) -> None:
+        self.progress.refused += 1
+        _log.info("a DDL of the workload was refused: %s", error)
 
     def _start_ddl(self) -> None:
         actor = self.random.choice(self.actors)
@@ -165,8 +180,8 @@ class Mixed(Workload):
             try:
                 self._ddl = self.database.session(actor.name.schema).steps(sql)
                 self._advance()
-            except SqlError:
-                self.progress.refused += 1
+            except SqlError as error:
+                self._refuse(error)
 
     # regions and locks
 
@@ -202,11 +217,19 @@ class Mixed(Workload):
         if left > 0:
             self._held = (pending, left - 1)
             return
-        self._held = None
-        if self.random.random() < 0.3:
-            self.database.cluster.rollback(pending)
-        else:
+        self._release(commit=self.random.random() >= 0.3)
+
+    def _release(self, *, commit: bool) -> None:
+        """End the transaction that holds a lock, unless somebody who met the lock has ended it: a capture does so after a while."""
+        assert self._held is not None
+        (pending, _), self._held = self._held, None
+        locks = self.database.cluster.mvcc.locks
+        if any(key not in locks or locks[key].start_ts != pending.start_ts for key in pending.keys):
+            self.progress.refused += 1
+        elif commit:
             self.database.cluster.commit(pending)
+        else:
+            self.database.cluster.rollback(pending)
 
 
 def due(every: int, count: int, random: Random) -> bool:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support import schema_streams as streams
 from tests.support import schemas as s
 from tidemill.errors import DdlTextError, MalformedRow, SchemaError
 from tidemill.events import RAW_CHANGE, DdlEvent
+from tidemill.protocols.simple.encode import ddl_message
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id
@@ -142,6 +144,25 @@ def test_ddls_that_are_not_delivered_change_tables_all_the_same(action: int) -> 
     assert history.snapshot(110).tables[T1].info.comment == "new"
 
 
+def test_where_replicas_are_placed_begins_no_version() -> None:
+    """The next DDL names the version before it, as TiCDC does, for which there was no such DDL."""
+    before = s.table(T1, "t", partition=s.partition([20, 21]), update_timestamp=90)
+    policy = {"policy_ref_info": {"id": 1, "name": {"O": "pp", "L": "pp"}}}
+    definitions = [{**definition, **policy} for definition in before["partition"]["definitions"]]
+    placed = {**before, **policy, "partition": {**before["partition"], "definitions": definitions}, "update_timestamp": 108}
+    after = {**placed, "comment": "new", "update_timestamp": 118}
+    history = begun(before)
+    history.advance([s.put_table(108, 110, DB, placed), s.put_job(108, 110, named(1, Action.ALTER_PARTITION_PLACEMENT, DONE))], 112)
+    done = named(2, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'", schema_version=7)
+    history.advance([s.put_table(118, 120, DB, after), s.put_job(118, 120, done)], 122)
+    (event,) = events(history)
+    assert event.before is not None
+    assert event.after is not None
+    assert (event.before.info.update_ts, event.after.info.update_ts) == (90, 118)
+    assert f'"preTableSchema":{{"schema":"d","table":"t","tableID":{T1},"version":90,' in ddl_message(event, 0).decode()
+    assert history.barriers(100, 122) == [120]
+
+
 def test_a_meta_change_without_a_job_is_a_version_without_an_event() -> None:
     history = begun(comment("old"))
     history.advance([s.put_table(105, 110, DB, comment("new"))], 120)
@@ -202,6 +223,44 @@ def test_renames_that_swap() -> None:
         (1, 14, "b", "a", "RENAME TABLE `d`.`b` TO `d`.`a`"),
     ]
     assert history.snapshot(110).by_name["d", "a"].table_id == T2
+
+
+RENAMES = [
+    ("a to tmp, b2 to a, tmp to b", ["a b", "b2 a"]),
+    ("b to c, a to b", ["b c", "a b"]),
+    ("a to tmp, b to c, tmp to b", ["b c", "a b"]),
+    ("a to tmp1, b to tmp2, c to d, tmp2 to c, tmp1 to b", ["c d", "b c", "a b"]),
+    ("a to tmp, b to a, tmp to b", ["a b", "b a"]),
+    ("a to tmp, b to a, c to b, tmp to c", ["a c", "b a", "c b"]),
+    ("a to tmp, tmp to a", []),
+    ("a to tmp, tmp to a, b to x", ["b x"]),
+    ("a to tmp, tmp to A", ["a A"]),
+    ("a to x, b to y", ["a x", "b y"]),
+]
+
+
+@pytest.mark.parametrize(("pairs", "told"), RENAMES)
+@pytest.mark.parametrize("meta", [True, False])
+def test_renames_of_tables_that_change_places(pairs: str, told: list[str], meta: bool) -> None:
+    """An event a table, from its first name to its last, each to a name that is free, but in a circle."""
+    started = {"a": T1, "b": 12, "c": 13, "b2": 14}
+    tables = dict(started)
+    infos = []
+    for pair in pairs.split(", "):
+        old, new = pair.split(" to ")
+        tables[new] = tables.pop(old)
+        names = {"old_table_name": {"O": old}, "new_table_name": {"O": new}}
+        infos.append({"old_schema_id": DB, "new_schema_id": DB, "old_schema_name": {"O": "d"}, "table_id": tables[new], **names})
+    history = begun(*(s.table(i, name) for name, i in started.items()))
+    after = [s.table(i, name) for name, i in tables.items()]
+    job = named(1, Action.RENAME_TABLES, DONE, f"rename table {pairs}", raw_args={"rename_table_infos": infos}, table_infos=after)
+    history.advance([*(s.put_table(110, 110, DB, info) for info in after if meta), s.put_job(110, 110, job)], 120)
+    found = events(history)
+    assert [f"{event.pre_table} {event.table}" for event in found] == told
+    assert [event.query for event in found] == ["RENAME TABLE `d`.`{}` TO `d`.`{}`".format(*each.split()) for each in told]
+    assert [event.seq for event in found] == list(range(len(told)))
+    assert {event.table: event.table_id for event in found} == {each.split()[1]: tables[each.split()[1]] for each in told}
+    assert history.snapshot(120).by_name.keys() == {("d", name) for name in tables}
 
 
 def test_a_rename_into_another_database() -> None:
@@ -290,6 +349,74 @@ def test_jobs_in_the_history_alone() -> None:
     history.advance([history_item(105, 105, before), history_item(110, 110, synced)], 120)
     assert [event.job_id for event in events(history)] == [1]
     assert history.snapshot(120).tables[T1].info.comment == "new"
+
+
+def history_row(start: int, commit: int, job: s.Json) -> SchemaChange:
+    return streams.history_row(start, commit, job)
+
+
+def with_history_table(*tables: s.Json) -> SchemaHistory:
+    return SchemaHistory.bootstrap(100, [*pairs(*tables), streams.history_table_pair()])
+
+
+def test_an_exchange_is_not_taken_for_a_new_job_when_it_goes_into_the_history() -> None:
+    """The resolved ts lies between the two commits; the row in the history has no arguments."""
+    plain, parted = s.table(T1, "t"), s.table(T2, "p", partition=s.partition([20, 21]))
+    history = with_history_table(plain, parted)
+    args = {"pt_schema_id": DB, "pt_table_id": T2, "partition_id": 20, "partition_name": "p20"}
+    after = s.table(T2, "p", partition=s.partition([T1, 21]))
+    done = named(1, Action.EXCHANGE_PARTITION, DONE, "alter table p exchange partition p20 with table t", raw_args=args, table_info=after)
+    changes = [s.put_table(110, 110, DB, after), s.drop_table(110, 110, DB, T1), s.put_table(110, 110, DB, s.table(20, "t"))]
+    history.advance([*changes, s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.drop_job(115, 116, 1), history_row(115, 116, done)], 120)
+    assert history.ddl_events(111, 120) == []
+    assert history.barriers(111, 120) == []
+
+
+def test_a_truncate_is_not_repeated_when_it_goes_into_the_history() -> None:
+    history = with_history_table(s.table(T1, "t"))
+    done = named(1, Action.TRUNCATE_TABLE, DONE, "truncate table t", table_info=s.table(T2, "t"))
+    history.advance([s.drop_table(110, 110, DB, T1), s.put_table(110, 110, DB, s.table(T2, "t")), s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.drop_job(115, 116, 1), history_row(115, 116, done)], 120)
+    assert history.ddl_events(111, 120) == []
+
+
+def test_a_finished_job_whose_row_is_put_once_more_is_not_repeated() -> None:
+    history = begun(comment("old"))
+    done = named(1, Action.MODIFY_TABLE_COMMENT, DONE, "alter table t comment = 'new'", table_info=comment("new"))
+    history.advance([s.put_table(110, 110, DB, comment("new")), s.put_job(110, 110, done)], 111)
+    history.forget(111)
+    history.advance([s.put_job(112, 113, done)], 114)
+    assert history.ddl_events(111, 114) == []
+
+
+@pytest.mark.parametrize("meta", [True, False])
+def test_a_fast_create_table_is_in_the_history_alone(meta: bool) -> None:
+    """TiDB 8.0 to 8.2 write such a job into the history only, together with the table; also while another job takes the next version."""
+    history = with_history_table()
+    job = named(1, Action.CREATE_TABLE, DONE, "create table t (a int primary key, b int)", table_info=s.table(T1, "t"), schema_version=5)
+    changes = [s.put_table(105, 110, DB, s.table(T1, "t"))] if meta else []
+    history.advance([*changes, history_row(105, 110, job)], 120)
+    (event,) = events(history)
+    assert (event.ts, event.done_ts, event.table_id, event.table) == (110, 110, T1, "t")
+
+
+def test_the_history_row_of_a_create_table_repeats_nothing() -> None:
+    """Also where the history of schemas begins between the job's end and this row."""
+    job = named(1, Action.CREATE_TABLE, DONE, "create table t (a int primary key, b int)", table_info=s.table(T1, "t"))
+    history = with_history_table(s.table(T1, "t"))
+    history.advance([s.drop_job(105, 110, 1), history_row(105, 110, job)], 120)
+    assert events(history) == []
+
+
+def test_a_system_table_that_only_its_job_tells_is_left_out() -> None:
+    history = begun()
+    created = named(1, Action.CREATE_TABLE, DONE, schema_id=1, schema_name="mysql", table_id=30, table_info=s.table(30, "x"))
+    history.advance([s.put_job(110, 110, created)], 120)
+    assert history.snapshot(120).tables == {}
+    assert events(history) == []
 
 
 def test_the_history_is_not_read_where_there_is_a_job_table() -> None:

@@ -12,6 +12,7 @@ from tidemill.playground.sql.catalog import Table
 from tidemill.playground.sql.changes import SubChange, plan
 from tidemill.playground.sql.ddl import DdlContext, Steps, changed, rename_table
 from tidemill.playground.sql.jobs import Change, Job
+from tidemill.playground.sql.undo import or_rolled_back
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
 
@@ -57,11 +58,19 @@ def _alter_once(context: DdlContext, table: Table, action: ast.AlterAction) -> S
         return
     job = context.job(change.action, table.schema_id, table.id, table.name, change.args, first_state=change.first_state)
     yield
+    yield from or_rolled_back(job, table, _to_public(context, job, table, change))
+    for position, (state, mutate) in enumerate(change.final[1:], 2):
+        _step(job, table, state, [mutate], done=position == len(change.final), done_args=change.done_args)
+        yield
+    job.finish()
+
+
+def _to_public(context: DdlContext, job: Job, table: Table, change: SubChange) -> Steps:
+    """The steps up to the one that users see. Raises SqlError."""
     for state, mutate in change.revertible:
         _step(job, table, state, [mutate])
         yield
     if change.unique_index and not is_unique(context, table, change.unique_index):
-        yield from _roll_back(job, table, change)
         raise SqlError(f"duplicate entry for the new unique index of {table.name}")
     if change.index_backfill:
         job.note(0)
@@ -70,19 +79,17 @@ def _alter_once(context: DdlContext, table: Table, action: ast.AlterAction) -> S
         yield
     if change.backfill:
         yield from _backfill(context, job, table)
-    for position, (state, mutate) in enumerate(change.final):
-        done = position == len(change.final) - 1
-        if done and change.done_args is not None:
-            job.args = change.done_args
-        _step(job, table, state, [mutate], done=done)
-        yield
-    job.finish()
+    state, mutate = change.final[0]
+    _step(job, table, state, [mutate], done=len(change.final) == 1, done_args=change.done_args)
+    yield
 
 
-def _step(job: Job, table: Table, state: SchemaState, mutates: list[Any], *, done: bool = False) -> None:
+def _step(job: Job, table: Table, state: SchemaState, mutates: list[Any], *, done: bool = False, done_args: Json | None = None) -> None:
     info = changed(table)
     for mutate in mutates:
         mutate(info)
+    if done and done_args is not None:
+        job.args = done_args
     job.step(state, Change(tables=[(table.schema_id, info)]), done=done, result=[info] if done else ())
 
 
@@ -102,18 +109,7 @@ def _alter_many(context: DdlContext, table: Table, actions: tuple[ast.AlterActio
     sub_jobs = tuple(_sub_job(c) for c in changes)
     job = context.job(Action.MULTI_SCHEMA_CHANGE, table.schema_id, table.id, table.name, sub_jobs=sub_jobs)
     yield
-    for change, sub in zip(changes, job.sub_jobs, strict=True):
-        for state, mutate in change.revertible:
-            sub.update(schema_state=int(state), state=int(JobState.RUNNING))
-            _step(job, table, SchemaState.NONE, [mutate])
-            yield
-        if change.backfill:
-            yield from _backfill(context, job, table)
-        sub["revertible"] = False
-    # From here on nothing can be undone: what appears becomes public and what goes is hidden, all in one step.
-    job.keep_result = True
-    _joint_step(job, table, changes)
-    yield
+    yield from or_rolled_back(job, table, _to_joint(context, job, table, changes))
     for change, sub in zip(changes, job.sub_jobs, strict=True):
         for state, mutate in change.final[1:]:
             sub.update(schema_state=int(state), state=int(JobState.DONE if state is SchemaState.NONE else JobState.RUNNING))
@@ -122,6 +118,22 @@ def _alter_many(context: DdlContext, table: Table, actions: tuple[ast.AlterActio
     job.step(SchemaState.NONE, Change(), done=True, result=[copy.deepcopy(table.info)])
     yield
     job.finish()
+
+
+def _to_joint(context: DdlContext, job: Job, table: Table, changes: list[SubChange]) -> Steps:
+    """The steps up to the one in which all that appears becomes public and all that goes is hidden. Raises SqlError."""
+    for change, sub in zip(changes, job.sub_jobs, strict=True):
+        for state, mutate in change.revertible:
+            sub.update(schema_state=int(state), state=int(JobState.RUNNING))
+            _step(job, table, SchemaState.NONE, [mutate])
+            yield
+        if change.backfill:
+            yield from _backfill(context, job, table)
+        sub["revertible"] = False
+    # From here on nothing can be undone.
+    job.keep_result = True
+    _joint_step(job, table, changes)
+    yield
 
 
 def _joint_step(job: Job, table: Table, changes: list[SubChange]) -> None:
@@ -154,26 +166,6 @@ def is_unique(context: DdlContext, table: Table, index_id: int) -> bool:
                     return False
                 seen.add(values)
     return True
-
-
-def _roll_back(job: Job, table: Table, change: SubChange) -> Steps:
-    """The index that cannot be unique goes away again; the job ends as rolled back."""
-
-    def hide(info: Json) -> None:
-        info["index_info"][-1]["state"] = int(SchemaState.DELETE_ONLY)
-
-    def remove(info: Json) -> None:
-        info["index_info"] = info["index_info"][:-1] or None
-
-    info = changed(table)
-    hide(info)
-    job.step(SchemaState.DELETE_ONLY, Change(tables=[(table.schema_id, info)]), job_state=JobState.ROLLING_BACK)
-    yield
-    info = changed(table)
-    remove(info)
-    job.step(SchemaState.NONE, Change(tables=[(table.schema_id, info)]), job_state=JobState.ROLLBACK_DONE)
-    yield
-    job.finish(JobState.ROLLBACK_DONE)
 
 
 def _backfill(context: DdlContext, job: Job, table: Table) -> Steps:

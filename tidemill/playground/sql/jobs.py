@@ -200,9 +200,9 @@ class Job:
         self._cluster.transact([(self._key(), self._row())])
 
     def finish(self, state: JobState = JobState.SYNCED) -> None:
-        """Move the job to the history."""
+        """Move the job to the history, where its arguments are gone."""
         start_ts = self._cluster.oracle.next()
-        self._state = state
+        self._state, self.args = state, None
         self._catalog.jobs_done += 1
         meta = compact(self._job_json(start_ts, self._catalog.jobs_done))
         values: dict[str, int | bytes] = {

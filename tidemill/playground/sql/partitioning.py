@@ -42,6 +42,8 @@ class Router:
             return []
         if info.ddl_state in (SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG) and owner in dropping:
             copy = self._find(info.adding, row, other=True)
+            if copy is None:
+                raise SqlError(f"table {self._table.name} has no new partition for the row")
         elif info.ddl_state == SchemaState.DELETE_REORG and owner in adding:
             copy = self._find(info.dropping, row, other=True)
         else:

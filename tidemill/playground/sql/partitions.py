@@ -13,6 +13,7 @@ from tidemill.playground.sql.catalog import Table
 from tidemill.playground.sql.ddl import DdlContext, Steps, changed
 from tidemill.playground.sql.jobs import Change, Job
 from tidemill.playground.sql.tableinfo import ci_name, definition_json, partition_json
+from tidemill.playground.sql.undo import or_rolled_back
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, SchemaState
 
@@ -161,20 +162,26 @@ def _exchange_definitions(
     after: list[Json],
     before: Json,
     then: Json,
+    original: Json | None = None,
 ) -> Steps:
     """The steps that all reorganisations share: new partitions are written, filled, and take over; old ones are written a while longer.
 
-    `before` are members until the switch (how the new partitions are cut), `then` those from the switch on.
+    `before` are members until the switch (how the new partitions are cut), `then` those from the switch on; `original` is the
+    description to go back to. Raises SqlError for a row that no new partition takes.
     """
     members = {"adding_definitions": new, "dropping_definitions": old, **before}
     if context.split_tables:
         context.cluster.split(keys.table_prefix(d["id"]) for d in new)
-    for state in (SchemaState.DELETE_ONLY, SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG):
-        _put(job, table, state, action=action, **members)
+
+    def switch() -> Steps:
+        for state in (SchemaState.DELETE_ONLY, SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG):
+            _put(job, table, state, action=action, **members)
+            yield
+        yield from _copy_rows(context, table, [d["id"] for d in old])
+        _put(job, table, SchemaState.DELETE_REORG, action=action, definitions=after, num=len(after), **then)
         yield
-    yield from _copy_rows(context, table, [d["id"] for d in old])
-    _put(job, table, SchemaState.DELETE_REORG, action=action, definitions=after, num=len(after), **then)
-    yield
+
+    yield from or_rolled_back(job, table, switch(), original)
     _put(job, table, SchemaState.PUBLIC, action=action)
     table.unique = {}
     yield
@@ -219,9 +226,10 @@ def partition_table(context: DdlContext, table: Table, action: ast.PartitionTabl
         "type": target["type"], "expr": target["expr"], "columns": target["columns"],
         "ddl_type": current["type"], "ddl_expr": current["expr"], "ddl_columns": current["columns"],
     }  # fmt: skip
-    table.info = {**table.info, "partition": copy.deepcopy(current)}
+    original = table.info
+    table.info = {**original, "partition": copy.deepcopy(current)}
     definitions = target["definitions"]
-    yield from _exchange_definitions(context, job, table, Action.ALTER_PARTITIONING, old, definitions, definitions, before, then)
+    yield from _exchange_definitions(context, job, table, Action.ALTER_PARTITIONING, old, definitions, definitions, before, then, original)
     yield from _replace_table(context, job, table, new_table_id, target)
 
 

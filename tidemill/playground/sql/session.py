@@ -17,6 +17,7 @@ from tidemill.playground.sql.cursor import split_statements
 from tidemill.playground.sql.ddl import DdlContext
 from tidemill.playground.sql.dml import Dml
 from tidemill.playground.sql.parser import parse
+from tidemill.playground.sql.running import RunningDdl, tables_of
 from tidemill.playground.sql.transaction import Transaction
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import HandleKind
@@ -48,6 +49,7 @@ class Database:
         self.cluster = cluster
         self.catalog = Catalog()
         self.split_tables = True
+        self.running: list[RunningDdl] = []
         bootstrap(cluster, self.catalog)
 
     def session(self, schema: str = "test") -> Session:
@@ -98,11 +100,13 @@ class Session:
         if run is None:
             return None
         self._commit()
-        database = self._database
-        context = DdlContext(
-            database.cluster, database.catalog, self.schema, text, database.now(), self.settings.cdc_write_source, database.split_tables
-        )
-        return run(context, statement)
+        database, schema, source = self._database, self.schema, self.settings.cdc_write_source
+
+        def begin() -> Iterator[None]:
+            now, split = database.now(), database.split_tables
+            return run(DdlContext(database.cluster, database.catalog, schema, text, now, source, split), statement)
+
+        return RunningDdl(database.running, tables_of(statement, database.catalog, schema), begin)
 
     def table(self, name: ast.TableName) -> Table:
         """A table as this session names it. Raises SqlError."""

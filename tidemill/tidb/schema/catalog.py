@@ -56,7 +56,7 @@ class Catalog:
             case Subject.TABLE:
                 if value is None:
                     edits.removed.add((name.schema_id, name.table_id))
-                elif self._is_system(name.schema_id, edits):
+                elif self.is_system(name.schema_id, edits):
                     self._find_job_tables(value)
                 else:
                     edits.tables[name.table_id] = name.schema_id, TableInfo.from_json(_object(value, name))
@@ -65,8 +65,9 @@ class Catalog:
             case Subject.BDR_ROLE:
                 self.bdr_role = value.decode("utf-8", "replace") if value else ""
 
-    def _is_system(self, schema_id: int, edits: Edits) -> bool:
-        database = edits.databases.get(schema_id) or self.databases.get(schema_id)
+    def is_system(self, schema_id: int, edits: Edits | None = None) -> bool:
+        """Is this a system database, as it is or as the edits describe it?"""
+        database = (edits.databases.get(schema_id) if edits is not None else None) or self.databases.get(schema_id)
         return database is not None and is_system_schema(database.name)
 
     def _find_job_tables(self, value: bytes) -> None:

@@ -32,7 +32,10 @@ _REPLACES_ID = frozenset({Action.TRUNCATE_TABLE, Action.ALTER_PARTITIONING, Acti
 
 
 def effects(job: DdlJob, catalog: Catalog) -> Edits:
-    """The edits of a done job. Raises SchemaError for FLASHBACK DATABASE, whose tables only the meta range tells."""
+    """The edits of a done job; tables of system databases are left out.
+
+    Raises SchemaError for FLASHBACK DATABASE, whose tables only the meta range tells.
+    """
     edits = Edits()
     match job.action:
         case Action.CREATE_SCHEMA | Action.MODIFY_SCHEMA_CHARSET:
@@ -58,6 +61,7 @@ def effects(job: DdlJob, catalog: Catalog) -> Edits:
             _exchange(job, catalog, edits)
         case _:
             _replace_table(job, catalog, edits)
+    edits.tables = {table_id: found for table_id, found in edits.tables.items() if not catalog.is_system(found[0])}
     return edits
 
 

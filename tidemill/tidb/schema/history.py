@@ -20,6 +20,7 @@ from tidemill.errors import DdlTextError, SchemaError
 from tidemill.events import DdlEvent, Op
 from tidemill.tidb.datums import Datum
 from tidemill.tidb.ddltext import DdlSyntaxError
+from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.rows.raw import decode_row
 from tidemill.tidb.schema.catalog import Catalog, Edits, JobSource
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
@@ -75,6 +76,9 @@ def _read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
 
 _Kept = TypeVar("_Kept")
 
+Description = tuple[int, TableInfo]
+"""A table's description that began no version, with its ts."""
+
 
 class SchemaHistory:
     """See the module. Made by `bootstrap`; not safe for threads."""
@@ -88,11 +92,12 @@ class SchemaHistory:
         self._catalog = catalog
         self._base_version = catalog.schema_version
         self._tracker = JobTracker(catalog)
+        self._job_rows: dict[bytes, int] = {}  # keys of running and finished jobs that are not in the history yet, with their job ids
         self._timeline = Timeline(ts, catalog.tables, catalog.databases)
         for version in catalog.tables.values():
             self._timeline.know((*version.physical_ids, *version.info.transient_ids))
         self._events: list[PlacedDdl] = []
-        self._descriptions: dict[int, list[tuple[int, TableInfo]]] = {}  # those that began no version, by table id, with their ts
+        self._descriptions: dict[int, list[Description]] = {}  # by table id
         self._about: dict[int, list[PlacedDdl]] = {}  # events by the tables that they are about
         self._exchanged: dict[tuple[int, int], int] = {}  # update_ts of a table before its version that began at a ts with an exchange
         self._pending: list[SchemaChange] = []
@@ -147,11 +152,12 @@ class SchemaHistory:
     def _apply(self, ts: int, transaction: Sequence[SchemaChange]) -> None:
         edits = Edits()
         jobs: list[DdlJob] = []
+        removed: list[int] = []
         for change in transaction:
             if change.table_id == META_TABLE_ID:
-                self._read_meta(change, edits, jobs)
+                self._read_meta(change, edits, jobs, removed)
             else:
-                self._read_job(change, jobs)
+                self._read_job(change, jobs, removed)
         for job in jobs:
             self._refuse_flashback(job, ts)
         changes = self._switch(edits, ts)
@@ -159,6 +165,8 @@ class SchemaHistory:
             events = self._tracker.follow(job, ts, changes, bool(edits), lambda job: self._switch(effects(job, self._catalog), ts))
             self._events += events
             self._note_events(events)
+        for job_id in removed:
+            self._tracker.remove(job_id, ts)
 
     def _switch(self, edits: Edits, ts: int) -> tuple[Change, ...]:
         if not edits:
@@ -176,32 +184,57 @@ class SchemaHistory:
             if table_id not in begun and table_id in self._catalog.tables:
                 self._descriptions.setdefault(table_id, []).append((ts, info))
 
-    def _read_meta(self, change: SchemaChange, edits: Edits, jobs: list[DdlJob]) -> None:
+    def _read_meta(self, change: SchemaChange, edits: Edits, jobs: list[DdlJob], removed: list[int]) -> None:
         name = name_of(change.key)
         if name is None:
             return
         value = change.value if change.op == Op.PUT else None
         if name.subject is Subject.JOB or name.subject is Subject.JOB_HISTORY:
-            if value is not None and self._catalog.job_table is None:
-                self._note(DdlJob.parse(value), jobs, finished_only=name.subject is Subject.JOB_HISTORY)
+            if self._catalog.job_table is None:
+                self._note(change.key, value, jobs, removed, self._is_unseen if name.subject is Subject.JOB_HISTORY else None)
             return
         self._catalog.read(name, value, edits)
 
-    def _read_job(self, change: SchemaChange, jobs: list[DdlJob]) -> None:
+    def _read_job(self, change: SchemaChange, jobs: list[DdlJob], removed: list[int]) -> None:
         for source in (self._catalog.job_table, self._catalog.history_table):
             if source is not None and source.table_id == change.table_id:
                 break
         else:
             return
-        finished_only = source is self._catalog.history_table
-        if change.op == Op.PUT and change.value is not None:
-            self._note(DdlJob.parse(_job_text(change, source)), jobs, finished_only)
+        text = _job_text(change, source) if change.op == Op.PUT and change.value is not None else None
+        self._note(change.key, text, jobs, removed, self._is_filed_at_once if source is self._catalog.history_table else None)
 
-    def _note(self, job: DdlJob, jobs: list[DdlJob], finished_only: bool) -> None:
-        """Jobs of the history were seen before, unless they never were in the job table, or were done before the bootstrap."""
-        if finished_only and (self._tracker.is_done(job.id) or job.schema_version <= self._base_version):
+    def _note(
+        self, key: bytes, text: bytes | None, jobs: list[DdlJob], removed: list[int], is_new: Callable[[DdlJob], bool] | None
+    ) -> None:
+        """A step of a job, or the end of its row. `is_new`: the row is one of the history, and counts if its job was never seen."""
+        if text is None:
+            job_id = self._job_rows.pop(key, None)
+            removed += [job_id] if job_id is not None else []
             return
-        jobs.append(job)
+        job = DdlJob.parse(text)
+        if is_new is None:
+            self._job_rows[key] = job.id
+        if is_new is None or is_new(job):
+            jobs.append(job)
+
+    def _is_filed_at_once(self, job: DdlJob) -> bool:
+        """Is this row of `tidb_ddl_history` all that there is of its job? So it is with a fast CREATE TABLE of TiDB 8.0 to 8.2.
+
+        Every other job was in the job table until it was done, and so were most that create tables: theirs are known. What tells
+        them apart is not what this history remembers of jobs, which it may have forgotten, or which lies before its beginning. The
+        arguments in these rows are not those that the job ran with: TiDB clears or rewrites them.
+        """
+        infos = (*job.table_infos, *((job.table_info,) if job.table_info is not None else ()))
+        creates = job.action in (Action.CREATE_TABLE, Action.CREATE_TABLES) and job.is_done and not is_system_schema(job.schema_name)
+        return creates and bool(infos) and not any(self._is_known(info) for info in infos)
+
+    def _is_known(self, info: TableInfo) -> bool:
+        return info.id in self._catalog.tables or self._timeline.knows(info.physical_ids)
+
+    def _is_unseen(self, job: DdlJob) -> bool:
+        """Was this job of the history of TiDB <= 6.1 neither in the lists of running jobs nor done before the bootstrap?"""
+        return not self._tracker.is_done(job.id) and job.schema_version > self._base_version
 
     def _refuse_flashback(self, job: DdlJob, ts: int) -> None:
         rewriting = job.state == JobState.RUNNING and job.schema_state in (SchemaState.WRITE_ONLY, SchemaState.WRITE_REORG)
@@ -226,14 +259,17 @@ class SchemaHistory:
 
         The steps of a DDL behind its public one are in it, and DDLs that users' statements do not see; not those of DDLs to come.
         """
-        events = self._about.get(version.table_id, ())
-        done = max((max(event.ts, event.done_ts) for event in events if event.ts <= ts), default=0)
+        done = self._delivered_to(version.table_id, ts)
         end = done if version.to_ts is None else min(done, version.to_ts - 1)
         found = [info for at, info in self._descriptions.get(version.table_id, ()) if version.from_ts < at <= end]
         if found:
             return replace(version, info=found[-1])
         kept = self._exchanged.get((version.table_id, version.from_ts))
         return replace(version, info=replace(version.info, update_ts=kept)) if kept is not None else version
+
+    def _delivered_to(self, table_id: int, ts: int) -> int:
+        """Up to where the DDLs about a table describe it that were delivered up to `ts`."""
+        return max((max(event.ts, event.done_ts) for event in self._about.get(table_id, ()) if event.ts <= ts), default=0)
 
     def _last_described(self, version: TableVersion, ts: int) -> TableVersion:
         found = [info for at, info in self._descriptions.get(version.table_id, ()) if version.from_ts < at <= ts]
@@ -310,14 +346,20 @@ class SchemaHistory:
         self._timeline.forget(ts)
         self._tracker.forget(ts)
         self._events = [event for event in self._events if event.ts > ts]
-        self._descriptions = _forgotten(self._descriptions, lambda one: one[0] > ts)
-        self._about = _forgotten(self._about, lambda event: event.ts > ts)
+        self._descriptions = {table_id: self._still_shown(table_id, found, ts) for table_id, found in self._descriptions.items()}
+        self._about = {table_id: _after(found, lambda event: event.ts <= ts) for table_id, found in self._about.items()}
         self.start_ts = ts
 
+    def _still_shown(self, table_id: int, found: Sequence[Description], ts: int) -> list[Description]:
+        """Those past `ts`, the last one before, and the one that is shown at `ts`: the last that a delivered DDL describes."""
+        delivered = min(self._delivered_to(table_id, ts), ts)
+        shown = [one for one in found if one[0] <= delivered][-1:]
+        return shown + _after([one for one in found if one[0] > delivered], lambda one: one[0] <= ts)
 
-def _forgotten(by_table: dict[int, list[_Kept]], is_new: Callable[[_Kept], bool]) -> dict[int, list[_Kept]]:
-    """What is new, and of each table the last that is not."""
-    return {table_id: [*[one for one in found if not is_new(one)][-1:], *filter(is_new, found)] for table_id, found in by_table.items()}
+
+def _after(found: Sequence[_Kept], is_old: Callable[[_Kept], bool]) -> list[_Kept]:
+    """What is not old, and the last that is."""
+    return [*[one for one in found if is_old(one)][-1:], *(one for one in found if not is_old(one))]
 
 
 def _draft(event: PlacedDdl) -> DdlEvent:

@@ -14,6 +14,7 @@ from tidemill.tidb.schema import statements
 from tidemill.tidb.schema.catalog import Catalog
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.renames import Move, in_order
 from tidemill.tidb.schema.statements import Statement
 from tidemill.tidb.schema.versions import Change, TableVersion
 from tidemill.tidb.schema.view import statement_view
@@ -147,15 +148,21 @@ class JobTracker:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._tracks: dict[int, _Track] = {}
-        self._done: dict[int, int] = {}  # job id -> done ts
+        self._done: dict[int, int | None] = {}  # job id -> when its row was removed, None while it is there
 
     def is_done(self, job_id: int) -> bool:
         """Has the job's end been seen?"""
         return job_id in self._done
 
+    def remove(self, job_id: int, ts: int) -> None:
+        """The job's row is removed: nothing of it comes any more."""
+        self._tracks.pop(job_id, None)
+        if job_id in self._done:
+            self._done[job_id] = ts
+
     def forget(self, ts: int) -> None:
-        """Jobs that were done at or before ts are not asked for again."""
-        self._done = {job_id: at for job_id, at in self._done.items() if at > ts}
+        """Jobs whose row was removed at or before ts are not asked for again. A row that is still there may be put once more."""
+        self._done = {job_id: removed for job_id, removed in self._done.items() if removed is None or removed > ts}
 
     def follow(self, job: DdlJob, ts: int, changes: Sequence[Change], meta_seen: bool, fallback: Fallback) -> list[PlacedDdl]:
         """One step of a job, with what its transaction changed. Returns the events that stand here."""
@@ -171,7 +178,7 @@ class JobTracker:
         places = visible and not track.visible and (job.state == JobState.RUNNING or job.is_done)
         track.visible |= visible
         if job.is_done:
-            self._done[job.id] = ts
+            self._done[job.id] = None
             places |= not self._was_visible_before(job, track) and job.schema_version > 0
         events = self._place(job, ts, changes) if places and job.action in SENT_ACTIONS else []
         track.placed += events
@@ -270,28 +277,31 @@ class JobTracker:
         return self._event(job, ts, name, statement, pre=pre, table_id=table_id, before=before, after=after)
 
     def _renames(self, job: DdlJob, ts: int, around: _Around) -> list[PlacedDdl]:
-        """One event a pair, in the order of the statement, each as if it were a single rename."""
-        events = []
-        for seq, rename in enumerate(job.renames):
+        """One event a table, from its first name to its last: a table that the statement names twice is not renamed twice."""
+        moves: dict[int, Move] = {}
+        for rename in job.renames:
             before, after = around.before(rename.table_id), around.tables.get(rename.table_id)
-            old = before.name if before is not None else (rename.old_schema, rename.old_table)
+            first = before.name if before is not None else (rename.old_schema, rename.old_table)
             new = after.name if after is not None else (self._schema_name(rename.new_schema_id), rename.new_table)
-            statement = statements.renamed_table(job, old, new)
-            events.append(
-                self._event(
-                    job,
-                    ts,
-                    new,
-                    statement,
-                    seq=seq,
-                    kind=Action.RENAME_TABLE,
-                    pre=old,
-                    table_id=rename.table_id,
-                    before=before,
-                    after=after,
-                )
-            )
-        return events
+            old = moves[rename.table_id].old if rename.table_id in moves else first
+            moves[rename.table_id] = Move(rename.table_id, old, new)
+        ordered = in_order([move for move in moves.values() if move.old != move.new])
+        return [self._renamed(job, ts, around, seq, move) for seq, move in enumerate(ordered)]
+
+    def _renamed(self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move) -> PlacedDdl:
+        """As if it were a rename of one table."""
+        return self._event(
+            job,
+            ts,
+            move.new,
+            statements.renamed_table(job, move.old, move.new),
+            seq=seq,
+            kind=Action.RENAME_TABLE,
+            pre=move.old,
+            table_id=move.table_id,
+            before=around.before(move.table_id),
+            after=around.tables.get(move.table_id),
+        )
 
     def _schema_name(self, schema_id: int) -> str:
         database = self._catalog.databases.get(schema_id)

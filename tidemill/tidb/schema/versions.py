@@ -135,6 +135,10 @@ class Timeline:
         """Note physical ids that have been seen, in force or not."""
         self._known.update(ids)
 
+    def knows(self, ids: Iterable[int]) -> bool:
+        """Has any of these physical ids been seen?"""
+        return not self._known.isdisjoint(ids)
+
     def add(self, ts: int, changes: Iterable[Change]) -> tuple[Change, ...]:
         """Append the changes of one transaction; several of one ts become one switch. Returns them with the ended versions' to_ts."""
         closed = tuple(Change(self._close(c.before, ts) if c.before is not None else None, c.after) for c in changes)

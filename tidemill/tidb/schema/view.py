@@ -1,7 +1,8 @@
 """What users see of a table: two descriptions with the same view are the same version.
 
 Left out is what steps of a running DDL change without effect on users' statements: objects that are not public, hidden columns
-(that of an expression index is public from the first step on, the index only at the end), and flags and states that come and go.
+(that of an expression index is public from the first step on, the index only at the end), and flags and states that come and go. So is
+where replicas are placed, of tables as of partitions: TiCDC leaves these DDLs out, and names the version before them.
 """
 
 from __future__ import annotations
@@ -78,4 +79,5 @@ def _partition(info: TableInfo) -> View | None:
     if info.partition is None:
         return None
     own = info.partition
-    return (own.type, own.expr, own.columns, own.definitions)
+    definitions = tuple((d.id, d.name, d.less_than, d.in_values, d.comment) for d in own.definitions)
+    return (own.type, own.expr, own.columns, definitions)

@@ -1,0 +1,117 @@
+"""What a history forgets, and where it begins, changes nothing that it tells later: of every recorded stream, at every ts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Container
+from typing import Any
+
+import pytest
+
+from tests.support import schema_streams as streams
+from tests.support.schema_streams import Stream
+from tidemill.changelog.retention import between_ddls
+from tidemill.events import DdlEvent
+from tidemill.tidb.schema.codes import SchemaState
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.view import public_view
+
+STREAMS: dict[str, Callable[[], Stream]] = {
+    "golden": streams.golden,
+    "golden, jobs alone": streams.golden_jobs,
+    "recorded": streams.recorded,
+    "recorded jobs": streams.recorded_jobs,
+    **{words: lambda words=words: streams.windows()[words] for words in streams.windows()},
+    **{f"playground {seed}": lambda seed=seed: streams.playground(seed) for seed in range(1, 5)},
+}
+
+FOLLOWED = 16
+"""For so many transactions a history that has forgotten is followed before it forgets again: longer than what is left of a job."""
+
+
+@pytest.fixture(scope="module", params=STREAMS)
+def stream(request: pytest.FixtureRequest) -> Stream:
+    return STREAMS[request.param]()
+
+
+def told(history: SchemaHistory, from_ts: int, to_ts: int) -> list[Any]:
+    """All that users and subscriptions are told of (from_ts, to_ts]."""
+    return [history.ddl_events(from_ts, to_ts), history.barriers(from_ts, to_ts), history.next_table_changes(from_ts, to_ts)]
+
+
+def test_forgetting_changes_nothing(stream: Stream) -> None:
+    """Each of FOLLOWED histories forgets at another transaction, so that one forgets at each of them; one forgets at all."""
+    whole, histories = stream.history(), [stream.history() for _ in range(FOLLOWED + 1)]
+    asked = [stream.ts] * len(histories)
+    for index, (ts, changes) in enumerate(stream.transactions):
+        for history in (whole, *histories):
+            history.advance(changes, ts)
+        for number in (index % FOLLOWED, FOLLOWED):
+            history = histories[number]
+            assert told(history, asked[number], ts) == told(whole, asked[number], ts)
+            assert history.described_snapshot(ts).tables == whole.described_snapshot(ts).tables
+            history.forget(ts)
+            assert history.described_snapshot(ts).tables == whole.described_snapshot(ts).tables
+            asked[number] = ts
+    for history, since in zip(histories, asked, strict=True):
+        assert told(history, since, stream.end) == told(whole, since, stream.end)
+
+
+@pytest.mark.parametrize("lag", [1, 3, 9])
+def test_forgetting_behind_the_head_changes_nothing(stream: Stream, lag: int) -> None:
+    """Schemas are followed further than rows: what is forgotten lies some transactions back."""
+    whole, history = stream.history(), stream.history()
+    moments = [stream.ts, *(ts for ts, _ in stream.transactions)]
+    for index, (ts, changes) in enumerate(stream.transactions):
+        whole.advance(changes, ts)
+        history.advance(changes, ts)
+        at = moments[max(0, index - lag)]
+        assert told(history, history.start_ts, ts) == told(whole, history.start_ts, ts)
+        history.forget(at)
+        assert history.described_snapshot(at).tables == whole.described_snapshot(at).tables
+
+
+def seen(history: SchemaHistory, ts: int, but: Container[int] = ()) -> dict[int, Any]:
+    """The tables as statements and subscriptions see them."""
+    tables = history.snapshot(ts).tables
+    return {i: (v.schema_id, v.physical_ids, public_view(v.schema, v.info)) for i, v in tables.items() if i not in but}
+
+
+def names(events: list[DdlEvent]) -> list[Any]:
+    return [
+        (e.ts, e.done_ts, e.job_id, e.seq, e.type, e.schema_version, e.schema, e.table, e.pre_schema, e.pre_table, e.table_id, e.query)
+        for e in events
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in STREAMS if "jobs" not in name])
+def test_beginning_between_ddls_changes_nothing(name: str) -> None:
+    """A history that begins where retention lets a log begin, for a cut at each ts, and is followed for some transactions."""
+    stream = STREAMS[name]()
+    whole = stream.history()
+    whole.advance([change for _, changes in stream.transactions for change in changes], stream.end)
+    states, by_ts = dict(stream.states()), dict(stream.transactions)
+    moments = [stream.ts, *by_ts]
+    followed = stream.history()
+    last_start = -1
+    for cut in moments:
+        followed.advance(by_ts.get(cut, ()), cut)
+        start = max(stream.ts, between_ddls(followed, cut))
+        followed.forget(start - 1)
+        if start == last_start:
+            continue
+        last_start = start
+        at = moments[bisect_right(moments, start) - 1]
+        later = stream.transactions[bisect_right(moments, start) - 1 :][:FOLLOWED]
+        history = SchemaHistory.bootstrap(start, states[at])
+        # A description does not tell whether its table is being created or dropped; there are no rows yet, or none to come.
+        unsettled = {i for i, v in history.snapshot(start).tables.items() if v.info.state != SchemaState.PUBLIC}
+        assert seen(history, start, but=unsettled) == seen(whole, start, but=unsettled)
+        end = later[-1][0] if later else start
+        history.advance([change for _, changes in later for change in changes], end)
+        complete = [event.ts for event in whole.ddl_events(start, end) if event.done_ts <= end]
+        last = max(complete, default=start)
+        assert names(history.ddl_events(start, last)) == names(whole.ddl_events(start, last))
+        assert history.barriers(start, end) == whole.barriers(start, end)
+        assert seen(history, end) == seen(whole, end)

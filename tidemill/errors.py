@@ -7,6 +7,8 @@ command line look at nothing else. Messages never hold secrets: addresses are pa
 
 from __future__ import annotations
 
+import errno
+
 from tidemill.redaction import redact as redact
 
 
@@ -262,6 +264,29 @@ class FeedMismatch(TidemillError):
     """A changefeed was started with settings that differ from those it was created with."""
 
     code = "TM:ErrFeedMismatch"
+
+
+class SystemFailed(TidemillError):
+    """The operating system refuses a file, a folder or a socket."""
+
+    code = "TM:ErrIO"
+
+    @classmethod
+    def of(cls, error: OSError) -> SystemFailed:
+        """An OSError in one line. Wrong places and missing rights stay until somebody changes something; the rest may pass."""
+        failed = cls(f"a file, a disk or a storage failed: {error}")
+        failed.retryable = error.errno not in _LASTING_ERRNOS
+        return failed
+
+
+_LASTING_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
+class SparkUnavailable(TidemillError):
+    """Spark does not start: nobody answers at its master, a port is taken, its settings are refused. Trying again may help."""
+
+    code = "TM:ErrSparkUnavailable"
+    retryable = True
 
 
 class SqlError(TidemillError):

@@ -7,6 +7,7 @@ import sys
 from datetime import datetime
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
+from types import TracebackType
 
 from tidemill.errors import ConfigError, redact
 
@@ -44,3 +45,17 @@ def setup(level: str = "info", file: str | Path | None = None, *, part: str = ""
     logger.handlers[:] = [handler]
     logger.setLevel(LEVELS[level.lower()])
     logger.propagate = False
+    sys.excepthook = _note_exception if file else sys.__excepthook__
+
+
+def note_in_file(text: str) -> None:
+    """Write to the log what goes to stderr as well, where the log is a file: it must not end without a reason."""
+    if any(isinstance(handler, WatchedFileHandler) for handler in logging.getLogger("tidemill").handlers):
+        logging.getLogger("tidemill").error("%s", text)
+
+
+def _note_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody expected goes to the log and to stderr."""
+    if not issubclass(kind, KeyboardInterrupt):
+        logging.getLogger("tidemill").error("ends with what nobody expected", exc_info=(kind, error, trace))
+    sys.__excepthook__(kind, error, trace)

@@ -6,11 +6,44 @@ import os
 import re
 import socket
 
+from tidemill.errors import ConfigError, SparkUnavailable
+
 LOOPBACK = "127.0.0.1"
 
 _IN_PROCESS = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _LOCAL_MASTER = re.compile(r"local(-cluster)?(\[.*\])?")
 _MASTER = re.compile(r"\w+(?::k8s)?://(?:https?://)?\[?([^/,\]]+?)\]?(?::(\d+))?(?:[,/].*)?")
+
+
+_STANDALONE = re.compile(r"spark://([^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)")
+_KUBERNETES = re.compile(r"k8s://(?:https?://)?[^/\s]+(?:/.*)?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+MEET_S = 10.0
+
+
+def check_master(master: str | None) -> None:
+    """Raises ConfigError for what Spark takes for no master."""
+    if master is None or master == "yarn":
+        return
+    if not any(kind.fullmatch(master) for kind in (_IN_PROCESS, _LOCAL_CLUSTER, _STANDALONE, _KUBERNETES)):
+        raise ConfigError(
+            f"--master {master!r} is no Spark master",
+            hint="Use local[N], local[*], spark://HOST:PORT[,HOST:PORT…], yarn or k8s://HOST:PORT.",
+        )
+
+
+def meet_master(master: str | None) -> None:
+    """A standalone master that nobody runs is told at once: Spark itself tries for a minute. Raises ConfigError, SparkUnavailable."""
+    check_master(master)
+    failures = []
+    for host, port in masters(master):
+        try:
+            socket.create_connection((host, port), timeout=MEET_S).close()
+            return
+        except (OSError, OverflowError) as error:
+            failures.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
+    if failures:
+        raise SparkUnavailable(f"no Spark master answers: {'; '.join(failures)}", hint="Start it, or correct --master.")
 
 
 def is_here(master: str | None) -> bool:

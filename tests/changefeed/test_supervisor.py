@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tidemill.changefeed import supervisor
-from tidemill.changefeed.supervisor import Half, HalfFailed, Supervisor, pause_after
+from tidemill.changefeed.supervisor import Answer, End, Half, HalfFailed, Restarts, Supervisor, Then, pause_after
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY
 
 
@@ -149,3 +149,36 @@ def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
 def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 1.0)
     assert [pause_after(n) for n in (1, 2, 3, 4, 5, 6, 9)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_an_error_that_may_pass_is_waited_out_however_often_it_comes() -> None:
+    rule = Restarts("capture", lambda: 0)
+    away = End(EXIT_RETRY, 1, ("TM:ErrLogUnavailable", "the bucket does not answer"))
+    assert {rule.ended(away).then for _ in range(100)} == {Then.AGAIN}
+    lost = [rule.ended(End(-9, 1)).then for _ in range(supervisor.CRASHES_IN_A_ROW + 1)]
+    assert lost == [Then.AGAIN] * supervisor.CRASHES_IN_A_ROW + [Then.GIVE_UP]
+
+
+def test_how_a_half_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    Restarts("capture", lambda: 0).ended(End(-9, 1))
+    Restarts("capture", lambda: 0).ended(End(EXIT_RETRY, 1, ("TM:ErrIO", "no room")))
+    assert [r.getMessage() for r in caplog.records] == [
+        "capture ended and starts again in 0 s: signal SIGKILL",
+        "capture ended and starts again in 0 s: TM:ErrIO: no room",
+    ]
+
+
+def test_what_was_raised_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """An error that nobody expected is named, and its traceback is passed on."""
+    half = Half("deliver", program("raise ZeroDivisionError('by nothing')"))
+    seen = []
+
+    class Rests(Restarts):
+        def ended(self, end: End) -> Answer:
+            seen.append(end)
+            return Answer(Then.OVER)
+
+    half.rule = Rests("deliver", lambda: 0)
+    asyncio.run(Supervisor([half], until="deliver").run())
+    assert seen[0].why == "exit code 1: ZeroDivisionError: by nothing"
+    assert "Traceback" in capfd.readouterr().err

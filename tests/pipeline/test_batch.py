@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from tidemill.pipeline.planner import Load
 from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.sinks.base import BatchContext
 
-QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=0.003)
+QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=3.5, clock=partial(next, count()))
 
 
 def ddl(ts: int, seq: int = 0) -> DdlEvent:
@@ -200,5 +202,20 @@ def test_errors_of_tasks_come_back_as_they_were() -> None:
     assert type(error_of(TaskFailure(0, ConfigError.code, "x", False))) is ConfigError
 
 
-def test_pauses_double_up_to_the_longest() -> None:
-    assert list(RetryPolicy(1, 4, 12).pauses()) == [1, 2, 4, 4, 4]
+def paused(policy: tuple[float, float, float], try_s: float = 0.0) -> list[float]:
+    """The pauses between tries that take so long."""
+    now = [0.0]
+    pauses = []
+    for pause in RetryPolicy(*policy, clock=lambda: now[0]).pauses():
+        pauses.append(pause)
+        now[0] += pause + try_s
+    return pauses
+
+
+def test_pauses_double_up_to_the_longest_until_the_time_is_over() -> None:
+    assert paused((1, 4, 12)) == [1, 2, 4, 4, 4]
+
+
+def test_tries_that_take_long_count_as_well() -> None:
+    """A sink that is away lets each try wait for its client's time-out."""
+    assert paused((1, 30, 20), try_s=60) == [1]

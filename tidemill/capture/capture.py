@@ -44,6 +44,7 @@ from tidemill.changelog import initial
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
 from tidemill.changelog.ownership import check_free
+from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
@@ -166,6 +167,7 @@ class Capture:
         storage = open_storage(config.log)
         has_writer = storage.read(IDENTITY) is None
         if has_writer:
+            check_place(storage)
             await self._create_log(options)
         else:
             if config.start_ts is not None:

@@ -86,6 +86,11 @@ class Status:
     epoch: int = 0
     last_batch: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None
+    begun: bool = False  # this process has begun a batch
+    moved_at: float = 0.0  # when the checkpoint last moved; Unix seconds, as the next ones
+    warning_since: float | None = None  # when the first error came since then
+    retry_at: float | None = None  # when the process is started again
+    failed_at: float | None = None
     updated_at: float = 0.0
 
 

@@ -36,6 +36,7 @@ from tidemill.changefeed.sections import (
 )
 from tidemill.changefeed.selectors import ColumnSelector, ColumnSelectors
 from tidemill.changefeed.topics import TopicExpression
+from tidemill.changefeed.values import parse_stuck_duration
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import MessageFormat
 
@@ -53,8 +54,13 @@ class ChangefeedConfig(ConfigSection):
         return self._warnings
 
     def given(self) -> dict[str, Any]:
-        """What differs from the defaults, without secrets: keys that a later version adds are not in it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        """What differs from the defaults and changes what is delivered, without secrets: keys that a later version adds are not in it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"changefeed_error_stuck_duration"})
+
+    @property
+    def stuck_s(self) -> float:
+        """changefeed-error-stuck-duration in seconds."""
+        return parse_stuck_duration(self.changefeed_error_stuck_duration) / 1000
 
     def table_filter(self) -> TableFilter:
         """Which tables are delivered."""

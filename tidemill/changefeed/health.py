@@ -16,6 +16,7 @@ from typing import Any
 
 from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.checkpoint import FeedFolder, Status
+from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.states import State
 from tidemill.changefeed.supervisor import Half
 from tidemill.errors import redact
@@ -37,13 +38,13 @@ class Health:
 
     def look(self) -> dict[str, Any]:
         """The status as of now."""
-        delivery = _read(self._folder.delivery)
+        delivery = self._delivery()
         capture = _read(self._folder.capture / "status.json")
         checkpoint = int(delivery.get("checkpoint_ts", 0))
         return {
             **{f.name: delivery.get(f.name) for f in fields(Status)},
             "changefeed": self._folder.changefeed,
-            "state": delivery.get("state", State.NORMAL),
+            "resume": self._resume if delivery["state"] == State.FAILED else None,
             "run": self.state,
             "status_addr": self.address,
             "checkpoint_ts": checkpoint,
@@ -55,13 +56,25 @@ class Health:
             "updated_at": time.time(),
         }
 
+    def _delivery(self) -> dict[str, Any]:
+        """What the changefeed says of itself; of one whose process has not spoken yet, what its keeper knows."""
+        said = {"state": State.NORMAL, **_read(self._folder.delivery)}
+        for half in self._halves:
+            if isinstance(half.rule, FeedKeeper):
+                said |= half.rule.told(said, half.pid)
+        return said
+
+    @property
+    def _resume(self) -> str | None:
+        return next((half.rule.resume for half in self._halves if isinstance(half.rule, FeedKeeper)), None)
+
     def write(self) -> None:
         """Replace status.json at once and whole."""
         durable.write_json(self._folder.path / "status.json", self.look(), sync=False)
 
     def samples(self) -> Iterable[Sample]:
         """As Prometheus has it, capture included."""
-        delivery = _read(self._folder.delivery)
+        delivery = self._delivery()
         feed = self._folder.changefeed
         status = _known(Status, {"changefeed": feed, **delivery})
         state = str(status.get("state", State.NORMAL))
@@ -88,11 +101,6 @@ _COUNTED = {
     "skipped_rows": "Rows that were left out by name (--skip-row)",
     "corrupted_rows": "Rows that were sent although they do not fit their checksum",
 }
-
-
-def checkpoint_of(folder: FeedFolder) -> int:
-    """How far the delivery is, for the supervisor; 0 before the first word."""
-    return int(_read(folder.delivery).get("checkpoint_ts", 0))
 
 
 def resolved_of(folder: FeedFolder) -> int:

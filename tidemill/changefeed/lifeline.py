@@ -14,6 +14,10 @@ from collections.abc import Callable
 
 from tidemill.errors import EXIT_RETRY
 
+SUPERVISED = "TIDEMILL_SUPERVISED"
+"""Set in the environment of the processes that `tidemill run` starts."""
+RETRIES = "TIDEMILL_RETRIES"
+"""The same for a changefeed's process that is started again after an error: its state is warning until the checkpoint moves."""
 GRACE_S = 25.0
 
 

@@ -22,6 +22,7 @@ from tidemill import logs, tso
 from tidemill.changefeed import lifeline
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.config import ChangefeedConfig, load_config
+from tidemill.changefeed.lifeline import RETRIES, SUPERVISED
 from tidemill.changefeed.skip import SkipRow, parse_skip_rows
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, layout
@@ -33,7 +34,6 @@ from tidemill.errors import (
     Fenced,
     RegistryError,
     SchemaIncompatible,
-    SinkError,
     SinkUnavailable,
     StartTsOutOfLog,
     TidemillError,
@@ -76,6 +76,8 @@ class Wishes:
     skip_rows: tuple[SkipRow, ...] = ()
     state: str | None = None  # where the changefeed's state is, if not in data_dir
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    supervised: bool = False  # by `tidemill run`, which keeps the state between processes
+    retries: bool = False  # it was started again after an error that may pass
 
 
 class Runner:
@@ -97,7 +99,8 @@ class Runner:
             except Stopped:
                 log.info("stopped")
             except TidemillError as error:
-                self._note_end(Event.GAVE_UP, error)
+                if not self._wishes.supervised:  # else the supervisor says what it means
+                    self._note_end(Event.REFUSED, error)
                 raise
             finally:
                 self._status.running = False
@@ -179,6 +182,7 @@ class Runner:
             on_report=self._save,
             planned=fence.planned,
         )
+        self._note_begin()
         reached = changefeed.run()
         log.info("%s; delivered up to %s", "the target is reached" if reached else "stopped", tso.describe(self._status.checkpoint_ts))
         if reached:
@@ -245,7 +249,11 @@ class Runner:
         status = self._status
         for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows"):
             setattr(status, name, int(before.get(name, 0)))
-        status.state = after(State(before.get("state", State.NORMAL)), Event.STARTED)
+        if self._wishes.retries and before.get("state") == State.WARNING:
+            status.state, status.error, status.warning_since = State.WARNING, before.get("error"), before.get("warning_since")
+        else:
+            status.state = after(State(before.get("state", State.NORMAL)), Event.RESUMED)
+        status.moved_at = time.time()
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
         self._save_status()
         self._folder.save_state(status.state)
@@ -255,7 +263,8 @@ class Runner:
         self._folder.save_checkpoint(report.to_ts)
         feeds.update(self._wishes.log, self._wishes.changefeed, report.to_ts)
         status, stats = self._status, report.stats
-        status.state, status.error = after(State(status.state), Event.ADVANCED), None
+        status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
+        status.moved_at = time.time()
         status.checkpoint_ts = status.resolved_ts = report.to_ts
         status.batches += 1
         status.rows += stats.rows
@@ -280,8 +289,14 @@ class Runner:
 
     def _note_failure(self, error: TidemillError) -> None:
         status = self._status
-        status.state = after(State(status.state), Event.RETRYING)
+        status.state = after(State(status.state), Event.ERRED)
         status.error = {"code": error.code, "message": redact(str(error))}
+        status.warning_since = status.warning_since or time.time()
+        self._save_status()
+
+    def _note_begin(self) -> None:
+        """Spark is up and the first batch is about to begin: nothing was wrong with the start."""
+        self._status.begun = True
         self._save_status()
 
     def _note_end(self, event: Event, error: TidemillError | None = None) -> None:
@@ -340,12 +355,14 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
         skip_rows=parse_skip_rows(options.skip_row),
         state=options.state,
         spark_conf=sparkconf.options(options.spark_conf),
+        supervised=SUPERVISED in os.environ,
+        retries=RETRIES in os.environ,
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    from tidemill.cli.main import SUPERVISED, fail
+    from tidemill.cli.main import fail, fail_of_system
 
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     stop = threading.Event()
@@ -356,11 +373,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         logs.setup(options.log_level, options.log_file, part="changefeed")
         Runner(wishes_of(options), stop).run()
-    except SinkError as error:
-        error.retryable = False  # it was tried again for as long as --retry-s allows
-        fail(error)
     except TidemillError as error:
         fail(error)
+    except OSError as error:
+        fail_of_system(error)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tidemill.changefeed.filter import TableFilter
 from tidemill.changefeed.names import did_you_mean
 from tidemill.changefeed.patterns import GoRegex
 from tidemill.changefeed.topics import TopicExpression
+from tidemill.changefeed.values import parse_stuck_duration
 from tidemill.errors import ConfigError
 
 DEFAULT_RULES = ("*.*",)
@@ -58,6 +59,11 @@ def _mode(word: str) -> str:
 
 def _topic(text: str) -> str:
     return TopicExpression(text).text
+
+
+def _stuck_duration(text: str) -> str:
+    parse_stuck_duration(text)
+    return text
 
 
 def _one_spelling(data: Any, old: str, new: str, why: str) -> Any:
@@ -287,6 +293,7 @@ class ConfigSection(Section):
     case_sensitive: bool = False
     force_replicate: bool = False
     ignore_ineligible_table: bool = False
+    changefeed_error_stuck_duration: Annotated[str, AfterValidator(_stuck_duration)] = "30m"
     filter: FilterSection = FilterSection()
     sink: SinkSection = SinkSection()
     integrity: IntegritySection = IntegritySection()

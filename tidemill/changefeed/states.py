@@ -1,4 +1,9 @@
-"""The states of a changefeed and what leads from one to another: TiCDC's names, as a table."""
+"""The states of a changefeed and what leads from one to another: TiCDC's names, as a table.
+
+normal ──erred──▶ warning ──stuck──▶ failed ──resumed──▶ normal
+   ▲                 │
+   └────advanced─────┘        refused: at once from normal or warning to failed
+"""
 
 from __future__ import annotations
 
@@ -10,34 +15,31 @@ class State(enum.StrEnum):
     """What a changefeed is at."""
 
     NORMAL = "normal"  # delivers
-    WARNING = "warning"  # a batch failed and is tried again
-    FAILED = "failed"  # it ended with an error that trying again does not mend
-    STOPPED = "stopped"  # a person paused it
+    WARNING = "warning"  # an error came that may pass; it is tried again
+    FAILED = "failed"  # it is not tried again until a person asks for it
     FINISHED = "finished"  # its target ts is reached
 
 
 class Event(enum.StrEnum):
     """What happens to a changefeed."""
 
-    STARTED = "started"  # its process began
+    RESUMED = "resumed"  # a person started it, or asked that it goes on
     ADVANCED = "advanced"  # the checkpoint moved
-    RETRYING = "retrying"  # a batch failed and will be tried again
-    GAVE_UP = "gave up"  # an error ended it
+    ERRED = "erred"  # an error came that may pass
+    STUCK = "stuck"  # such errors came for so long without progress that it is given up
+    REFUSED = "refused"  # an error came that trying again does not mend
     TARGET_REACHED = "target reached"
-    PAUSED = "paused"
-    RESUMED = "resumed"
 
 
 _RUNS = (State.NORMAL, State.WARNING)
 
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    **{(state, Event.STARTED): State.NORMAL for state in (*_RUNS, State.FAILED, State.FINISHED)},
+    **{(state, Event.RESUMED): State.NORMAL for state in State},
     **{(state, Event.ADVANCED): State.NORMAL for state in _RUNS},
-    **{(state, Event.RETRYING): State.WARNING for state in _RUNS},
-    **{(state, Event.GAVE_UP): State.FAILED for state in _RUNS},
+    **{(state, Event.ERRED): State.WARNING for state in _RUNS},
+    (State.WARNING, Event.STUCK): State.FAILED,
+    **{(state, Event.REFUSED): State.FAILED for state in _RUNS},
     **{(state, Event.TARGET_REACHED): State.FINISHED for state in _RUNS},
-    **{(state, Event.PAUSED): State.STOPPED for state in (*_RUNS, State.FAILED)},
-    **{(state, Event.RESUMED): State.NORMAL for state in (State.STOPPED, State.FAILED, State.FINISHED)},
 }
 """The state after an event. A pair that is not here cannot be."""
 

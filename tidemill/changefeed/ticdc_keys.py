@@ -25,7 +25,6 @@ IGNORED: dict[str, str] = {
     "enable-table-monitor": "tidemill run writes what it does to status.json and /metrics",
     "sync-point-interval": "there are no sync points",
     "sync-point-retention": "there are no sync points",
-    "changefeed-error-stuck-duration": "--retry-s says for how long a failing batch is tried again",
     "active-active-progress-interval": "there is no active-active mode",
     "active-active-sync-stats-interval": "there is no active-active mode",
     "event-collector-batch-count": _LOG,

@@ -80,6 +80,7 @@ def _shown(millis: int) -> str:
 
 
 parse_duration = duration()
+parse_stuck_duration = duration(0, 30 * 86_400_000)
 
 
 def one_of(*words: str) -> Callable[[str], str]:

@@ -17,6 +17,7 @@ from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
+from tidemill.places import meet_master
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -74,6 +75,7 @@ def command(
     if transport not in tuple(Transport):
         raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
     logs.setup(log_level, log_file, part="capture")
+    meet_master(master)
     settings = CaptureConfig(
         pd=tuple(pd.split(",")),
         log=log,

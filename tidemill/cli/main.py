@@ -10,8 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
+from tidemill import logs
 from tidemill.changefeed import lifeline
-from tidemill.errors import EXIT_FAILED, TidemillError, exit_code, redact
+from tidemill.changefeed.lifeline import SUPERVISED as SUPERVISED
+from tidemill.errors import SystemFailed, TidemillError, exit_code, redact
 
 VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
@@ -21,6 +23,7 @@ VERBS = {
     "replay": "Deliver what a change log holds to a sink, then end.",
     "resync": "Read one table again, in the middle of a running feed.",
     "config": "Check and explain a changefeed's configuration.",
+    "changefeed": "Resume a changefeed that failed.",
     "status": "Tell how far a capture is, and what holds it back.",
     "tables": "List the tables of a cluster, and which of them have a usable key.",
     "log": "Look at, verify and maintain a change log.",
@@ -31,9 +34,6 @@ VERBS = {
     "version": "Print the version.",
 }
 """Every verb and what it does. A verb is a module of this package with `command` (one command) or `app` (a group)."""
-
-SUPERVISED = "TIDEMILL_SUPERVISED"
-"""Set in the environment of the processes that `tidemill run` starts."""
 
 
 def _placeholder() -> None:
@@ -91,18 +91,22 @@ def main(arguments: list[str] | None = None) -> None:
     except TidemillError as error:
         fail(error)
     except OSError as error:
-        if SUPERVISED in os.environ:
-            raise  # a supervisor tries again, and its log has room for where it was
-        print(f"Error TM:ErrIO: a file, a disk or a storage failed: {redact(str(error))}", file=sys.stderr)
-        sys.exit(EXIT_FAILED)
+        fail_of_system(error)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def fail(error: TidemillError) -> None:
     """Print an error for a person, without secrets, and end with 1 (or what a supervisor wants to know)."""
-    print(f"Error {error.code}: {redact(str(error))}", file=sys.stderr)
+    text = f"Error {error.code}: {redact(str(error))}"
+    logs.note_in_file(text)
+    print(text, file=sys.stderr)
     sys.exit(exit_code(error, supervised=SUPERVISED in os.environ))
+
+
+def fail_of_system(error: OSError) -> None:
+    """End as `fail` does for what the system refuses. A place that cannot be used stays so; other troubles may pass."""
+    fail(SystemFailed.of(error))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ def command(
     from tidemill.pipeline.meeting import meet_sink
     from tidemill.pipeline.replay import replay
     from tidemill.pipeline.zone import parse_zone
+    from tidemill.places import meet_master
     from tidemill.registry.address import with_registry
 
     logs.setup(log_level, log_file, part="replay")
@@ -73,6 +74,7 @@ def command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     wanted = sparkconf.options(spark_conf or ())
+    meet_master(master)
     meet_sink(sink, stop)
     done = replay(
         log,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
+import shlex
 import signal
 import sys
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,20 +17,26 @@ import typer
 from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
 from tidemill.changefeed.config import ChangefeedConfig, load_config
-from tidemill.changefeed.health import Health, checkpoint_of, error_dict, old_processes, resolved_of
+from tidemill.changefeed.health import Health, error_dict, resolved_of
+from tidemill.changefeed.keeper import FeedKeeper
+from tidemill.changefeed.patience import STUCK_S, Patience
 from tidemill.changefeed.skip import parse_skip_rows
 from tidemill.changefeed.supervisor import Half, Supervisor
 from tidemill.changefeed.uri import SinkUri
-from tidemill.changefeed.values import with_parameter
+from tidemill.changefeed.values import parse_stuck_duration, with_parameter
 from tidemill.changelog.beginning import before_tables, holds_tables
+from tidemill.changelog.layout import IDENTITY
 from tidemill.changelog.ownership import check_free
+from tidemill.changelog.place import check_place
 from tidemill.changelog.storage import open_storage
+from tidemill.cli.feeds import DATA_DIR
+from tidemill.cli.starting import orphans_gone, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline import sparkconf
 from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
-from tidemill.places import is_here
+from tidemill.places import check_master, is_here, meet_master
 from tidemill.protocols.options import MessageFormat
 from tidemill.registry.address import parse_address, with_registry
 from tidemill.server.http import PageServer, json_page
@@ -41,8 +46,7 @@ CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
 STATUS_EVERY_S = 1.0
 PD_PATIENCE_S = 10.0  # at the start; a capture that runs waits for ever
-ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
-"""How long halves of a supervisor that was killed may take to end, see `lifeline`."""
+RETRY_S = 300.0  # default of --sink-retry
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,7 @@ class Wishes:
     master: str | None = None
     workers: int = 1
     state: str | None = None
+    stuck_s: float = STUCK_S
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)  # --ca, --cert and --key of the upstream
 
     @property
@@ -198,7 +203,7 @@ def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
     )
 
 
-def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
+def halves(wishes: Wishes, times: Times, folder: FeedFolder, *, new: bool = False) -> list[Half]:
     """The capture, and the delivery that ends the run. Addresses of log and sink go by the environment: they may hold passwords."""
     capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
     feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
@@ -208,10 +213,16 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder) -> list[Half]:
     feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
     python, common = [sys.executable, "-m"], wishes.common_options
     secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
+    keeper = FeedKeeper(folder, Patience(wishes.stuck_s), resume=resume_command(wishes.data_dir, wishes.changefeed_id), new=new)
     return [
         Half("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
-        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], lambda: checkpoint_of(folder), secrets),
+        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], secrets=secrets, rule=keeper),
     ]
+
+
+def resume_command(data_dir: Path, changefeed_id: str) -> str:
+    """What a person types to let a failed changefeed go on."""
+    return f"tidemill changefeed resume --data-dir {shlex.quote(str(data_dir))} --changefeed-id {changefeed_id}"
 
 
 def _master_of_capture(wishes: Wishes, times: Times) -> str | None:
@@ -224,11 +235,12 @@ def _master_of_capture(wishes: Wishes, times: Times) -> str | None:
 async def run(wishes: Wishes) -> None:
     """Run both halves until the target is reached or a signal comes. Raises what is refused, HalfFailed."""
     loop = asyncio.get_running_loop()
-    over = asyncio.Event()
+    over, resumed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
+    loop.add_signal_handler(signal.SIGUSR1, resumed.set)
     folder = FeedFolder(wishes.data_dir, wishes.changefeed_id, wishes.state)
-    times = await _unless(over, resolve(wishes, folder))
+    times = await unless(over, resolve(wishes, folder))
     if times is None:
         return
     delivered = folder.checkpoint()
@@ -237,44 +249,31 @@ async def run(wishes: Wishes) -> None:
         return
     folder.lock("run.lock")
     try:
-        if await _unless(over, _orphans_gone(folder)):
-            times = await _unless(over, resolve(wishes, folder))
-        check_free(open_storage(wishes.log))
-        if delivered is None:
-            await _unless(over, asyncio.to_thread(meet_sink, wishes.sink))
+        if await unless(over, orphans_gone(folder)):
+            times = await unless(over, resolve(wishes, folder))
+        await unless(over, asyncio.to_thread(_meet, wishes, new=delivered is None))
         if times is not None and not over.is_set():
-            await _supervise(wishes, times, folder, over)
+            await _supervise(wishes, halves(wishes, times, folder, new=delivered is None), folder, over, resumed)
     finally:
         folder.unlock()
 
 
-async def _unless(over: asyncio.Event, work: Coroutine[Any, Any, Any]) -> Any:
-    """What the work returns; None if a signal comes first."""
-    task, ending = asyncio.ensure_future(work), asyncio.ensure_future(over.wait())
-    await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
-    ending.cancel()
-    if task.done():
-        return task.result()
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    return None
+def _meet(wishes: Wishes, *, new: bool) -> None:
+    """Ask what the start needs. Of a changefeed that is there already sink and Spark may be away: it waits for them, and the capture lives.
+
+    Raises what is refused.
+    """
+    storage = open_storage(wishes.log)
+    check_free(storage)
+    if new:
+        meet_sink(wishes.sink)
+        meet_master(wishes.master)
+    if storage.read(IDENTITY) is None:
+        check_place(storage)
 
 
-async def _orphans_gone(folder: FeedFolder) -> bool:
-    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then. Were there any?"""
-    deadline = asyncio.get_running_loop().time() + ORPHANS_S
-    told = False
-    while (old := old_processes(folder)) and asyncio.get_running_loop().time() < deadline:
-        if not told:
-            log.info("waiting for processes of the run before this one to end: %s", ", ".join(map(str, old)))
-            told = True
-        await asyncio.sleep(ORPHANS_EVERY_S)
-    return told
-
-
-async def _supervise(wishes: Wishes, times: Times, folder: FeedFolder, over: asyncio.Event) -> None:
-    boss = Supervisor(halves(wishes, times, folder), until="changefeed")
+async def _supervise(wishes: Wishes, both: list[Half], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
+    boss = Supervisor(both, until="changefeed")
     health = Health(folder, boss.halves)
     boss.on_change = health.write
     pages = PageServer({"/status": json_page(health.look), "/metrics": metrics_page(health.samples)})
@@ -282,8 +281,7 @@ async def _supervise(wishes: Wishes, times: Times, folder: FeedFolder, over: asy
         await pages.start(wishes.status_addr)
         log.info("/status and /metrics are served at http://%s", pages.address)
         health.address = pages.address
-    ending = asyncio.ensure_future(_forward(over, boss))
-    reporting = asyncio.ensure_future(_report(health))
+    helpers = [asyncio.ensure_future(work) for work in (_forward(over, boss), _resume(resumed, boss), _report(health))]
     try:
         health.state = "running"
         await boss.run()
@@ -292,8 +290,8 @@ async def _supervise(wishes: Wishes, times: Times, folder: FeedFolder, over: asy
         health.state, health.error = "failed", error_dict(error.code, str(error))
         raise
     finally:
-        ending.cancel()
-        reporting.cancel()
+        for helper in helpers:
+            helper.cancel()
         health.write()
         await pages.stop()
 
@@ -302,6 +300,14 @@ async def _forward(over: asyncio.Event, boss: Supervisor) -> None:
     await over.wait()
     log.info("stopping at the end of the batch")
     boss.stop()
+
+
+async def _resume(resumed: asyncio.Event, boss: Supervisor) -> None:
+    """SIGUSR1, which `tidemill changefeed resume` sends: what failed, or waits for its next try, goes on at once."""
+    while True:
+        await resumed.wait()
+        resumed.clear()
+        log.info("resumed by a person" if boss.resume() else "asked to resume, but the changefeed is running")
 
 
 async def _report(health: Health) -> None:
@@ -318,7 +324,7 @@ def command(
     ],
     log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; made when it is not there.")],
     changefeed_id: Annotated[str, typer.Option("--changefeed-id", "-c", help="Name of the changefeed.")] = "default",
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="State is kept in DIR/changefeeds/ID.")] = Path("tidemill-data"),
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="State is kept in DIR/changefeeds/ID.")] = DATA_DIR,
     state: Annotated[
         str | None,
         typer.Option("--state", help="Path or URL of the changefeed's state, so that another host can go on. Default: --data-dir."),
@@ -372,7 +378,16 @@ def command(
     skip_row: Annotated[
         list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
     ] = None,
-    retry: Annotated[str | None, typer.Option("--sink-retry", help="How long a sink that is away is tried again (5m).")] = None,
+    retry: Annotated[
+        str | None, typer.Option("--sink-retry", help="How long one process tries a batch again before it makes room for the next (5m).")
+    ] = None,
+    stuck: Annotated[
+        str | None,
+        typer.Option(
+            "--changefeed-error-stuck-duration",
+            help="How long errors are tried again without progress before the changefeed has failed (30m). Wins over --config.",
+        ),
+    ] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
     log_file: Annotated[
@@ -381,13 +396,15 @@ def command(
 ) -> None:
     """Capture a TiDB cluster and deliver its changes to a sink, until stopped.
 
-    Two processes do the work, and each is started again when it dies. SIGTERM ends at the end of a batch. Settings are fixed with the
-    first start of a changefeed; a later start goes on where it was.
+    Two processes do the work, and each is started again when it dies. A changefeed that fails does not end the capture: see
+    `tidemill changefeed resume`. SIGTERM ends at the end of a batch. Settings are fixed with the first start of a changefeed; a later
+    start goes on where it was.
     """
     from tidemill.capture.config import CaptureConfig, duration_ms
     from tidemill.capture.groups.plan import groups_of
 
     logs.setup(log_level, log_file, part="run")
+    check_master(master)
     groups_of(
         CaptureConfig(
             pd=tuple(pd.split(",")),
@@ -400,6 +417,8 @@ def command(
         )
     )
     changefeed = load_config(config)
+    stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
+    retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
     zone = zone_name(parse_zone(tz))
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
     wishes = Wishes(
@@ -434,12 +453,13 @@ def command(
         ),
         workers=workers or 1,
         state=state,
+        stuck_s=stuck_s,
         feed_options=given(
             ("--master", master),
             ("--state", state),
             *(("--spark-conf", f"{name}={value}") for name, value in sparkconf.options(spark_conf or ()).items()),
             ("--trigger-ms", trigger_ms),
-            ("--retry-s", duration_ms(retry, "--sink-retry") / 1000 if retry is not None else None),
+            ("--retry-s", min(retry_s, stuck_s)),
             *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),
         ),
     )
@@ -447,6 +467,13 @@ def command(
     for warning in (*changefeed.warnings, *wishes.sink.warnings):
         logging.getLogger(__name__).warning("%s", warning)
     asyncio.run(run(wishes))
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_stuck_duration(text) / 1000
+    except ValueError as error:
+        raise ConfigError(f"--changefeed-error-stuck-duration {text!r}: {error}") from None
 
 
 def checked_sink(changefeed: ChangefeedConfig, sink_uri: str) -> SinkUri:

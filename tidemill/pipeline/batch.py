@@ -57,7 +57,7 @@ class Stopped(TidemillError):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Pauses between tries: they double from `first_s` to `longest_s`; no try begins once the pauses make up `total_s`.
+    """Pauses between tries: they double from `first_s` to `longest_s`; none is made once `total_s` have passed since the first failure.
 
     A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help.
     """
@@ -66,13 +66,13 @@ class RetryPolicy:
     longest_s: float = 30.0
     total_s: float = 300.0
     lost_tries: int = 3
+    clock: Callable[[], float] = time.monotonic
 
     def pauses(self) -> Iterator[float]:
-        """Seconds to wait before the second try, the third, …; ends when no more are due."""
-        pause, spent = self.first_s, 0.0
-        while spent < self.total_s:
+        """Seconds to wait before the second try, the third, …; ends when no more are due. To be asked first at the first failure."""
+        pause, began = self.first_s, self.clock()
+        while self.clock() - began < self.total_s:
             yield pause
-            spent += pause
             pause = min(self.longest_s, 2 * pause)
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,24 +21,17 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemill.errors import TidemillError, redact
+from tidemill.errors import SparkUnavailable, TidemillError, redact
 from tidemill.pipeline import sparkconf
-from tidemill.places import host_for, is_in_process, masters
+from tidemill.pipeline.sparkstart import cause_of_start
+from tidemill.places import host_for, is_in_process, meet_master
 
 log = logging.getLogger(__name__)
 
 NEEDED_JAVA = (17, 21)
 """Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
 
-MEET_S = 10.0
 TOLD_AFTER_S, TOLD_EVERY_S = 45.0, 60.0
-
-
-class SparkUnavailable(TidemillError):
-    """Spark cannot be had now: its master does not answer, or gives no session."""
-
-    code = "TM:ErrSparkUnavailable"
-    retryable = True
 
 
 class NoJava(TidemillError):
@@ -111,12 +103,13 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_in_process(master) or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    _meet(master)
+    meet_master(master)
     os.environ.setdefault("SPARK_LOCAL_IP", here)
     if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would be used in place of the new one
         SparkContext._gateway = SparkContext._jvm = None
     log_file.parent.mkdir(parents=True, exist_ok=True)
     interrupted = signal.getsignal(signal.SIGINT)
+    said = log_file.stat().st_size if log_file.exists() else 0
     try:
         with open(log_file, "ab") as noise, _told_while_it_starts(master or "local"):
             launch: Any = launch_gateway
@@ -124,8 +117,8 @@ def start_session(
             # Java ends by itself when the driver's end of its stdin closes.
             gateway = launch(conf, popen_kwargs={"stdout": noise, "stderr": noise, "start_new_session": True})
             context = SparkContext(gateway=gateway, conf=conf)
-    except (Py4JError, PySparkException, OSError) as error:
-        cause = next((line for line in str(error).splitlines() if "Exception: " in line), str(error).splitlines()[0]).strip(": ")
+    except (Py4JError, PySparkException, OSError, ValueError) as error:
+        cause = cause_of_start(str(error), log_file, said)
         raise SparkUnavailable(f"Spark at {master or 'local'} does not start: {cause}", hint=f"More is in {log_file}.") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
@@ -149,20 +142,6 @@ def _told_while_it_starts(master: str) -> Iterator[None]:
         yield
     finally:
         over.set()
-
-
-def _meet(master: str | None) -> None:
-    """A standalone master that nobody runs is told at once: Spark itself tries for a minute. Raises SparkUnavailable."""
-    addresses = masters(master)
-    failures = []
-    for host, port in addresses:
-        try:
-            socket.create_connection((host, port), timeout=MEET_S).close()
-            return
-        except OSError as error:
-            failures.append(f"{host}:{port}: {error.strerror or error}")
-    if failures:
-        raise SparkUnavailable(f"no Spark master answers: {'; '.join(failures)}", hint="Start it, or correct --master.")
 
 
 def stop_session(session: SparkSession) -> None:

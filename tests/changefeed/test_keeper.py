@@ -1,0 +1,255 @@
+"""What becomes of a changefeed's state when its process ends: judged, written down, told; the capture beside it lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidemill.changefeed.checkpoint import FeedFolder, Status
+from tidemill.changefeed.health import Health
+from tidemill.changefeed.keeper import FeedKeeper
+from tidemill.changefeed.lifeline import RETRIES
+from tidemill.changefeed.patience import Backoff, Patience
+from tidemill.changefeed.states import State
+from tidemill.changefeed.supervisor import Answer, End, Half, HalfFailed, Supervisor, Then
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, LogUnavailable
+
+AWAY = ("TM:ErrSinkUnavailable", "Kafka b:1: away")
+WAITS = [sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(0)); signal.pause()"]
+
+
+class World:
+    """A changefeed with a made-up clock, whose process writes what it is told to."""
+
+    def __init__(self, folder: Path, *, stuck_s: float = 100.0, new: bool = False) -> None:
+        self.now = 1000.0
+        self.folder = FeedFolder(folder, "f")
+        self.folder.path.mkdir(parents=True)
+        self.keeper = FeedKeeper(
+            self.folder, Patience(stuck_s), resume="type this", new=new, clock=lambda: self.now, chance=lambda: 0.5
+        )
+
+    def process(self, pid: int, *, begun: bool = True, **said: Any) -> None:
+        """A process has started and said this last."""
+        self.keeper.environment()
+        self.folder.save_status(Status("f", pid=pid, begun=begun, **said))
+
+    def ends(self, pid: int, status: int = EXIT_RETRY, error: tuple[str, str] | None = AWAY) -> Answer:
+        return self.keeper.ended(End(status, pid, error))
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return self.folder.status() or {}
+
+
+def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tmp_path)
+    world.folder.save_checkpoint(7)
+    world.process(1, state=State.WARNING, warning_since=960.0, checkpoint_ts=7)
+    assert world.ends(1) == Answer(Then.AGAIN, 10)
+    assert (world.written["state"], world.written["retry_at"], world.written["warning_since"]) == ("warning", 1010, 960)
+    assert world.written["error"] == {"code": AWAY[0], "message": AWAY[1]}
+    assert (world.written["running"], world.written["checkpoint_ts"]) == (False, 7)
+    world.now = 1010
+    assert world.keeper.environment() == {RETRIES: "1"}
+    world.now = 1060
+    with caplog.at_level(logging.ERROR):
+        assert world.ends(2) == Answer(Then.REST)
+    assert (world.written["state"], world.written["failed_at"], world.written["retry_at"]) == ("failed", 1060, None)
+    assert "TM:ErrSinkUnavailable: Kafka b:1: away" in caplog.text
+    assert "type this" in caplog.text
+    assert world.keeper.resumed()
+    assert (world.written["state"], world.written["error"], world.written["failed_at"]) == ("normal", None, None)
+    assert world.keeper.environment() == {}
+    world.now = 2000
+    assert world.ends(3) == Answer(Then.AGAIN, 10)
+
+
+def test_what_the_process_reached_in_between_counts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.folder.save_checkpoint(7)
+    world.process(1, state=State.WARNING, warning_since=950.0)
+    world.ends(1)
+    world.process(2, state=State.NORMAL)
+    world.folder.save_checkpoint(8)
+    world.now = 1090
+    assert world.ends(2, -9, None) == Answer(Then.AGAIN, 1)
+    assert world.written["error"]["message"] == "its process ended with signal SIGKILL"
+
+
+def test_an_error_of_the_rows_fails_it_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.folder.save_checkpoint(7)
+    (world.folder.path / "feed.json").write_text("{}")
+    world.process(1)
+    assert world.ends(1, EXIT_FATAL, ("TM:ErrMessageTooLarge", "d.t")) == Answer(Then.REST)
+    assert json.loads((world.folder.path / "feed.json").read_text())["state"] == "failed"
+
+
+def test_a_new_changefeed_that_cannot_even_start_ends_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.process(1, begun=False)
+    assert world.ends(1, EXIT_FATAL, ("TM:ErrNoJava", "no Java")) == Answer(Then.GIVE_UP)
+    assert world.written["state"] == "failed"  # so that other settings may be given
+
+
+@pytest.mark.parametrize(
+    ("begun", "checkpoint", "status", "error"),
+    [
+        (True, None, EXIT_FATAL, ("TM:ErrMessageTooLarge", "the first batch")),
+        (False, 7, EXIT_FATAL, ("TM:ErrSchemaIncompatible", "at a later start")),
+        (False, None, -9, None),
+        (False, None, EXIT_RETRY, (LogUnavailable.code, "the log's storage")),
+    ],
+)
+def test_otherwise_the_capture_lives_on(
+    tmp_path: Path, begun: bool, checkpoint: int | None, status: int, error: tuple[str, str] | None
+) -> None:
+    world = World(tmp_path)
+    if checkpoint is not None:
+        world.folder.save_checkpoint(checkpoint)
+    world.process(1, begun=begun)
+    assert world.ends(1, status, error).then in (Then.REST, Then.AGAIN)
+
+
+def test_a_second_start_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.process(1, begun=False)
+    world.ends(1, -9, None)
+    world.process(2, begun=False)
+    assert world.ends(2, EXIT_FATAL, ("TM:ErrNoJava", "no Java")) == Answer(Then.REST)
+
+
+def test_a_target_that_was_reached_is_the_end_however_the_process_goes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.process(1, state=State.FINISHED)
+    assert world.ends(1, -11, None) == Answer(Then.OVER)
+
+
+def test_nothing_is_resumed_while_the_process_runs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.ends(1)
+    world.process(2, state=State.WARNING, rows=5)
+    assert not world.keeper.resumed()
+    assert (world.written["running"], world.written["rows"]) == (True, 5)
+
+
+def test_status_while_the_new_process_has_not_spoken(tmp_path: Path) -> None:
+    """What the last run left is not told of this one."""
+    world = World(tmp_path)
+    world.folder.save_status(Status("f", pid=1, state=State.FAILED, error={"code": "c", "message": "old"}, running=False))
+    half = Half("changefeed", [], rule=world.keeper, pid=2)
+    health = Health(world.folder, [half])
+    assert (health.look()["state"], health.look()["error"], health.look()["resume"]) == ("normal", None, None)
+    world.process(2, state=State.WARNING)
+    assert health.look()["state"] == "warning"
+    half.pid = None
+    world.ends(2, EXIT_FATAL, ("TM:ErrMessageTooLarge", "d.t"))
+    assert (health.look()["state"], health.look()["resume"]) == ("failed", "type this")
+
+
+# With real processes
+
+
+def feed_program(tmp_path: Path, *, status: int, code: str) -> list[str]:
+    """Notes each start; fails until `mended` is there, then ends with 0."""
+    text = f"""
+        import sys
+        from pathlib import Path
+        from tidemill.changefeed.checkpoint import FeedFolder, Status
+        import os
+        folder = Path({str(tmp_path)!r})
+        with open(folder / "starts", "a") as f: f.write("x")
+        FeedFolder(folder, "f").save_status(Status("f", pid=os.getpid(), begun=True))
+        if (folder / "mended").exists(): sys.exit(0)
+        print("Error {code}: it does not work", file=sys.stderr)
+        sys.exit({status})
+    """
+    return [sys.executable, "-c", textwrap.dedent(text)]
+
+
+async def supervised(
+    tmp_path: Path, program: list[str], stuck_s: float, scenario: Callable[[Supervisor, Half, Half], Any], capture: list[str] = WAITS
+) -> None:
+    folder = FeedFolder(tmp_path, "f")
+    folder.path.mkdir(parents=True)
+    keeper = FeedKeeper(folder, Patience(stuck_s, Backoff(first_s=0.01, longest_s=0.02)))
+    halves = Half("capture", capture), Half("changefeed", program, rule=keeper)
+    boss = Supervisor(halves, until="changefeed")
+    task = asyncio.create_task(boss.run())
+    try:
+        await scenario(boss, *halves)
+        await task
+    finally:
+        boss.stop()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def state_of(half: Half) -> State:
+    assert isinstance(half.rule, FeedKeeper)
+    return half.rule.state
+
+
+async def becomes(boss: Supervisor, condition: Callable[[], bool]) -> None:
+    """Wait for a change that makes it so."""
+    changed = asyncio.Event()
+    boss.on_change = changed.set
+    while not condition():
+        await changed.wait()
+        changed.clear()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "stuck_s"),
+    [(EXIT_FATAL, "TM:ErrMessageTooLarge", 1800.0), (EXIT_RETRY, "TM:ErrSinkUnavailable", 0.05), (1, "TM:ErrX", 0.05)],
+)
+def test_the_capture_lives_on_beside_a_failed_changefeed_until_it_is_resumed(
+    tmp_path: Path, status: int, code: str, stuck_s: float
+) -> None:
+    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+        await becomes(boss, lambda: state_of(feed) is State.FAILED)
+        pid = capture.pid
+        assert pid is not None
+        assert (feed.pid, boss.stopping) == (None, False)
+        starts = len((tmp_path / "starts").read_text())
+        (tmp_path / "mended").touch()
+        assert boss.resume()
+        await becomes(boss, lambda: capture.pid is None)  # the changefeed ends with 0, and so the run
+        assert len((tmp_path / "starts").read_text()) == starts + 1
+        assert capture.restarts == 0
+
+    asyncio.run(asyncio.wait_for(supervised(tmp_path, feed_program(tmp_path, status=status, code=code), stuck_s, scenario), 60))
+
+
+def test_a_failed_changefeed_can_be_stopped(tmp_path: Path) -> None:
+    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+        await becomes(boss, lambda: state_of(feed) is State.FAILED)
+        boss.stop()
+
+    program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")
+    asyncio.run(asyncio.wait_for(supervised(tmp_path, program, 100, scenario), 60))
+
+
+def test_a_capture_that_cannot_go_on_ends_the_run_beside_a_failed_changefeed(tmp_path: Path) -> None:
+    lost = f"""
+        import pathlib, sys, time
+        while not pathlib.Path({str(tmp_path)!r}, "over").exists(): time.sleep(0.01)
+        print("Error TM:ErrStartTsBeforeGC: history is gone", file=sys.stderr)
+        sys.exit({EXIT_FATAL})
+    """
+
+    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+        await becomes(boss, lambda: state_of(feed) is State.FAILED)
+        (tmp_path / "over").touch()
+
+    program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")
+    with pytest.raises(HalfFailed, match="capture: history is gone"):
+        asyncio.run(asyncio.wait_for(supervised(tmp_path, program, 100, scenario, [sys.executable, "-c", textwrap.dedent(lost)]), 60))

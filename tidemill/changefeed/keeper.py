@@ -1,0 +1,144 @@
+"""Keeps the state of one changefeed while its process comes and goes: what an end means, told and written down.
+
+The process that delivers says in delivery.json whether it is normal or warning. When it has ended, the keeper judges (`patience`), moves
+the state (`states`) and writes both where the next process, `tidemill status` and the next run find them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from tidemill.changefeed.checkpoint import FeedFolder, Status
+from tidemill.changefeed.lifeline import RETRIES
+from tidemill.changefeed.patience import How, Patience, how_ended
+from tidemill.changefeed.states import Event, State, after
+from tidemill.changefeed.supervisor import Answer, End, Then
+from tidemill.errors import Fenced, LogUnavailable, TidemillError, redact
+
+log = logging.getLogger(__name__)
+
+CRASHED = "TM:ErrProcessLost"
+
+
+class FeedKeeper:
+    """The rule for the half that delivers. `resume`: the command that lets a failed changefeed go on. `new`: it has never delivered."""
+
+    def __init__(
+        self,
+        folder: FeedFolder,
+        patience: Patience,
+        *,
+        resume: str = "",
+        new: bool = False,
+        clock: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._folder, self._patience, self._clock, self._chance = folder, patience, clock, chance
+        self.resume = resume
+        self.state = State.NORMAL
+        self.error: dict[str, str] | None = None
+        self.since: float | None = None
+        """When it failed, or when the trouble began that it is tried again for."""
+        self.retry_at: float | None = None
+        self._may_give_up, self._runs = new, False
+
+    def environment(self) -> Mapping[str, str]:
+        """For the process that is about to start."""
+        self.retry_at, self._runs = None, True
+        return {RETRIES: "1"} if self.state is State.WARNING else {}
+
+    def resumed(self) -> bool:
+        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume."""
+        self._patience.resumed(self._clock())
+        if self._runs or self.state not in (State.WARNING, State.FAILED):
+            return False
+        self._move(Event.RESUMED)
+        self.error = self.since = self.retry_at = None
+        self._save(self._said(None))
+        return True
+
+    def ended(self, end: End) -> Answer:
+        """What follows."""
+        self._runs = False
+        said = self._said(end.pid)
+        if end.status == 0 or said.state == State.FINISHED:
+            return Answer(Then.OVER)
+        new, self._may_give_up = self._may_give_up, False
+        how = how_ended(end.status, end.error[0] if end.error is not None else None)
+        code, message = end.error or (CRASHED, f"its process ended with {end.why}")
+        now = self._clock()
+        if new and not said.begun and how is not How.LOST and code != LogUnavailable.code:
+            self._fail(said, code, message)
+            return Answer(Then.GIVE_UP)
+        self.state = State(said.state) if said.pid == end.pid else self.state
+        verdict = self._patience.ended(
+            how, code, now=now, checkpoint=said.checkpoint_ts, trouble_since=said.warning_since, chance=self._chance()
+        )
+        for event in verdict.events:
+            self._move(event)
+        self.error = {"code": code, "message": redact(message)}
+        if verdict.pause_s is None:
+            self.since, self.retry_at = now, None
+            self._save(said)
+            self._note()
+            log.error("changefeed %s failed and is not tried again: %s: %s", self._folder.changefeed, code, message)
+            log.error("the capture goes on. Once the cause is mended, resume the changefeed: %s", self.resume)
+            return Answer(Then.REST)
+        self.since, self.retry_at = self._patience.since, now + verdict.pause_s
+        self._save(said)
+        log.warning(
+            "changefeed %s is in state warning and is tried again in %.0f s; without progress since %s: %s: %s",
+            *(self._folder.changefeed, verdict.pause_s, _clock_time(self.since), code, message),
+        )
+        return Answer(Then.AGAIN, verdict.pause_s)
+
+    def told(self, said: Mapping[str, Any], pid: int | None) -> dict[str, Any]:
+        """What is to be told instead of what was `said` in delivery.json, while the process that runs has not spoken yet."""
+        if said.get("pid") == pid or said.get("state") == State.FINISHED:
+            return {}
+        told = {"state": self.state, "error": self.error, "retry_at": self.retry_at, "running": pid is not None}
+        return told | {"warning_since": self.since if self.state is State.WARNING else None}
+
+    def _fail(self, said: Status, code: str, message: str) -> None:
+        self.state, self.error, self.since = State.FAILED, {"code": code, "message": redact(message)}, self._clock()
+        self._save(said)
+        self._note()
+
+    def _move(self, event: Event) -> None:
+        self.state = after(self.state, event)
+
+    def _said(self, pid: int | None) -> Status:
+        """What the process wrote last; as of one that wrote nothing, if it was another one's."""
+        names = {f.name for f in fields(Status)}
+        found: dict[str, Any] = {name: value for name, value in (self._folder.status() or {}).items() if name in names}
+        said = Status(**{**found, "changefeed": self._folder.changefeed})
+        if pid is not None and said.pid != pid:
+            said.begun, said.warning_since = False, None
+        return said
+
+    def _save(self, said: Status) -> None:
+        """The changefeed's process is gone: what it wrote is ours to write now."""
+        said.state, said.error, said.retry_at = self.state, self.error, self.retry_at
+        said.warning_since = self.since if self.state is State.WARNING else None
+        said.failed_at = self.since if self.state is State.FAILED else None
+        said.running = False
+        self._folder.save_status(said)
+
+    def _note(self) -> None:
+        """Write the state where a run on another host finds it too."""
+        if self.error is not None and self.error["code"] == Fenced.code:
+            return  # it is another driver's by now
+        try:
+            self._folder.save_state(self.state, self.error)
+        except TidemillError as error:
+            log.warning("the state of changefeed %s cannot be noted: %s", self._folder.changefeed, error.message)
+
+
+def _clock_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().isoformat(" ", "seconds")

@@ -1,0 +1,47 @@
+"""Whether a place can take a new change log: asked before anything is started for it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from tidemill.changelog import layout
+from tidemill.changelog.storage import Storage, make_folder
+from tidemill.errors import LogError, redact
+
+_OURS = {layout.SCHEMA, layout.ROWS, layout.FEEDS, layout.SNAPSHOT, layout.LOCK, layout.PROBE, layout.IDENTITY}
+"""What the making of a log that was cut short may leave."""
+
+
+def check_place(storage: Storage) -> None:
+    """Raises LogError where other people's files are, or where nothing can be written. Nothing is left there."""
+    where = redact(storage.location)
+    foreign = sorted({*storage.names(""), *storage.subfolders("")} - _OURS)
+    foreign = [name for name in foreign if not name.startswith(".")]
+    if foreign:
+        raise LogError(
+            f"--log {where} is not empty and is no change log: it has {', '.join(foreign[:3])}{' …' if len(foreign) > 3 else ''}",
+            hint="Name a folder of its own for the log; it is made when it is not there.",
+        )
+    try:
+        _write_once(storage)
+    except OSError as error:
+        raise LogError(f"--log {where} cannot be written: {error}", hint="Name a place that this user may write to.") from error
+
+
+def _write_once(storage: Storage) -> None:
+    made = _make_folders(Path(storage.location)) if storage.local else []
+    name = f".{uuid.uuid4().hex}.tmp"
+    try:
+        storage.replace(name, b"tidemill\n")
+        storage.delete(name)
+    finally:
+        for folder in reversed(made):
+            folder.rmdir()
+
+
+def _make_folders(path: Path) -> list[Path]:
+    """Make a folder and those above it. Those that were not there, the highest first."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    make_folder(str(path), sync=False)
+    return missing[::-1]

@@ -1,0 +1,42 @@
+"""What `tidemill run` waits for before it starts anything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from tidemill.changefeed.checkpoint import FeedFolder
+from tidemill.changefeed.health import old_processes
+
+ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
+"""How long halves of a supervisor that was killed may take to end, see `lifeline`."""
+
+log = logging.getLogger(__name__)
+
+
+async def unless(over: asyncio.Event, work: Coroutine[Any, Any, Any]) -> Any:
+    """What the work returns; None if a signal comes first."""
+    task, ending = asyncio.ensure_future(work), asyncio.ensure_future(over.wait())
+    await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return None
+
+
+async def orphans_gone(folder: FeedFolder) -> bool:
+    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then. Were there any?"""
+    deadline = asyncio.get_running_loop().time() + ORPHANS_S
+    told = False
+    while (old := old_processes(folder)) and asyncio.get_running_loop().time() < deadline:
+        if not told:
+            log.info("waiting for processes of the run before this one to end: %s", ", ".join(map(str, old)))
+            told = True
+        await asyncio.sleep(ORPHANS_EVERY_S)
+    return told

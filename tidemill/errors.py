@@ -180,6 +180,12 @@ class StartTsBeforeGc(UpstreamError):
     code = "TM:ErrStartTsBeforeGC"
 
 
+class GcTtlExceeded(UpstreamError):
+    """The log has not caught up for longer than garbage collection may be held back for it."""
+
+    code = "TM:ErrGCTTLExceeded"
+
+
 class SinkError(TidemillError):
     """The sink refuses what it is given."""
 

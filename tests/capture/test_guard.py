@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from tests.support.captures import caught_up, config, running, until
 from tidemill import tso
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv import safepoint
+from tidemill.capture.tikv.holding import Holding
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import SchemaError, StartTsBeforeGc
+from tidemill.errors import GcTtlExceeded, LogError, LogLocked, SchemaError, StartTsBeforeGc
 from tidemill.playground.server import Playground
 from tidemill.tidb.schema.history import SchemaHistory
 
@@ -77,6 +80,70 @@ def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, 
             assert "tidemill capture --snapshot" in text
             assert LogReader(tmp_path / "log").resolved_ts() == end
             assert service not in [s.service_id for s in points.services()], "nothing is held for a log that does not go on"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("barriers", [False, True], ids=["safe points", "barriers"])
+def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, barriers: bool
+) -> None:
+    """A transaction that lives on holds a table: it is told in time who it is, and after gc-ttl the wish is taken back."""
+    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
+    monkeypatch.setattr(safepoint, "Holding", lambda ttl: Holding(12))
+
+    async def main() -> None:
+        async with Playground(35, resolved_interval=0.1, gc_barriers=barriers) as playground:
+            points = playground.cluster.safe_points
+            playground.execute("create table t (id int primary key)")
+            playground.execute("insert into t values (1)")
+            settings = config(playground, tmp_path / "log")
+            with caplog.at_level(logging.WARNING), pytest.raises(GcTtlExceeded) as caught:
+                async with asyncio.timeout(100), running(settings) as capture:
+                    await caught_up(capture, playground.cluster.oracle.next())
+                    service = capture.safe_point.service_id.encode()
+                    key = next(key for key, _ in playground.cluster.mvcc.items(b"t", b"u"))
+                    pending = playground.cluster.prewrite([(key, b"x")], ttl_ms=10**9)
+                    await until(lambda: capture.status.state == "failed")
+            for text in (str(caught.value), *(r.getMessage() for r in caplog.records if "not caught up" in r.getMessage())):
+                assert f"locked by the transaction {pending.start_ts}" in text
+                assert "test.t " in text
+            assert sum("not caught up" in r.getMessage() for r in caplog.records) == 2
+            assert service not in [s.service_id for s in points.services()]
+            playground.cluster.rollback(pending)
+            async with running(settings) as capture:  # TiDB has collected nothing yet: the log goes on
+                await caught_up(capture, playground.cluster.oracle.next())
+
+    asyncio.run(main())
+
+
+def test_a_second_capture_leaves_the_status_of_the_first_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(36, resolved_interval=0.1) as playground:
+            settings = config(playground, tmp_path / "log")
+            async with running(settings) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                await until((settings.folder / "status.json").exists)
+                before = json.loads((settings.folder / "status.json").read_text())
+                with pytest.raises(LogLocked):
+                    await Capture(settings).run()
+                after = json.loads((settings.folder / "status.json").read_text())
+                assert (after["state"], after["resolved_ts"] >= before["resolved_ts"] > 0) == ("running", True)
+
+    asyncio.run(main())
+
+
+def test_a_capture_that_does_not_get_to_its_log_leaves_told_how_far_it_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(37, resolved_interval=0.1) as playground:
+            settings = config(playground, tmp_path / "log")
+            async with running(settings) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+            end = capture.status.resolved_ts
+            with pytest.raises(LogError):
+                await Capture(config(playground, tmp_path / "log", partitions=9)).run()
+            told = json.loads((settings.folder / "status.json").read_text())
+            assert (told["state"], told["resolved_ts"], bool(told["error"])) == ("failed", end, True)
 
     asyncio.run(main())
 

@@ -14,6 +14,7 @@ import itertools
 import logging
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from tidemill.capture.life import Life
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
-from tidemill.capture.status import CaptureStatus
+from tidemill.capture.status import CaptureStatus, held_by
 from tidemill.capture.tikv.partition import Sealed
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
@@ -48,7 +49,17 @@ from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import ConfigError, DiskLow, LogCorrupt, LogError, TidemillError, UpstreamError, UpstreamUnavailable, redact
+from tidemill.errors import (
+    ConfigError,
+    DiskLow,
+    LogCorrupt,
+    LogError,
+    LogLocked,
+    TidemillError,
+    UpstreamError,
+    UpstreamUnavailable,
+    redact,
+)
 from tidemill.events import RAW_CHANGE
 from tidemill.server.http import PageServer, json_page
 from tidemill.server.metrics import metrics_page
@@ -132,7 +143,11 @@ class Capture:
         if error is not None:
             code = error.code if isinstance(error, TidemillError) else type(error).__name__
             self.status.error = {"code": code, "message": redact(str(error))}
-        self.status.write(folder)
+        if self.status.resolved_ts:
+            self.status.updated = time.time()
+            self.status.write(folder)
+        elif not isinstance(error, LogLocked):  # else the status there is that of the capture that has the log
+            self.status.write_refused(folder)
 
     async def _capture(self, folder: Path) -> None:
         self.divided = groups_of(self.config)
@@ -279,7 +294,7 @@ class Capture:
                 maintain(self.pd, writer, lambda: self.resolved_ts),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
-                self.safe_point.follow(self._needed_ts),
+                self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
                 *([self.company.run()] if self.company is not None else []),
             )
@@ -328,6 +343,13 @@ class Capture:
     def _not_loaded(self, ts: int) -> int:
         oldest = self.loading.oldest_ts
         return ts if oldest is None else min(oldest, ts)
+
+    def _held_by(self) -> str:
+        """Who holds the log, for people."""
+        if self.loading.parts_missing:
+            return f"{self.loading.parts_missing} parts of tables that are still to be read"
+        self._look()
+        return held_by(self.status.holding) if self.status.holding else "nothing that is known"
 
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
@@ -391,6 +413,7 @@ class Capture:
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
             status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
+            status.gc_ttl_used = round(self.safe_point.used, 3)
             status.start_ts = self.writer.identity.start_ts
             status.refresh(self.resolved_ts)
         return status.as_dict()

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class CaptureStatus:
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
+    gc_ttl_used: float = 0.0  # share of gc-ttl for which the log has not caught up; at 1 the capture ends and lets go
     groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: who, where, since when, its part
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
@@ -133,6 +134,22 @@ class CaptureStatus:
                 raise
             temporary.unlink(missing_ok=True)
 
+    def write_refused(self, folder: Path) -> None:
+        """The end of a capture that did not get as far as its log: how far the one before it got stays there."""
+        now = time.time()
+        try:
+            before = dict(json.loads((folder / FILE).read_text()))
+        except (OSError, ValueError, TypeError):
+            before = {}
+        if before.get("log") == self.log:
+            names = {f.name for f in fields(self)} - {"state", "pid", "error"}
+            for name, value in before.items():
+                if name in names:
+                    setattr(self, name, value)
+            self.gc_seconds_left = max(0, round(self.gc_seconds_left - (now - self.updated)))
+        self.updated = now
+        self.write(folder)
+
     def samples(self) -> Iterable[Sample]:
         """As Prometheus has it."""
         yield gauge("tidemill_capture_up", "1 while rows are captured", self.state == "running")
@@ -155,7 +172,23 @@ class CaptureStatus:
         yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
                     self.holding.get("seconds", 0.0))  # fmt: skip
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
+        yield gauge("tidemill_capture_gc_ttl_used", "Share of gc-ttl for which the log has not caught up", self.gc_ttl_used)
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)
+
+
+def held_by(holding: dict[str, Any]) -> str:
+    """Who holds the watermark, as a sentence."""
+    said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
+    if "region" in holding:
+        said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
+    if holding.get("why"):
+        said += f", not subscribed: {holding['why']}"
+    if "lock" in holding:
+        lock = holding["lock"]
+        said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
+    if "group" in holding:
+        said += f", pulled by group {holding['group']} on {holding.get('host', '?')}"
+    return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
 
 
 def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:

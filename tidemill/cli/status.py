@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.status import FILE
+from tidemill.capture.status import FILE, held_by
 from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.tso import describe
 
@@ -144,21 +144,6 @@ def delivered(delivery: dict[str, Any]) -> list[str]:
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
     return lines
-
-
-def held_by(holding: dict[str, Any]) -> str:
-    """Who holds the watermark, as a sentence."""
-    said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
-    if "region" in holding:
-        said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
-    if holding.get("why"):
-        said += f", not subscribed: {holding['why']}"
-    if "lock" in holding:
-        lock = holding["lock"]
-        said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
-    if "group" in holding:
-        said += f", pulled by group {holding['group']} on {holding.get('host', '?')}"
-    return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
 
 
 def group_line(one: dict[str, Any]) -> str:

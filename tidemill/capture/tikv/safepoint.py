@@ -11,10 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+from tidemill.capture.tikv.holding import Holding
 from tidemill.capture.tikv.pd import GcState, PdClient
-from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError
-from tidemill.tso import describe
+from tidemill.errors import ClusterMismatch, GcTtlExceeded, StartTsBeforeGc, UpstreamError
+from tidemill.tso import describe, physical_ms
 
 PERIOD = 60.0
 FIRST_TTL = 3600  # seconds, until there is a log to resume from
@@ -37,6 +39,9 @@ class GcGuard:
         self.pd, self.service_id, self.ttl, self.resumes = pd, service_id, ttl, resumes
         self.safe_point = 0
         self.expires = 0.0  # Unix seconds until which PD keeps the wish without another word
+        self.used = 0.0
+        """The share of the TTL for which the log has not caught up: at 1 the wish is taken back."""
+        self._holding = Holding(ttl)
         self._clock = clock
 
     @property
@@ -111,13 +116,36 @@ class GcGuard:
             await self.pd.update_service_safe_point(self.service_id, 0, FOREVER)
         self.expires = 0.0
 
-    async def follow(self, needed_ts: Callable[[], Awaitable[int]]) -> None:
-        """Keep the wish alive and moving, for ever, no further than a crash of the machine leaves the log. Raises StartTsBeforeGc."""
+    async def judge(self, needed_ts: int, parts: int, held_by: Callable[[], str]) -> None:
+        """A capture that lives but gets no further must not hold garbage collection for ever. Tells in time; in the end takes the wish
+        back. `parts` of tables are still to be read; `held_by` says who holds the log. Raises GcTtlExceeded."""
+        now = physical_ms(await self.pd.tso()) / 1000
+        self.used = self._holding.look(now, physical_ms(needed_ts) / 1000, parts)
+        told = f"the log is at {describe(needed_ts)} and has not caught up for {self.used * self.ttl:.0f} s"
+        if self.used >= 1:
+            with suppress(UpstreamError):  # then it ends with its TTL
+                await self.remove()
+            raise GcTtlExceeded(
+                f"{told}, longer than --gc-ttl ({self.ttl} s): TiDB's garbage collection is not held back for it any more. "
+                f"Held by {held_by()}",
+                hint="End what holds it (a transaction, a store that is down) and start again soon: as long as TiDB has not collected the "
+                "history, the log goes on where it is. Otherwise begin a new log (--snapshot): this one cannot go on across the hole.",
+            )
+        if self._holding.new_mark(self.used):
+            _log.warning(
+                "%s; after %d s (--gc-ttl) the capture ends and lets TiDB collect what it needs. Held by %s", told, self.ttl, held_by()
+            )
+
+    async def follow(self, needed_ts: Callable[[], Awaitable[int]], parts: Callable[[], int], held_by: Callable[[], str]) -> None:
+        """Keep the wish alive and moving, for ever, no further than a crash of the machine leaves the log. Raises StartTsBeforeGc,
+        GcTtlExceeded."""
         while True:
             await asyncio.sleep(min(PERIOD, self.ttl / 3))
             try:
-                await self.protect(await needed_ts())
-            except (StartTsBeforeGc, ClusterMismatch):
+                needed = await needed_ts()
+                await self.judge(needed, parts(), held_by)
+                await self.protect(needed)
+            except (StartTsBeforeGc, ClusterMismatch, GcTtlExceeded):
                 raise
             except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
                 _log.warning("the GC safe point could not be moved, it lasts for another %.0f s: %s", self.seconds_left, e.message)

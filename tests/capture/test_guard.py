@@ -98,13 +98,16 @@ def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
             playground.execute("create table t (id int primary key)")
             playground.execute("insert into t values (1)")
             settings = config(playground, tmp_path / "log")
-            with caplog.at_level(logging.WARNING), pytest.raises(GcTtlExceeded) as caught:
-                async with asyncio.timeout(100), running(settings) as capture:
-                    await caught_up(capture, playground.cluster.oracle.next())
-                    service = capture.safe_point.service_id.encode()
-                    key = next(key for key, _ in playground.cluster.mvcc.items(b"t", b"u"))
-                    pending = playground.cluster.prewrite([(key, b"x")], ttl_ms=10**9)
-                    await until(lambda: capture.status.state == "failed")
+            capture = Capture(settings)
+            task = asyncio.ensure_future(capture.run())
+            await until(lambda: capture.status.state == "running")
+            await caught_up(capture, playground.cluster.oracle.next())
+            service = capture.safe_point.service_id.encode()
+            key = next(key for key, _ in playground.cluster.mvcc.items(b"t", b"u"))
+            with caplog.at_level(logging.WARNING):
+                pending = playground.cluster.prewrite([(key, b"x")], ttl_ms=10**9)
+                with pytest.raises(GcTtlExceeded) as caught:
+                    await asyncio.wait_for(task, 100)
             for text in (str(caught.value), *(r.getMessage() for r in caplog.records if "not caught up" in r.getMessage())):
                 assert f"locked by the transaction {pending.start_ts}" in text
                 assert "test.t " in text

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.logs import golden_log
-from tidemill.changefeed.checkpoint import Status
+from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changelog import initial
 from tidemill.changelog.storage import open_storage
 from tidemill.cli import status as status_verb
@@ -56,6 +59,105 @@ def test_the_delivery_of_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     ]
     told = json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])
     assert told["delivery"]["checkpoint_ts"] == 470616264291647490
+
+
+NOW = 1_795_255_301.0
+TS = 470615405653655552  # 10 s before
+
+
+def delivery_line(monkeypatch: pytest.MonkeyPatch, behind_s: float = 0.0, **said: object) -> str:
+    """What is told of a run."""
+    monkeypatch.setattr(status_verb.time, "time", lambda: NOW)
+    status = asdict(Status("f", pid=7, checkpoint_ts=TS)) | {"run": "running", "updated_at": NOW} | said
+    return status_verb.delivered(status, TS + (int(behind_s * 1000) << 18))[0].removeprefix("delivery   ")
+
+
+def test_a_broker_that_is_dead_does_not_look_normal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert delivery_line(monkeypatch, moved_at=NOW - 1) == "normal (process 7)"
+    assert delivery_line(monkeypatch, moved_at=NOW - 50) == "normal (process 7)", "the log has nothing more"
+    line = delivery_line(monkeypatch, 50, moved_at=NOW - 50)
+    assert line == "nothing was acknowledged for 50 s (process 7): the sink does not answer, or a batch takes long"
+
+
+def test_what_comes_next_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    since = datetime.fromtimestamp(NOW - 100).astimezone().isoformat(" ", "seconds")
+    line = delivery_line(monkeypatch, state="warning", warning_since=NOW - 100, retry_at=NOW + 40, running=False)
+    assert line == f"warning since {since} (it is tried again in 40 s)"
+    line = delivery_line(monkeypatch, state="failed", failed_at=NOW - 100, running=False)
+    assert line == f"failed since {since}; it is not tried again by itself, the capture goes on"
+    assert delivery_line(monkeypatch, run="stopped", updated_at=NOW - 100) == f"normal; the run ended at {since}"
+    assert delivery_line(monkeypatch, updated_at=NOW - 100) == "normal when it was last heard of, 100 s ago: is the run gone?"
+    lines = status_verb.delivered(asdict(Status("f", state="failed")) | {"resume": "type this"})
+    assert lines[-1] == "to resume  type this"
+
+
+def test_what_is_over_is_not_told_as_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_verb.time, "time", lambda: NOW)
+    told = {"resolved_time": "T", "lag_s": 0.254, "updated": NOW - 3600}
+    since = datetime.fromtimestamp(NOW - 3600).astimezone().isoformat(" ", "seconds")
+    for state, age, line in (
+        ("running", 1, "resolved   T, 0.254 s behind"),
+        ("running", 3600, f"resolved   T, silent since {since}"),
+        ("stopped", 3600, f"resolved   T, stopped since {since}"),
+    ):
+        lines = status_verb.summary({**told, "state": state, "updated": NOW - age})
+        assert line in lines
+
+
+def test_only_what_really_holds_the_log_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, named in ((0.4, False), (12.0, True)):
+        lines = status_verb.summary({"state": "running", "holding": {"table": "d.t", "seconds": seconds}})
+        assert any(line.startswith("held by    d.t") for line in lines) == named
+
+
+def test_the_time_that_is_used_up_is_told() -> None:
+    lines = status_verb.summary({"state": "running", "gc_safe_point": TS, "gc_ttl_used": 0.62, "gc_seconds_left": 86400})
+    (line,) = [line for line in lines if line.startswith("history")]
+    assert line.endswith("62% of --gc-ttl are over without the log catching up: at 100% the capture ends and lets it go")
+
+
+def test_without_options_the_default_of_run_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tidemill(capsys, "status")[0] == 1
+    capture_of(tmp_path / "tidemill-data", "one")
+    assert "cluster of one" in tidemill(capsys, "status")[1]
+
+
+def test_the_run_is_read_before_its_changefeed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the changefeed's process has spoken, the run knows more; of a changefeed that is run by hand it knows nothing new."""
+    capture_of(tmp_path, "one")
+    folder = tmp_path / "changefeeds" / "one"
+    (folder / "delivery.json").write_text(json.dumps(asdict(Status("one", state="failed", updated_at=5.0))))
+    run = asdict(Status("one", state="warning", updated_at=6.0)) | {"capture": {}, "run": "stopped"}
+    (folder / "status.json").write_text(json.dumps(run))
+    assert json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])["delivery"]["state"] == "warning"
+    (folder / "delivery.json").write_text(json.dumps(asdict(Status("one", state="normal", updated_at=7.0))))
+    assert json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])["delivery"]["state"] == "normal"
+
+
+def test_a_changefeed_that_nobody_keeps_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = tidemill(capsys, "changefeed", "resume", "--data-dir", str(tmp_path))
+    assert (code, "has no changefeed" in err) == (1, True)
+    capture_of(tmp_path, "one")
+    (tmp_path / "changefeeds" / "one" / "run.lock").write_text(f"{os.getpid()}\n")  # left behind
+    code, _, err = tidemill(capsys, "changefeed", "resume", "--data-dir", str(tmp_path))
+    assert (code, "no `tidemill run` keeps changefeed one" in err, "Start `tidemill run` again" in err) == (1, True, True)
+
+
+def test_the_process_that_keeps_a_changefeed_is_told_to_resume_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = FeedFolder(tmp_path, "one")
+    folder.lock("run.lock")
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        code, out, _ = tidemill(capsys, "changefeed", "resume", "--data-dir", str(tmp_path), "-c", "one")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        folder.unlock()
+    assert (code, heard) == (0, [signal.SIGUSR1])
+    assert f"process {os.getpid()} resumes changefeed one" in out
 
 
 @pytest.mark.parametrize(

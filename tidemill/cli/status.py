@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +15,25 @@ from rich.table import Table
 
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.status import FILE, held_by
+from tidemill.capture.tikv.holding import MARKS
+from tidemill.changefeed.states import State
+from tidemill.cli.feeds import DATA_DIR, choose, known
 from tidemill.errors import ConfigError, UpstreamUnavailable
-from tidemill.tso import describe
+from tidemill.tso import describe, physical_ms
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
-DELIVERY = "delivery.json"
+RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
-SILENT = 15.0  # seconds: a capture tells of itself every second
+SILENT = 15.0  # seconds: a capture tells of itself every second, and a batch mostly takes less
+HELD = 10.0  # seconds: so long a region may be the slowest without anything being wrong
 
 
 def command(
     log: Annotated[str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log; its status.json is read.")] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="As it was given to `tidemill capture` or `tidemill run`.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="As it was given to `tidemill capture` or `tidemill run` (tidemill-data).")
+    ] = None,
     changefeed_id: Annotated[str | None, typer.Option("--changefeed-id", "-c", help="Of a `tidemill run`, where DIR has several.")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="HOST:PORT of a capture to be asked.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -45,38 +52,41 @@ def command(
 
 def _folder(data_dir: Path, changefeed_id: str | None) -> Path:
     """Where the capture of a data directory keeps its status: that of a run has one for each changefeed. Raises ConfigError."""
-    feeds = sorted(path.parent.name for path in data_dir.glob("changefeeds/*/capture"))
-    if not feeds:
+    if not known(data_dir):
         return data_dir
-    if changefeed_id is None and len(feeds) > 1:
-        raise ConfigError(f"{data_dir} has several changefeeds: {', '.join(feeds)}", hint="Name one by --changefeed-id.")
-    if changefeed_id is not None and changefeed_id not in feeds:
-        raise ConfigError(f"{data_dir} has no changefeed {changefeed_id}; it has {', '.join(feeds)}")
-    return data_dir / "changefeeds" / (changefeed_id or feeds[0]) / "capture"
+    return data_dir / "changefeeds" / choose(data_dir, changefeed_id) / "capture"
 
 
 def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> dict[str, Any]:
+    if log is None and data_dir is None and DATA_DIR.is_dir():
+        data_dir = DATA_DIR
     if log is None and data_dir is None:
         raise ConfigError("which capture?", hint="Give --data-dir of `tidemill run`, --log of `tidemill capture`, or --status-addr.")
     folder = _folder(data_dir, changefeed_id) if data_dir is not None else CaptureConfig(pd=("-",), log=log or "").folder
+    run = [status for name in (RUN, DELIVERY) if (status := _status_of(folder.parent / name)) is not None]
     try:
         found: dict[str, Any] = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
-        raise ConfigError(f"{folder / FILE} does not exist", hint="The capture of a `tidemill run` is found by its --data-dir.") from None
+        if not run:
+            raise ConfigError(
+                f"{folder / FILE} does not exist", hint="The capture of a `tidemill run` is found by its --data-dir."
+            ) from None
+        found = {"state": "starting"}
     except (OSError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
-    if (delivery := _delivery(folder.parent)) is not None:
-        found["delivery"] = delivery
+    if run:
+        newest = max(run, key=lambda status: float(status.get("updated_at") or 0))
+        found["delivery"] = {name: value for name, value in newest.items() if name != "capture"}
     return found
 
 
-def _delivery(folder: Path) -> dict[str, Any] | None:
-    """What the changefeed of a run says of itself; None for a capture alone, and before the first word."""
+def _status_of(file: Path) -> dict[str, Any] | None:
+    """What a run or its changefeed says of itself; None for a capture alone, and before the first word."""
     try:
-        found: dict[str, Any] = json.loads((folder / DELIVERY).read_text())
+        found = json.loads(file.read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return found if isinstance(found, dict) and "changefeed" in found else None
 
 
 def _ask(address: str) -> dict[str, Any]:
@@ -85,6 +95,8 @@ def _ask(address: str) -> dict[str, Any]:
             found: dict[str, Any] = json.load(answer)
     except (OSError, ValueError) as e:
         raise UpstreamUnavailable(f"no capture answers at {address}: {e}") from None
+    if isinstance(found.get("capture"), dict):  # of a run
+        return {**found["capture"], "delivery": {name: value for name, value in found.items() if name != "capture"}}
     return found
 
 
@@ -96,7 +108,7 @@ def summary(status: dict[str, Any]) -> list[str]:
         *([f"paused     {status['paused']}"] if status.get("paused") else []),
         f"cluster    {status.get('cluster_id', '')}",
         f"log        {status.get('log', '')}",
-        f"resolved   {status.get('resolved_time', '')}, {status.get('lag_s', 0)} s behind",
+        f"resolved   {status.get('resolved_time', '')}, {_behind(status)}",
         f"captured   {status.get('tables', 0)} tables; regions: {regions}",
         f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments",
         f"waiting    {status.get('waiting_bytes', 0)} bytes of rows, {status.get('prewrite_bytes', 0)} of prewrites",
@@ -106,11 +118,17 @@ def summary(status: dict[str, Any]) -> list[str]:
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
     lines += [group_line(one) for one in status.get("groups", ())]
-    if status.get("holding"):
+    if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
-    return lines + delivered(status["delivery"]) if status.get("delivery") else lines
+    return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+
+
+def _is_held(status: dict[str, Any]) -> bool:
+    """Some region is always the slowest; is it worth a word?"""
+    holding = status.get("holding") or {}
+    return bool(holding and (status.get("stuck") or "why" in holding or "lock" in holding or holding.get("seconds", 0) >= HELD))
 
 
 def _age(status: dict[str, Any]) -> float:
@@ -124,8 +142,25 @@ def _silence(status: dict[str, Any]) -> str:
     return f", silent for {age:.0f} s: is it gone?" if status.get("state") in LIVING and age > SILENT else ""
 
 
+def _behind(status: dict[str, Any]) -> str:
+    """How far the log is behind; that of a process that is gone says nothing of now."""
+    if status.get("state") in LIVING and _age(status) <= SILENT:
+        return f"{status.get('lag_s', 0)} s behind"
+    how = status.get("state", "?") if status.get("state") not in LIVING else "silent"
+    return f"{how} since {_moment(status.get('updated'))}"
+
+
+def _moment(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds") if seconds else "an unknown time"
+
+
 def _history(status: dict[str, Any]) -> str:
     """What PD keeps for the log, and for how long if nobody renews it."""
+    used = status.get("gc_ttl_used", 0.0)
+    if used >= MARKS[0] and status.get("state") in LIVING:
+        return f"kept by PD from {describe(status['gc_safe_point'])} on; {used:.0%} of --gc-ttl are over without the log catching up: " + (
+            "at 100% the capture ends and lets it go"
+        )
     since = f"kept by PD from {describe(status['gc_safe_point'])} on"
     left = status.get("gc_seconds_left", 0) - _age(status)
     if left <= 0:
@@ -134,16 +169,41 @@ def _history(status: dict[str, Any]) -> str:
     return f"{since}, for another {left:.0f} s" + (": so long the capture may stay away" if gone else " if the capture falls silent")
 
 
-def delivered(delivery: dict[str, Any]) -> list[str]:
-    """The delivery of a run in lines for people."""
-    process = f"process {delivery.get('pid', '?')}" if delivery.get("running") else "its process has ended"
+def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
+    """The delivery of a run in lines for people. `resolved_ts`: how far the log is."""
+    checkpoint = delivery.get("checkpoint_ts") or 0
+    behind = max(0, physical_ms(resolved_ts) - physical_ms(checkpoint)) / 1000 if resolved_ts and checkpoint else None
+    done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs"
     lines = [
-        f"delivery   {delivery.get('state', '?')} ({process})",
-        f"delivered  {describe(delivery.get('checkpoint_ts', 0))}; {delivery.get('rows', 0)} rows and {delivery.get('ddls', 0)} DDLs",
+        f"delivery   {_delivery_state(delivery, behind or 0.0)}",
+        f"delivered  {describe(checkpoint)}; {done}" + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
     ]
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
+    if delivery.get("resume"):
+        lines.append(f"to resume  {delivery['resume']}")
     return lines
+
+
+def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
+    """What the changefeed is at, since when, and what comes next."""
+    state, now = delivery.get("state", "?"), time.time()
+    if delivery.get("run") in ("stopped", "failed"):
+        return f"{state}; the run {'ended' if delivery['run'] == 'stopped' else 'failed'} at {_moment(delivery.get('updated_at'))}"
+    if delivery.get("run") and (age := now - float(delivery.get("updated_at") or now)) > SILENT:
+        return f"{state} when it was last heard of, {age:.0f} s ago: is the run gone?"
+    if state == State.FAILED:
+        return f"failed since {_moment(delivery.get('failed_at'))}; it is not tried again by itself, the capture goes on"
+    process = f"process {delivery.get('pid', '?')}" if delivery.get("running") else "its process has ended"
+    if state == State.WARNING:
+        since = f" since {_moment(delivery['warning_since'])}" if delivery.get("warning_since") else ""
+        if retry_at := delivery.get("retry_at"):
+            process = f"it is tried again in {max(0.0, retry_at - now):.0f} s"
+        return f"warning{since} ({process})"
+    still = now - float(delivery.get("moved_at") or now)
+    if state == State.NORMAL and delivery.get("running") and still > SILENT and behind > SILENT:
+        return f"nothing was acknowledged for {still:.0f} s ({process}): the sink does not answer, or a batch takes long"
+    return f"{state} ({process})"
 
 
 def group_line(one: dict[str, Any]) -> str:

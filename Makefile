@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test realpd golden chaos soak cluster lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test realpd golden chaos soak cluster outage lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
@@ -44,6 +44,10 @@ recordings: setup
 # Groups of a capture, and deliveries, on a Spark cluster of this machine, whose executors and workers are killed, frozen and cut off
 cluster: setup
 	@CLUSTER=1 $(PYTHON) -m pytest tests/integration/test_groups_spark.py tests/integration/test_delivery_cluster.py -x -s
+
+# A Kafka that is away for ten minutes under a run
+outage: setup
+	@OUTAGE_S=$${OUTAGE_S:-600} $(PYTHON) -m pytest tests/integration/test_run_kafka.py -k long_outage -x -s
 
 lint: setup
 	.venv/bin/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -14,9 +15,12 @@ import pytest
 
 from tests.support.logs import golden_log
 from tests.support.runs import await_that, tidemill
+from tidemill.changelog.place import check_place
+from tidemill.changelog.storage import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.demo.session import TIDEMILL
+from tidemill.places import check_master
 from tidemill.playground.cluster import Cluster
 from tidemill.playground.server import PlaygroundThread
 
@@ -180,6 +184,109 @@ def test_a_second_writer(tmp_path: Path, capsys: Capsys, whole_log: Path, upstre
         output, _ = first.communicate(timeout=60)
     assert first.returncode == 0, output
     assert verify(str(log)).is_whole
+
+
+# Places and masters
+
+
+def places(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Logs that cannot be, and what is said of them."""
+    (folder / "file").write_text("x")
+    (folder / "full").mkdir()
+    (folder / "full" / "thesis.tex").write_text("x")
+    return {
+        "below a file": (folder / "file" / "log", "cannot be written"),
+        "nowhere": (Path("/proc/tidemill/log"), "cannot be written"),
+        "somebody else's": (folder / "full", "is not empty and is no change log: it has thesis.tex"),
+    }
+
+
+@pytest.mark.parametrize("verb", ["run", "capture"])
+@pytest.mark.parametrize("name", ["below a file", "nowhere", "somebody else's"])
+def test_a_log_that_cannot_be_there(tmp_path: Path, capsys: Capsys, upstream: PlaygroundThread, verb: str, name: str) -> None:
+    log, says = places(tmp_path)[name]
+    sink = ("--sink-uri", "blackhole://") if verb == "run" else ()
+    code = "TM:ErrIO" if name == "below a file" else "TM:ErrLog"
+    before = sorted(tmp_path.rglob("*"))
+    refused(
+        capsys, verb, "--pd", pd_of(upstream), "--log", log, *sink, "--data-dir", tmp_path / "data",
+        code=code, says=(str(log), *((says,) if code == "TM:ErrLog" else ())),
+    )  # fmt: skip
+    assert [p for p in sorted(tmp_path.rglob("*")) if "data" not in p.parts] == before
+
+
+def test_a_log_whose_making_was_cut_short_is_made(tmp_path: Path) -> None:
+    (tmp_path / "log" / "schema").mkdir(parents=True)
+    check_place(open_storage(tmp_path / "log"))
+    check_place(open_storage(tmp_path / "new" / "log"))
+    assert not (tmp_path / "new").exists()
+
+
+MASTERS = ("sprk://x", "foo", "local[0.5]", "spark://host", "spark://host:port", "local-cluster[2]", "")
+
+
+@pytest.mark.parametrize("master", MASTERS)
+def test_what_is_no_spark_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream: PlaygroundThread, master: str) -> None:
+    pd = ("--pd", pd_of(upstream), "--log", tmp_path / "log")
+    says = (f"--master {master!r} is no Spark master",)
+    refused(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", "--master", master, code="TM:ErrConfig", says=says)
+    refused(capsys, "capture", *pd, "--master", master, code="TM:ErrConfig", says=says)
+    refused(capsys, "run", *pd, "--sink-uri", "blackhole://", "--master", master, code="TM:ErrConfig", says=says)
+    assert not (tmp_path / "log").exists()
+
+
+def test_what_spark_takes_for_a_master() -> None:
+    for master in (
+        *(None, "local", "local[*]", "local[4]", "local[2,3]", "local-cluster[2,1,1024]", "yarn"),
+        *("spark://h:7077", "spark://h1:7077,h2:7077", "k8s://https://h:6443", "k8s://h:6443"),
+    ):
+        check_master(master)
+
+
+def test_a_dead_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream: PlaygroundThread) -> None:
+    master = ("--master", "spark://127.0.0.1:1,127.0.0.1:2")
+    says = ("no Spark master answers at spark://127.0.0.1:1,127.0.0.1:2", "refused")
+    refused(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", *master, code="TM:ErrSparkStart", says=says)
+    pd = ("--pd", pd_of(upstream), "--log", tmp_path / "log")
+    refused(capsys, "capture", *pd, *master, code="TM:ErrSparkStart", says=says)
+    data = ("--data-dir", tmp_path / "data")
+    refused(capsys, "run", *pd, "--sink-uri", "blackhole://", *master, *data, code="TM:ErrSparkStart", says=says)
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("environment", "code", "says"),
+    [
+        ({"JAVA_HOME": "NO_JAVA"}, "TM:ErrSparkStart", "changefeed: Spark did not start: "),
+        ({"SPARK_CONF_DIR": "BAD_PORT"}, "TM:ErrSparkStart", "spark.driver.port"),
+    ],
+    ids=["a java that does not work", "settings that spark refuses"],
+)
+def test_spark_that_does_not_start(tmp_path: Path, upstream: PlaygroundThread, environment: dict[str, str], code: str, says: str) -> None:
+    """A new changefeed that cannot start ends the run: one line on stderr, the same in the log file, no traceback."""
+    java = tmp_path / "NO_JAVA"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin/java").write_text("#!/bin/sh\necho 'Error: no room for the heap' >&2\nexit 1\n")
+    (java / "bin/java").chmod(0o755)
+    (java / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    (tmp_path / "BAD_PORT").mkdir()
+    (tmp_path / "BAD_PORT/spark-defaults.conf").write_text("spark.driver.port harbour\n")
+    done = subprocess.run(
+        [*TIDEMILL, "run", "--pd", pd_of(upstream), "--log", tmp_path / "log", "--sink-uri", "blackhole://",
+         "--data-dir", tmp_path / "data", "--log-file", tmp_path / "tidemill.log"],
+        capture_output=True, text=True, timeout=200, check=False,
+        env={**os.environ, **{name: str(tmp_path / place) for name, place in environment.items()}},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr.startswith(f"Error {code}: changefeed: "), done.stderr
+    assert says in done.stderr
+    assert done.stderr.count("Error TM:") == 1
+    assert "spark.log" in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    log = (tmp_path / "tidemill.log").read_text()
+    assert f"[ERROR] [run] [tidemill] Error {code}: changefeed: " in log
+    assert "Traceback" not in log
 
 
 # Damaged logs

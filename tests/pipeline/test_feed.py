@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tidemill.pipeline.feed import next_begin, set_aside_broken
+from tests.support.feeds import World
+from tidemill.pipeline.clock import ClockReader
+from tidemill.pipeline.feed import Changefeed, next_begin, set_aside_broken
+from tidemill.pipeline.fence import Interval
 
 
 def spark_checkpoint(folder: Path, ends: list[int], commits: int) -> Path:
@@ -45,3 +49,33 @@ def test_a_checkpoint_that_is_ahead_of_ours_loses_nothing(tmp_path: Path, ends: 
     folder = spark_checkpoint(tmp_path / "spark", ends, commits)
     set_aside_broken(folder, delivered)
     assert [p.name for p in tmp_path.iterdir()] == ["spark.broken-1"]
+
+
+@pytest.mark.parametrize(("ends", "commits"), [([10], 1), ([10, 20], 2), ([10, 20], 1)])
+def test_a_checkpoint_from_before_another_machine_went_on_is_not_gone_on_with(tmp_path: Path, ends: list[int], commits: int) -> None:
+    """The log need not hold any more what it would begin with."""
+    set_aside_broken(spark_checkpoint(tmp_path / "spark", ends, commits), 30)
+    assert [p.name for p in tmp_path.iterdir()] == ["spark.broken-1"]
+
+
+def test_the_batch_that_was_under_way_is_cut_as_it_was(tmp_path: Path) -> None:
+    """Without Spark's checkpoint: the fence says where it has to end, whatever came into the log since."""
+    world = World.make()
+    log = world.log(tmp_path / "log", segments=3)
+    commits = sorted({c.commit_ts for c in world.rows})
+    at, end = commits[10], commits[15]
+    assert ClockReader(log, at, 0, 0, first_end=end).latestOffset() == {"ts": end}
+    assert ClockReader(log, at, 0, 0, first_end=end).latestOffset({"ts": end})["ts"] > end
+    assert ClockReader(log, at, commits[12], 0, first_end=end).latestOffset() == {"ts": commits[12]}, "a target before it"
+    assert ClockReader(log, at, 0, 0).latestOffset()["ts"] > end
+
+
+@pytest.mark.parametrize(("planned", "first"), [((5, 9), "9"), ((4, 9), "0"), ((5, 5), "0"), (None, "0")])
+def test_which_interval_is_that_of_the_batch_under_way(tmp_path: Path, planned: Interval | None, first: str) -> None:
+    """One that ends at the checkpoint is delivered; one that begins elsewhere is another batch's."""
+    driver: Any = None
+    feed = Changefeed(
+        driver, driver, log="l", checkpoint_folder=tmp_path, start_ts=1, delivered_ts=5, target_ts=None, trigger_ms=0,
+        on_report=lambda report: None, planned=planned,
+    )  # fmt: skip
+    assert str(feed._planned[1] if feed._planned else 0) == first

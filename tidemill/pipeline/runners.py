@@ -37,8 +37,8 @@ def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version
     """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise.
 
     Spark runs a task again, whatever spark.task.maxFailures says, when its executor went away through no fault of the task. The attempt
-    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. `version`: the driver's,
-    where this may be another machine.
+    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. (A job without a shuffle
+    has one attempt of its stage.) `version`: the driver's, where this may be another machine.
     """
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers"

@@ -223,10 +223,10 @@ class HungDisk:
         self.go_on, self.waits = threading.Event(), threading.Event()
         write = runs._Scratch.write
 
-        def hung(scratch: runs._Scratch, data: memoryview) -> None:
+        def hung(scratch: runs._Scratch, data: memoryview, at: int) -> None:
             self.waits.set()
             assert self.go_on.wait(60)
-            write(scratch, data)
+            write(scratch, data, at)
 
         monkeypatch.setattr(runs._Scratch, "write", hung)
 
@@ -378,11 +378,11 @@ def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_r
     room = False
     written = runs._Scratch.write
 
-    def full(scratch: runs._Scratch, data: memoryview) -> None:
+    def full(scratch: runs._Scratch, data: memoryview, at: int) -> None:
         if not room:
-            written(scratch, data[: len(data) // 2])
+            written(scratch, data[: len(data) // 2], at)
             raise OSError(28, "No space left on device")
-        written(scratch, data)
+        written(scratch, data, at)
 
     monkeypatch.setattr(runs._Scratch, "write", full)
     writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
@@ -421,7 +421,7 @@ def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_r
 
 
 def test_another_error_of_the_disk_ends_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(scratch: runs._Scratch, data: memoryview) -> None:
+    def broken(scratch: runs._Scratch, data: memoryview, at: int) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(runs._Scratch, "write", broken)

@@ -191,7 +191,10 @@ class World:
 def begin(folder: Path, seed: int) -> tuple[World, Random]:
     """A world with a capture that has just begun."""
     random = Random(seed)
-    budgets = [ReceiverOptions(), *(ReceiverOptions(prewrite_budget=1 << n, row_budget=1 << n + 2) for n in (9, 11, 14))]
+    budgets = [
+        ReceiverOptions(),
+        *(ReceiverOptions(prewrite_budget=1 << n, row_budget=1 << n + 2, most_runs=4, fan_in=3) for n in (9, 11, 14)),
+    ]
     options = random.choice((budgets[0], random.choice(budgets)))
     sim = Simulator(folder, seed, stores=random.choice((1, 3)), partitions=random.choice((1, 3)), options=options)
     world = World(sim, random)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
+from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.company import Company, Start
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life
@@ -113,6 +114,7 @@ class Capture:
     async def run(self) -> None:
         """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for what cannot be mended by trying again."""
         self._life = Life()
+        raise_limit()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.capture.config import CaptureConfig
+from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.messages import Assignment, Challenge, Ended, Head, Hello, Refused, Report, Stop, is_proof, proof
 from tidemill.capture.groups.ticket import Ticket
 from tidemill.capture.groups.wire import Wire, nonce
@@ -69,6 +70,7 @@ class Group:
     async def run(self) -> Outcome:
         """Until the coordinator says so or is gone. Raises what cannot be mended here; the coordinator is told before."""
         self.life = Life()
+        raise_limit()
         try:
             wire = await Wire.connect(self.ticket.host, self.ticket.port)
         except OSError as e:

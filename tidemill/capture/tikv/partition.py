@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.capture.tikv.chunks import Array, Chunks
-from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
+from tidemill.capture.tikv.runs import BOUNCE, Merger, Run, merge_runs, write_run
 from tidemill.capture.tikv.sealer import Sealer
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.receive.layout import ROW, address, joined
 from tidemill.kernels.receive.seal import keep_owned
-from tidemill.kernels.receive.spill import merge, same_tail
+from tidemill.kernels.receive.spill import same_tail
 
 NOT_NOW = (DiskLow, LogUnavailable)
 """What a seal may raise that is worth another try of the same seal."""
@@ -57,7 +57,7 @@ class Sealed:
 
 class PartitionLog:
     """Not thread-safe: `add` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
-    the same time for one partition. `write` touches nothing of it."""
+    the same time for one partition. `write` and `merge` touch nothing of it."""
 
     def __init__(
         self,
@@ -110,6 +110,21 @@ class PartitionLog:
     def add(self, run: Run) -> None:
         """A run whose rows wait as well."""
         self._runs.append(run)
+
+    @property
+    def runs(self) -> int:
+        """How many runs wait."""
+        return len(self._runs)
+
+    def take_smallest(self, n: int) -> list[Run]:
+        """The smallest runs, to be merged: the partition must not be sealed before `add` brings what becomes of them."""
+        smallest = sorted(self._runs, key=lambda run: len(run.rows) - run.at)[:n]
+        self._runs = [run for run in self._runs if run not in smallest]
+        return smallest
+
+    def merge(self, runs: Sequence[Run], chunk: int) -> Run:
+        """What `take_smallest` took as one run. As `write`, it touches nothing of the partition."""
+        return merge_runs(self.scratch, runs, chunk)
 
     def seal(self, rows: Array, to_ts: int) -> Sealed:
         """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`
@@ -223,32 +238,16 @@ class PartitionLog:
 
     def _merged(self, rows: Array, to_ts: int, past: int) -> Iterator[Array]:
         """The rows of memory and runs up to to_ts, in order, in slices; those up to `past` are left out."""
-        cursors: list[tuple[int, int]] = []
-        sources: list[Run | None] = []
+        runs = list(self._runs)
+        sources = [run.rows[run.at :] for run in runs]
         if len(rows):
             plan = self._sealer.plan(rows)
-            in_order = rows[plan.order[: plan.count]]
-            cursors.append((address(in_order), address(in_order) + ROW.itemsize * len(in_order)))
-            sources.append(None)
-        for run in self._runs:
-            base = address(run.rows)
-            cursors.append((base + ROW.itemsize * run.at, base + ROW.itemsize * len(run.rows)))
-            sources.append(run)
-        at = np.array(cursors, np.int64)
-        heap = address(at) + 16 * np.arange(len(at), dtype=np.int64)
-        n_heap = np.array([len(at)], np.int64)
-        fresh = 1
-        while True:
-            out = np.empty(self.slice_rows, ROW)
-            n = merge(address(heap), address(n_heap), fresh, to_ts, address(out), len(out))
-            fresh = 0
-            if n and int(out["commit_ts"][n - 1]) > past:
-                yield self._owned(out[int(np.searchsorted(out["commit_ts"][:n], past, "right")) : n])
-            if n < len(out):
-                break
-        for cursor, source in zip(at.tolist(), sources, strict=True):
-            if source is not None:
-                self._reached.append((source, (cursor[0] - address(source.rows)) // ROW.itemsize))
+            sources.append(rows[plan.order[: plan.count]])
+        merger = Merger(sources)
+        for part in merger.slices(to_ts, self.slice_rows):
+            if int(part["commit_ts"][-1]) > past:
+                yield self._owned(part[int(np.searchsorted(part["commit_ts"], past, "right")) :])
+        self._reached += [(run, run.at + n) for run, n in zip(runs, merger.taken(), strict=False)]  # what comes from memory has no run
 
 
 def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

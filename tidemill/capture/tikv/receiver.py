@@ -92,6 +92,8 @@ class Options:
     row_budget: int = 512 << 20
     memory: int = 1 << 30  # all together; see of_quota
     inbox: int = 64 << 20
+    most_runs: int = 512  # of rows on disk, over all partitions; more are merged
+    fan_in: int = 32
 
     @classmethod
     def of_quota(cls, quota: int) -> Options:
@@ -139,7 +141,7 @@ class Receiver:
         self.matcher = Matcher(len(self.logs))
         self.workers = workers or Threads()
         self.prewrites = PrewriteSpill(self.matcher, scratch, self.workers.spill, self.options.prewrite_budget)
-        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill)
+        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill, self.options.most_runs, self.options.fan_in)
         self.stats = Stats()
         self.failure: BaseException | None = None
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)

@@ -37,6 +37,7 @@ class _Writing:
     bytes: int  # of memory
     partition: int = -1
     starts: frozenset[int] = frozenset()  # transactions of prewrites
+    merged: tuple[Run, ...] = ()  # runs that are becoming one, instead of `rows`
 
     @property
     def refusal(self) -> str:
@@ -48,7 +49,11 @@ class _Writing:
         """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
         run = self.future.result()
         chunks.fill(self.chunk, run.files, len(run.rows))
-        release(address(chunks.refs), address(self.rows), len(self.rows))
+        if self.merged:
+            for one in self.merged:
+                chunks.refs[one.chunk] -= len(one.rows) - one.at
+        else:
+            release(address(chunks.refs), address(self.rows), len(self.rows))
         return run
 
 
@@ -81,11 +86,13 @@ class _Spill:
 
 
 class RowSpill(_Spill):
-    """Rows of partitions. `logs` get the runs."""
+    """Rows of partitions. `logs` get the runs: at most about `most_runs` together, `fan_in` of which become one where there are more."""
 
-    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor) -> None:
+    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor, most_runs: int = 512, fan_in: int = 32) -> None:
         super().__init__(disk)
         self.matcher, self.logs = matcher, logs
+        self.most_runs, self.fan_in = most_runs, fan_in
+        self.merges = 0
 
     def busy(self, partition: int) -> bool:
         """Rows of the partition are on their way: it cannot be sealed without them."""
@@ -105,13 +112,39 @@ class RowSpill(_Spill):
 
     def finish(self, sealing: Container[int]) -> None:
         """Give what is written to its partitions, but those that are being sealed."""
+        self._leave_as_they_were()
         done = [one for one in self._writing if one.future.done() and not one.refusal and one.partition not in sealing]
         for one in done:
             self._writing.remove(one)
             self.logs[one.partition].add(one.taken(self.matcher.chunks))
-            self.matcher.recycle(one.rows)
+            if not one.merged:
+                self.matcher.recycle(one.rows)
         if done:
             self.matcher.chunks.collect()
+            self._bound(sealing)
+
+    def _bound(self, sealing: Container[int]) -> None:
+        """Merge runs if there are too many: a catch-up may last for days, and all is merged again when it is sealed."""
+        if sum(log.runs for log in self.logs) <= self.most_runs or any(one.merged for one in self._writing):
+            return
+        p = max((p for p in range(len(self.logs)) if p not in sealing), key=lambda p: self.logs[p].runs, default=-1)
+        if p < 0 or self.logs[p].runs < 2:
+            return
+        runs = tuple(self.logs[p].take_smallest(self.fan_in))
+        chunk = self.matcher.chunks.reserve()
+        job = partial(self.logs[p].merge, runs, chunk)
+        self._writing.append(_Writing(np.empty(0, ROW), chunk, job, self._disk.submit(job), 0, p, merged=runs))
+        self.merges += 1
+
+    def _leave_as_they_were(self) -> None:
+        """Runs that there was no room to merge wait as they are; so many may be there from now on."""
+        for one in [one for one in self._writing if one.merged and one.refusal]:
+            self._writing.remove(one)
+            for run in one.merged:
+                self.logs[one.partition].add(run)
+            self.matcher.chunks.refs[one.chunk] = 0
+            self.matcher.chunks.let_go(one.chunk)
+            self.most_runs = 2 * sum(log.runs for log in self.logs)
 
 
 @dataclass(slots=True, eq=False)

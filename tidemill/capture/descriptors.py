@@ -1,0 +1,21 @@
+"""How many files and sockets a capture may have open: as many as the system lets it."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+ENOUGH = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+def raise_limit() -> int:
+    """Raise this process's limit of open files to the most that it may set itself, and say so. Returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    _log.info("up to %d files and sockets may be open, not %d (ulimit -n)", wanted, soft)
+    return wanted

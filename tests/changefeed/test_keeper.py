@@ -66,7 +66,9 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     assert "TM:ErrSinkUnavailable: Kafka b:1: away" in caplog.text
     assert "type this" in caplog.text
     assert world.keeper.resumed()
-    assert (world.written["state"], world.written["error"], world.written["failed_at"]) == ("normal", None, None)
+    half = Half("changefeed", [], rule=world.keeper)
+    assert (Health(world.folder, [half]).look()["state"], Health(world.folder, [half]).look()["error"]) == ("normal", None)
+    assert world.written["error"]["code"] == AWAY[0], "the process looks at what it was"
     assert world.keeper.environment() == {}
     world.now = 2000
     assert world.ends(3) == Answer(Then.AGAIN, 10)

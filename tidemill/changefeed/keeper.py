@@ -54,13 +54,15 @@ class FeedKeeper:
         return {RETRIES: "1"} if self.state is State.WARNING else {}
 
     def resumed(self) -> bool:
-        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume."""
+        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume.
+
+        delivery.json keeps the error until the process begins, which looks at what it was.
+        """
         self._patience.resumed(self._clock())
         if self._runs or self.state not in (State.WARNING, State.FAILED):
             return False
         self._move(Event.RESUMED)
         self.error = self.since = self.retry_at = None
-        self._save(self._said(None))
         return True
 
     def ended(self, end: End) -> Answer:
@@ -120,12 +122,12 @@ class FeedKeeper:
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
 
-    def _said(self, pid: int | None) -> Status:
+    def _said(self, pid: int) -> Status:
         """What the process wrote last; as of one that wrote nothing, if it was another one's."""
         names = {f.name for f in fields(Status)}
         found: dict[str, Any] = {name: value for name, value in (self._folder.status() or {}).items() if name in names}
         said = Status(**{**found, "changefeed": self._folder.changefeed})
-        if pid is not None and said.pid != pid:
+        if said.pid != pid:
             said.begun, said.warning_since = False, None
         return said
 

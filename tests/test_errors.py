@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tidemill import errors
-from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, SinkUnavailable, TidemillError, exit_code, redact
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, SinkUnavailable, SystemFailed, TidemillError, exit_code, redact
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,17 @@ def test_a_long_text_is_looked_at_once(piece: str) -> None:
     """Every line of the log passes here: what is one long word must not cost its square, which would be minutes."""
     once = redact(piece * ((1 << 16) // len(piece)))
     assert redact(once) == once
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        *((lasting, EXIT_FATAL) for lasting in (errno.EACCES, errno.EROFS, errno.ENOTDIR)),
+        *((passing, EXIT_RETRY) for passing in (errno.EIO, errno.ENOSPC, errno.ECONNREFUSED)),
+    ],
+)
+def test_what_the_system_refuses_stays_or_may_pass(number: int, code: int) -> None:
+    error = SystemFailed.of(OSError(number, "no", "/log"))
+    assert "/log" in str(error)
+    assert exit_code(error, supervised=True) == code
+    assert exit_code(error, supervised=False) == 1

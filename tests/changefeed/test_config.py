@@ -174,3 +174,14 @@ def test_a_value_of_the_file_that_the_sink_refuses_names_the_file() -> None:
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no-such"):
         load_config(tmp_path / "no-such.toml")
+
+
+def test_the_stuck_duration_is_no_setting_that_a_changefeed_is_created_with() -> None:
+    config = parse_config('changefeed-error-stuck-duration = "1h30m"\n')
+    assert config.stuck_s == 5400
+    assert parse_config("").stuck_s == 1800
+    assert config.given() == {}
+    assert config.warnings == ()
+    for text in ('"soon"', '"-1s"', '"721h"', "30"):
+        with pytest.raises(ConfigError, match="changefeed-error-stuck-duration"):
+            parse_config(f"changefeed-error-stuck-duration = {text}\n")

@@ -20,7 +20,7 @@ from tidemill.changefeed.lifeline import RETRIES
 from tidemill.changefeed.patience import Backoff, Patience
 from tidemill.changefeed.states import State
 from tidemill.changefeed.supervisor import Answer, End, Half, HalfFailed, Supervisor, Then
-from tidemill.errors import EXIT_FATAL, EXIT_RETRY, LogUnavailable
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, Fenced, LogUnavailable
 
 AWAY = ("TM:ErrSinkUnavailable", "Kafka b:1: away")
 WAITS = [sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(0)); signal.pause()"]
@@ -41,7 +41,9 @@ class World:
         self.folder.save_status(Status("f", pid=pid, begun=begun, **said))
 
     def ends(self, pid: int, status: int = EXIT_RETRY, error: tuple[str, str] | None = AWAY) -> Answer:
-        return self.keeper.ended(End(status, pid, error))
+        answer = self.keeper.ended(End(status, pid, error))
+        self.keeper.note()
+        return answer
 
     @property
     def written(self) -> dict[str, Any]:
@@ -50,7 +52,6 @@ class World:
 
 def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = World(tmp_path)
-    world.folder.save_checkpoint(7)
     world.process(1, state=State.WARNING, warning_since=960.0, checkpoint_ts=7)
     assert world.ends(1) == Answer(Then.AGAIN, 10)
     assert (world.written["state"], world.written["retry_at"], world.written["warning_since"]) == ("warning", 1010, 960)
@@ -65,7 +66,9 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     assert "TM:ErrSinkUnavailable: Kafka b:1: away" in caplog.text
     assert "type this" in caplog.text
     assert world.keeper.resumed()
-    assert (world.written["state"], world.written["error"], world.written["failed_at"]) == ("normal", None, None)
+    half = Half("changefeed", [], rule=world.keeper)
+    assert (Health(world.folder, [half]).look()["state"], Health(world.folder, [half]).look()["error"]) == ("normal", None)
+    assert world.written["error"]["code"] == AWAY[0], "the process looks at what it was"
     assert world.keeper.environment() == {}
     world.now = 2000
     assert world.ends(3) == Answer(Then.AGAIN, 10)
@@ -73,11 +76,9 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
 
 def test_what_the_process_reached_in_between_counts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.folder.save_checkpoint(7)
-    world.process(1, state=State.WARNING, warning_since=950.0)
+    world.process(1, state=State.WARNING, warning_since=950.0, checkpoint_ts=7)
     world.ends(1)
-    world.process(2, state=State.NORMAL)
-    world.folder.save_checkpoint(8)
+    world.process(2, state=State.NORMAL, checkpoint_ts=8)
     world.now = 1090
     assert world.ends(2, -9, None) == Answer(Then.AGAIN, 1)
     assert world.written["error"]["message"] == "its process ended with signal SIGKILL"
@@ -85,7 +86,6 @@ def test_what_the_process_reached_in_between_counts(tmp_path: Path) -> None:
 
 def test_an_error_of_the_rows_fails_it_at_once(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.folder.save_checkpoint(7)
     (world.folder.path / "feed.json").write_text("{}")
     world.process(1)
     assert world.ends(1, EXIT_FATAL, ("TM:ErrMessageTooLarge", "d.t")) == Answer(Then.REST)
@@ -93,37 +93,51 @@ def test_an_error_of_the_rows_fails_it_at_once(tmp_path: Path) -> None:
 
 
 def test_a_new_changefeed_that_cannot_even_start_ends_the_run(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, new=True)
     world.process(1, begun=False)
     assert world.ends(1, EXIT_FATAL, ("TM:ErrNoJava", "no Java")) == Answer(Then.GIVE_UP)
     assert world.written["state"] == "failed"  # so that other settings may be given
 
 
 @pytest.mark.parametrize(
-    ("begun", "checkpoint", "status", "error"),
+    ("begun", "new", "status", "error"),
     [
-        (True, None, EXIT_FATAL, ("TM:ErrMessageTooLarge", "the first batch")),
-        (False, 7, EXIT_FATAL, ("TM:ErrSchemaIncompatible", "at a later start")),
-        (False, None, -9, None),
-        (False, None, EXIT_RETRY, (LogUnavailable.code, "the log's storage")),
+        (True, True, EXIT_FATAL, ("TM:ErrMessageTooLarge", "the first batch")),
+        (False, False, EXIT_FATAL, ("TM:ErrSchemaIncompatible", "at a later start")),
+        (False, True, -9, None),
+        (False, True, EXIT_RETRY, (LogUnavailable.code, "the log's storage")),
     ],
 )
-def test_otherwise_the_capture_lives_on(
-    tmp_path: Path, begun: bool, checkpoint: int | None, status: int, error: tuple[str, str] | None
-) -> None:
-    world = World(tmp_path)
-    if checkpoint is not None:
-        world.folder.save_checkpoint(checkpoint)
+def test_otherwise_the_capture_lives_on(tmp_path: Path, begun: bool, new: bool, status: int, error: tuple[str, str] | None) -> None:
+    world = World(tmp_path, new=new)
     world.process(1, begun=begun)
     assert world.ends(1, status, error).then in (Then.REST, Then.AGAIN)
 
 
 def test_a_second_start_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, new=True)
     world.process(1, begun=False)
     world.ends(1, -9, None)
     world.process(2, begun=False)
     assert world.ends(2, EXIT_FATAL, ("TM:ErrNoJava", "no Java")) == Answer(Then.REST)
+
+
+def test_what_another_driver_has_taken_is_not_noted(tmp_path: Path) -> None:
+    """Another host delivers this changefeed by now: its state is told here, and not written where that host reads it."""
+    world = World(tmp_path)
+    (world.folder.path / "feed.json").write_text('{"state": "normal", "error": null}')
+    world.process(1)
+    assert world.ends(1, EXIT_FATAL, (Fenced.code, "driver b has taken it")) == Answer(Then.REST)
+    assert world.written["state"] == "failed"
+    assert json.loads((world.folder.path / "feed.json").read_text())["state"] == "normal"
+
+
+def test_a_state_that_cannot_be_noted_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tmp_path)
+    (world.folder.path / "feed.json").write_text("no JSON")
+    world.process(1)
+    assert world.ends(1, EXIT_FATAL, ("TM:ErrMessageTooLarge", "d.t")) == Answer(Then.REST)
+    assert "cannot be noted" in caplog.text
 
 
 def test_a_target_that_was_reached_is_the_end_however_the_process_goes(tmp_path: Path) -> None:

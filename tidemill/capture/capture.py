@@ -351,6 +351,8 @@ class Capture:
         if self.loading.parts_missing:
             return f"{self.loading.parts_missing} parts of tables that are still to be read"
         self._look()
+        if self.status.paused:
+            return f"a pause: {self.status.paused}"
         return held_by(self.status.holding) if self.status.holding else "nothing that is known"
 
     async def _plan_what_is_asked(self) -> None:

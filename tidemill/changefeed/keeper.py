@@ -54,13 +54,15 @@ class FeedKeeper:
         return {RETRIES: "1"} if self.state is State.WARNING else {}
 
     def resumed(self) -> bool:
-        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume."""
+        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume.
+
+        delivery.json keeps the error until the process begins, which looks at what it was.
+        """
         self._patience.resumed(self._clock())
         if self._runs or self.state not in (State.WARNING, State.FAILED):
             return False
         self._move(Event.RESUMED)
         self.error = self.since = self.retry_at = None
-        self._save(self._said(None))
         return True
 
     def ended(self, end: End) -> Answer:
@@ -86,7 +88,6 @@ class FeedKeeper:
         if verdict.pause_s is None:
             self.since, self.retry_at = now, None
             self._save(said)
-            self._note()
             log.error("changefeed %s failed and is not tried again: %s: %s", self._folder.changefeed, code, message)
             log.error("the capture goes on. Once the cause is mended, resume the changefeed: %s", self.resume)
             return Answer(Then.REST)
@@ -98,6 +99,15 @@ class FeedKeeper:
         )
         return Answer(Then.AGAIN, verdict.pause_s)
 
+    def note(self) -> None:
+        """Write that it failed where a run on another host finds it too."""
+        if self.state is not State.FAILED or self.error is None or self.error["code"] == Fenced.code:
+            return  # what runs notes it itself; of one that another driver has taken, that one does
+        try:
+            self._folder.save_state(self.state, self.error)
+        except TidemillError as error:
+            log.warning("the state of changefeed %s cannot be noted: %s", self._folder.changefeed, error.message)
+
     def told(self, said: Mapping[str, Any], pid: int | None) -> dict[str, Any]:
         """What is to be told instead of what was `said` in delivery.json, while the process that runs has not spoken yet."""
         if said.get("pid") == pid or said.get("state") == State.FINISHED:
@@ -108,17 +118,16 @@ class FeedKeeper:
     def _fail(self, said: Status, code: str, message: str) -> None:
         self.state, self.error, self.since = State.FAILED, {"code": code, "message": redact(message)}, self._clock()
         self._save(said)
-        self._note()
 
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
 
-    def _said(self, pid: int | None) -> Status:
+    def _said(self, pid: int) -> Status:
         """What the process wrote last; as of one that wrote nothing, if it was another one's."""
         names = {f.name for f in fields(Status)}
         found: dict[str, Any] = {name: value for name, value in (self._folder.status() or {}).items() if name in names}
         said = Status(**{**found, "changefeed": self._folder.changefeed})
-        if pid is not None and said.pid != pid:
+        if said.pid != pid:
             said.begun, said.warning_since = False, None
         return said
 
@@ -129,15 +138,6 @@ class FeedKeeper:
         said.failed_at = self.since if self.state is State.FAILED else None
         said.running = False
         self._folder.save_status(said)
-
-    def _note(self) -> None:
-        """Write the state where a run on another host finds it too."""
-        if self.error is not None and self.error["code"] == Fenced.code:
-            return  # it is another driver's by now
-        try:
-            self._folder.save_state(self.state, self.error)
-        except TidemillError as error:
-            log.warning("the state of changefeed %s cannot be noted: %s", self._folder.changefeed, error.message)
 
 
 def _clock_time(moment: float) -> str:

@@ -89,7 +89,10 @@ class Rule(Protocol):
         """What the process that is about to start is told besides."""
 
     def ended(self, end: End) -> Answer:
-        """Called for each end that nobody asked for, in a thread: it may write."""
+        """Called for each end that nobody asked for."""
+
+    def note(self) -> None:
+        """Called in a thread after that, for what takes long to write down."""
 
     def resumed(self) -> bool:
         """Somebody asks that it goes on. Whether there is anything to resume."""
@@ -122,6 +125,9 @@ class Restarts:
         pause = pause_after(self._ends)
         log.warning("%s ended and starts again in %.0f s: %s", self._name, pause, end.why)
         return Answer(Then.AGAIN, pause)
+
+    def note(self) -> None:
+        pass
 
     def resumed(self) -> bool:
         return False
@@ -199,14 +205,14 @@ class Supervisor:
             end = await self._once(half, rule.environment())
             if self._stop.is_set() or (end.status == 0 and half.name == self.until):
                 return
-            answer = await asyncio.to_thread(rule.ended, end)
+            half.wake.clear()
+            answer = rule.ended(end)
             if answer.then is Then.OVER:
                 return
             if answer.then is Then.GIVE_UP:
                 raise HalfFailed(half.name, *(end.error or ("TM:ErrHalfCrashed", f"ended with {end.why}")))
             self.on_change()
-            if self._stop.is_set():
-                return
+            await asyncio.to_thread(rule.note)
             await self._pause(half, None if answer.then is Then.REST else answer.pause_s)
             half.restarts += 1
 
@@ -233,7 +239,6 @@ class Supervisor:
 
     async def _pause(self, half: Half, seconds: float | None) -> None:
         """Wait for so long (None: for ever), for a stop, or until the half is resumed."""
-        half.wake.clear()
         waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, half.wake)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:

@@ -143,6 +143,11 @@ def test_canal_json_and_avro_take_the_extension() -> None:
     assert made(MessageFormat.AVRO, **avro, enable_tidb_extension="true").avro.enable_watermark
 
 
+def test_quotes_that_stand_in_no_bare_field() -> None:
+    for given in ({"csv_quote": "'"}, {"csv_quote": "t"}, {"csv_delimiter": "a1"}, {"csv_quote": "", "csv_null": ""}):
+        made(MessageFormat.CSV, **given)
+
+
 @pytest.mark.parametrize(
     ("protocol", "given", "fault"),
     [
@@ -156,6 +161,13 @@ def test_canal_json_and_avro_take_the_extension() -> None:
         (MessageFormat.CSV, {"large_message_handle_option": "handle-key-only"}, "protocol csv has no such messages"),
         (MessageFormat.CSV, {"delete_only_output_handle_key_columns": "true"}, "always has all columns"),
         (MessageFormat.CSV, {"csv_quote": "|", "csv_delimiter": "a|"}, "in common"),
+        (MessageFormat.CSV, {"csv_quote": "0"}, "the quote '0' stands in numbers"),
+        (MessageFormat.CSV, {"csv_quote": "-", "csv_output_handle_key": "true"}, "the quote '-' stands in numbers"),
+        (MessageFormat.CSV, {"csv_quote": "e"}, "the quote 'e' stands in numbers"),
+        (MessageFormat.CSV, {"csv_delimiter": "1."}, "the delimiter '1.' stands in numbers"),
+        (MessageFormat.CSV, {"csv_quote": "N"}, "the quote 'N' stands in the null text"),
+        (MessageFormat.CSV, {"csv_null": "a|b", "csv_delimiter": "|"}, "the delimiter '|' stands in the null text"),
+        (MessageFormat.CSV, {"csv_quote": "t", "csv_output_old_value": "true"}, "the quote 't' stands in the field is-update"),
         (MessageFormat.CANAL_JSON, {"large_message_handle_option": "handle-key-only"}, "needs enable-tidb-extension = true"),
         (MessageFormat.OPEN, {"large_message_handle_option": "claim-check"}, "needs claim-check-storage-uri"),
         (

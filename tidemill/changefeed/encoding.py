@@ -21,6 +21,7 @@ from tidemill.protocols.options import (
     SimpleOptions,
 )
 
+_IN_NUMBERS = frozenset("0123456789+-.e")
 _LARGE_PROTOCOLS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMPLE}
 
 
@@ -96,8 +97,23 @@ def _check(options: EncodingOptions, values: Mapping[str, Any]) -> None:
 def _check_csv(options: EncodingOptions) -> None:
     if options.csv.quote and options.csv.quote in options.csv.delimiter:
         raise ConfigError("csv: quote and delimiter have a character in common")
+    for name, mark in (("quote", options.csv.quote), ("delimiter", options.csv.delimiter)):
+        _check_mark(options.csv, name, mark)
     if options.delete_only_handle_key_columns:
         raise ConfigError("delete-only-output-handle-key-columns: a delete in CSV always has all columns")
+
+
+def _check_mark(csv: CsvOptions, name: str, mark: str) -> None:
+    """That a quote or delimiter does not stand in the fields that have no quotes: nothing is escaped there."""
+    where = ""
+    if mark and frozenset(mark) <= _IN_NUMBERS:
+        where = "numbers"
+    elif mark and mark in csv.null:
+        where = "the null text"
+    elif mark and csv.output_old_value and (mark in "true" or mark in "false"):
+        where = "the field is-update"
+    if where:
+        raise ConfigError(f"csv: the {name} {mark!r} stands in {where}, where nothing is put into quotes: nobody could read such lines")
 
 
 def _check_avro(options: EncodingOptions) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from tidemill.kernels.encode.layout import ValueOp
 from tidemill.kernels.encode.program import TableProgram
 from tidemill.kernels.texts.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
-from tidemill.kernels.texts.program import COMMIT_TS, HANDLE, ColumnText, StepWords, TextProgram, absent_text
+from tidemill.kernels.texts.program import COMMIT_TS, ColumnText, StepWords, TextProgram, absent_text
 from tidemill.protocols.csv.encode import CsvTable, is_text
 from tidemill.protocols.options import BinaryEncoding, CsvOptions
-from tidemill.tidb.schema.codes import HandleKind, MySQLType
+from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 
 _NUMBERS_AND_TIMES = frozenset(b"0123456789-:. ")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+OPERATION_AND_NAMES = 3  # fields at the head of each line
 _VECTOR = frozenset(b"0123456789-.,[]")
 
 
@@ -72,9 +73,6 @@ def compile_table(program: TableProgram, table: CsvTable) -> TextProgram:
     """The program of a table version."""
     text = TextProgram(program)
     columns = [column_text(program, table, column) for column in table.columns]
-    if table.options.output_handle_key and table.info.handle_kind is HandleKind.COMMON:
-        text.finish()  # without a message for any kind every row is for the reference, which prints such handles
-        return text
     text.kind(ON_DELETE, _line(text, table, columns, b"D", OLD, update=False), (OLD,))
     text.kind(ON_INSERT, _line(text, table, columns, b"I", NEW, update=False), (NEW,))
     if table.options.output_old_value:
@@ -89,17 +87,21 @@ def compile_table(program: TableProgram, table: CsvTable) -> TextProgram:
 def _line(
     text: TextProgram, table: CsvTable, columns: Sequence[ColumnText], operation: bytes, image: int, *, update: bool
 ) -> list[StepWords]:
-    """The steps of a line. Numbers between constants: the commit ts and the handle."""
+    """The steps of a line. Between constants: the commit ts and the handle."""
+    options, csv = table.options, table.csv
+    fields = table.head(operation, b"", b"", update=update)
+    commit_ts = OPERATION_AND_NAMES if options.include_commit_ts else -1
+    handle = len(fields) - 1 if options.output_handle_key else -1
     steps: list[StepWords] = []
     constant = b""
-    marks = {b"\0commit": COMMIT_TS, b"\0handle": HANDLE}
-    for i, field in enumerate(table.head(operation, b"\0commit", b"\0handle", update=update)):
-        constant += table.csv.delimiter if i else b""
-        mark = next((mark for mark in marks if mark in field), None)
-        if mark is None:
+    for i, field in enumerate(fields):
+        constant += csv.delimiter if i else b""
+        if i == commit_ts:
+            steps += [text.constant(constant), COMMIT_TS]
+            constant = b""
+        elif i == handle:
+            steps += [text.constant(constant + csv.quote), text.handle(image)]
+            constant = csv.quote
+        else:
             constant += field
-            continue
-        before, _, after = field.partition(mark)
-        steps += [text.constant(constant + before), marks[mark]]
-        constant = after
-    return [*steps, text.constant(constant), text.columns(image, columns), text.constant(table.csv.terminator)]
+    return [*steps, text.constant(constant), text.columns(image, columns), text.constant(csv.terminator)]

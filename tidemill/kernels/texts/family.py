@@ -16,6 +16,6 @@ def keep() -> Path:
     """Direct numba's cache to the folder that is named by all sources of the family; returns it."""
     here, shared = Path(__file__).parent, Path(str(encode.__file__)).parent
     runes = Path(str(gotext.__file__)).with_name("printable_runes.txt")
-    own = [here / name for name in ("layout.py", "values.py", "rows.py")]
+    own = [here / name for name in ("layout.py", "values.py", "handles.py", "rows.py")]
     used = [shared / f"{name}.py" for name in _SHARED]
     return use_cache(*own, *used, str(intrinsics.__file__), str(records.__file__), str(gotext.__file__), runes)

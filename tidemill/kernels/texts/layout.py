@@ -23,14 +23,18 @@ class Step(enum.IntEnum):
         7  # a: image; b: offset of a column's words; c: the least number that is written as the column's prefix, others as its suffix
     )
     KEY_NUMBER = 8  # the number at byte a of the record key
+    HANDLE = 9  # the handle as the inside of a CSV field; a: image; b: address of its columns' kinds, c: how many, 0: an integer
 
 
 STEP_CONSTANT, STEP_COMMIT_TS, STEP_COMMIT_MS, STEP_NOW, STEP_COLUMNS, STEP_CHANGED, STEP_PROMOTED, STEP_KEY_NUMBER = range(1, 9)
+STEP_HANDLE = 9
 STEP_WORDS = 4
 STEP_BYTES = 32
 
 NEW, OLD = 0, 1
 """Images of a row."""
+
+HANDLE_AT = 11  # byte of a record key at which the handle begins
 
 # Words (int64) of one table: for each kind (delete, update, insert) its steps, then what all share.
 X_STEPS, X_STEP_COUNT, X_IMAGES = range(3)  # X_IMAGES: bit 1 << image for each that is read

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.errors import TidemillError
-from tidemill.kernels.encode.layout import CACHE_PLACES, HEADER_CACHED, T_CACHE, T_FLAGS, ValueOp
+from tidemill.kernels.encode.layout import CACHE_PLACES, FLAG_COMMON, HEADER_CACHED, T_CACHE, T_FLAGS, T_HANDLE, T_HANDLE_COUNT, ValueOp
 from tidemill.kernels.encode.program import PAD, Pool, TableProgram
 from tidemill.kernels.texts import layout as x
 from tidemill.tidb.rows import Cell
@@ -28,8 +28,10 @@ _ROOM, _VECTOR_ROOM, _WIDE_ROOM = 8, 16, 32
 StepWords = tuple[int, int, int, int]
 
 COMMIT_TS, COMMIT_MS, NOW = ((int(step), 0, 0, 0) for step in (x.Step.COMMIT_TS, x.Step.COMMIT_MS, x.Step.NOW))
-TABLE_ID, HANDLE = ((int(x.Step.KEY_NUMBER), at, 0, 0) for at in (1, 11))
+TABLE_ID = (int(x.Step.KEY_NUMBER), 1, 0, 0)
 """Steps that say all by themselves."""
+
+_HANDLE_ROOM = 2000  # most bytes that a number in a handle takes, escaped, and the room in which it is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,13 @@ class TextProgram:
         at = len(self._columns)
         self._add(ColumnText(column, 0, texts[1], texts[0], texts[0], absent))
         return (x.Step.PROMOTED, image, at, _signed(least))
+
+    def handle(self, image: int) -> StepWords:
+        """A step that writes the handle as the inside of a CSV field. `image`: one that the row has and that is read."""
+        words = self.program.words
+        count = int(words[T_HANDLE_COUNT]) if words[T_FLAGS] & FLAG_COMMON else 0
+        self._fixed += _HANDLE_ROOM * (count + 1)
+        return (x.Step.HANDLE, image, int(words[T_HANDLE]), count)
 
     def kind(self, kind: int, steps: Sequence[StepWords], images: Sequence[int]) -> None:
         """The message of a kind of row (ON_DELETE, ON_UPDATE, ON_INSERT), and the images that it is made of."""

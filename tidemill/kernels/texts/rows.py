@@ -49,7 +49,8 @@ from tidemill.kernels.layout import (
 )  # fmt: skip
 from tidemill.kernels.texts import family
 from tidemill.kernels.texts import layout as X
-from tidemill.kernels.texts.values import w_text_value
+from tidemill.kernels.texts.handles import NUMBER_ROOM, w_handle
+from tidemill.kernels.texts.values import w_csv, w_text_value
 
 family.keep()
 
@@ -58,6 +59,7 @@ MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 U0, SIGN32 = np.uint64(0), np.uint64(1 << 31)
 INFINITE32, INFINITE64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
+HANDLE_ROOM = 3  # bytes that one of a handle's text takes at most, escaped
 PHYSICAL = np.uint64(18)  # bits of a ts below its milliseconds
 
 
@@ -203,6 +205,15 @@ def w_promoted(p, column, pool, least, cache, S):
     return put(p, pool + ld32s(column + 4 * X.C_SUFFIX), ld32s(column + 4 * X.C_SUFFIX_LEN))
 
 
+@jit
+def w_handle_field(T, p, kinds, count, row, S, st):
+    """The handle of a row as the inside of a CSV field. It is made behind the room of its escaped form."""
+    raw = ld32s(row + R_KEYLEN) + NUMBER_ROOM * (count + 1)
+    q = p + HANDLE_ROOM * raw
+    end = w_handle(T, q, kinds, count, S) if count else w_i64(q, as_i(bswap64(ldu64(ld64(row + R_KEY) + X.HANDLE_AT)) ^ SIGN64))
+    return w_csv(p, q, end - q, st, S) if end >= 0 else -1
+
+
 @spliced
 def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
     """What the steps of a row's kind write; -1: for the reference."""
@@ -242,6 +253,8 @@ def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
         elif step == X.STEP_PROMOTED:
             old = a == X.OLD
             p = w_promoted(p, columns + X.COLUMN_BYTES * b, pool, c, cache2 if old else cache, S2 if old else S)
+        elif step == X.STEP_HANDLE:
+            p = w_handle_field(T, p, b, c, row, S2 if a == X.OLD else S, st)
         else:
             p = w_i64(p, as_i(bswap64(ldu64(ld64(row + R_KEY) + a)) ^ SIGN64))
         if p < 0:

@@ -211,7 +211,7 @@ class Capture:
             if not has_writer:  # whoever writes this log goes on until all else has succeeded
                 await self._take(storage, options)
                 has_writer = True
-            self.writer.sync_heads()  # what is held now, before a head that is not synced takes its place
+            await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             follow(self.history, reader)
         except BaseException:

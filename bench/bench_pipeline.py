@@ -123,7 +123,7 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
     reader = LogReader(log)
     upstream = LogUpstream(reader, load_history(reader), packs, chooser.ddl)
     events = SinkEvents(settings, chooser, packs)
-    return Delivery(BatchDriver("bench", upstream, events, sink, settings.sink.text, runner, Fence(folder / "epoch")), reader)
+    return Delivery(BatchDriver("bench", upstream, events, sink, settings.sink.text, runner, Fence.at(folder)), reader)
 
 
 def measure(made: Delivery, batches: int) -> dict[str, Any]:

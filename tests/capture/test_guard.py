@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import caught_up, config, running, until
+from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill import tso
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv import safepoint
 from tidemill.capture.tikv.holding import Holding
 from tidemill.changelog.reader import LogReader
-from tidemill.errors import GcTtlExceeded, LogError, LogLocked, SchemaError, StartTsBeforeGc
+from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.verify import verify
+from tidemill.errors import DiskLow, GcTtlExceeded, LogError, LogLocked, SchemaError, StartTsBeforeGc
 from tidemill.playground.server import Playground
 from tidemill.tidb.schema.history import SchemaHistory
 
@@ -187,5 +190,103 @@ def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch
             names = [s.service_id.decode() for s in playground.cluster.safe_points.services()]
             assert not [n for n in names if n.startswith("tidemill")]
             assert not (tmp_path / "log" / "log.json").exists()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("left", [b"", None, "as it was at the start"], ids=["empty", "gone", "old"])
+@pytest.mark.parametrize("workers", [None, 2], ids=["one process", "groups"])
+def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | str | None, workers: int | None
+) -> None:
+    """No head.json is synced: what remains of one is empty, nothing, or an older one. TiDB has collected as far as the barrier let it."""
+    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
+
+    async def main() -> None:
+        async with Playground(35, resolved_interval=0.1, gc_barriers=True) as playground:
+            points, now = playground.cluster.safe_points, playground.cluster.oracle.next
+            playground.execute("create table t (id int primary key)")
+            settings = config(playground, tmp_path / "log", workers=workers)
+            log = tmp_path / "log"
+            async with running(settings) as capture:
+                await until(lambda: capture.resolved_ts > now() - (60_000 << 18) and len(list(log.glob("**/head.json"))) == 5)
+                heads = {path: path.read_bytes() for path in log.glob("**/head.json")}
+                begun = capture.resolved_ts
+                playground.execute("insert into t values (1)")
+                at = now()
+                await until(lambda: capture.safe_point.safe_point > at)
+                collected = points.advance_gc(now())
+                assert begun < collected <= capture.safe_point.safe_point
+            for path, before in heads.items():
+                if left is None:
+                    path.unlink()
+                else:
+                    path.write_bytes(before if isinstance(left, str) else left)
+            async with running(settings) as capture:
+                playground.execute("insert into t values (2)")
+                at = now()
+                await until(lambda: capture.resolved_ts >= at)
+            assert compare(playground.cluster, log)[0] == 2
+            assert verify(log).problems == []
+
+    asyncio.run(main())
+
+
+def test_the_barrier_stands_still_while_heads_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes heads, but not what a crash would leave of them."""
+    monkeypatch.setattr(safepoint, "PERIOD", 0.1)
+    full = True
+
+    async def main() -> None:
+        nonlocal full
+        async with Playground(36, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key)")
+            real = LocalStorage.replace
+
+            def replaced(storage: LocalStorage, name: str, data: bytes, *, durable: bool = True) -> None:
+                if full and name.endswith("synced.json"):
+                    raise DiskLow("no room")
+                real(storage, name, data, durable=durable)
+
+            monkeypatch.setattr(LocalStorage, "replace", replaced)
+            async with running(config(playground, tmp_path / "log")) as capture:
+                held = capture.safe_point.safe_point
+                looks = 0
+                for _ in range(5):
+                    at = playground.cluster.oracle.next()
+                    await caught_up(capture, at)
+                    looks += 1
+                assert (looks, capture.safe_point.safe_point) == (5, held)
+                full = False
+                await until(lambda: capture.safe_point.safe_point > held)
+
+    asyncio.run(main())
+
+
+def test_a_start_that_pd_refuses_leaves_a_running_capture_alone(
+    tmp_path: Path,
+    s3_server: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On S3 nothing but owner.json tells writers apart: whoever raises its epoch ends the one before."""
+
+    async def main() -> None:
+        async with Playground(38, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key)")
+            make_bucket(s3_server, "guarded")
+            log = f"s3://test:test@guarded/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
+            async with running(config(playground, log, data_dir=tmp_path / "one")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+
+                async def refused(guard: safepoint.GcGuard, resolved_ts: int, ttl: int | None = None) -> None:
+                    raise StartTsBeforeGc("PD has let go of it")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(safepoint.GcGuard, "protect", refused)
+                    with pytest.raises(StartTsBeforeGc):
+                        await Capture(config(playground, log, data_dir=tmp_path / "other")).run()
+                playground.execute("insert into t values (1)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert capture.status.state == "running"
 
     asyncio.run(main())

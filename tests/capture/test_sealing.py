@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -19,10 +20,12 @@ from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, Protocol
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.capture.tikv.sealer import Sealer
 from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
+from tidemill.capture.tikv.workers import Threads
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage
 from tidemill.changelog.writer import LogWriter, Share
+from tidemill.errors import LogUnavailable
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
 from tidemill.tidb.keys import parse_record_key, record_key
 
@@ -481,3 +484,73 @@ def test_an_announced_segment_of_no_rows_does_not_hold_the_head(tmp_path: Path) 
     assert log.writer.last_to == 60
     assert step(message(1, 7, committed_at(85)), resolved(90, 7, 1)) == 90
     assert LogReader(MemoryStorage(bucket)).head(0) == 90
+
+
+def test_on_an_object_store_partitions_are_sealed_side_by_side(tmp_path: Path) -> None:
+    """Each waits for its store: none of two PUTs is answered before the other one has come."""
+    bucket, both = Bucket(), threading.Barrier(2)
+    LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 2), snapshot={}).close()
+
+    def gate(what: str, name: str) -> None:
+        if what == "create" and name.startswith("rows/"):
+            both.wait(60)
+
+    with LogWriter.open(MemoryStorage(bucket, gate)) as writer:
+        logs = [PartitionLog(writer.partition(p), tmp_path) for p in range(2)]
+        receiver = Receiver(logs, tmp_path, lambda events: None, workers=Threads(2))
+        for p in range(2):
+            receiver.place(p, START, p)
+            receiver.subscribe(p, 0, p + 1, 7, START, b"", b"", p)
+        for p in range(2):
+            row = Row(type=COMMITTED, op_type=PUT, key=b"k%d" % p, start_ts=START + 1, commit_ts=START + 2, value=b"v")
+            receiver.step([0, 0], [message(p + 1, 7, [Row(type=INITIALIZED)]), message(p + 1, 7, [row])])
+        receiver.step([0, 0], [resolved(START + 5, 7, 1), resolved(START + 5, 7, 2)])
+        receiver._seal(force=True)
+        receiver._finish_seals(wait=True)
+        assert [log.head for log in logs] == [START + 5] * 2
+        assert receiver.stats.segments == 2
+        receiver.stop()
+
+
+def test_a_put_that_failed_in_the_middle_of_a_big_interval_is_made_again_as_it_was_announced(tmp_path: Path) -> None:
+    """The announcement binds this writer too, however the rest would be cut now."""
+    bucket, fails = Bucket(), True
+    LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 1), snapshot={}).close()
+
+    def gate(what: str, name: str) -> None:
+        if fails and what == "create" and len([n for n in bucket.content if n.startswith("rows/0/") and n.endswith(".arrow")]) == 1:
+            raise LogUnavailable("no answer")
+
+    with LogWriter.open(MemoryStorage(bucket, gate)) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path, segment_bytes=400, slice_rows=4)
+        receiver = Receiver([log], tmp_path, lambda events: None)
+        now = 0.0
+        receiver.workers.now = lambda: now  # type: ignore[method-assign]
+        receiver.place(0, START, 0)
+        receiver.subscribe(0, 0, 1, 7, START, b"", b"", 0)
+        rows = [
+            Row(type=COMMITTED, op_type=PUT, key=b"k%d" % i, start_ts=START + 1, commit_ts=START + 2 + i, value=b"v" * 50)
+            for i in range(40)
+        ]
+        receiver.step([0, 0, 0], [message(1, 7, [Row(type=INITIALIZED)]), message(1, 7, rows), resolved(START + 100, 7, 1)])
+        for _ in range(3):
+            receiver._seal()
+            receiver._finish_seals()  # tries again
+            receiver.workers.wait(receiver._sealing.futures())
+            receiver._finish_seals()
+            assert receiver.withheld == "no answer"
+            now += 2
+        pledged = writer.partition(0).pledged_to
+        assert pledged is not None
+        assert pledged < START + 100
+        fails, log.segment_bytes = False, 1 << 30
+        receiver._finish_seals()
+        receiver.workers.wait(receiver._sealing.futures())
+        receiver._finish_seals()
+        assert log.head == START + 100
+        receiver.stop()
+    reader = LogReader(MemoryStorage(bucket))
+    chain = reader.chain(0, START, START + 100)
+    assert [i.to_ts for i in chain][1:] == [pledged, START + 100]
+    found = [c for i in chain for path in i.parts for c in reader.open_segment(path).read_all().column("commit_ts").to_pylist()]
+    assert found == [START + 2 + i for i in range(40)]

@@ -21,8 +21,8 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogWriter, Share
-from tidemill.errors import LogError, LogFenced
+from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.errors import DiskLow, LogError, LogFenced
 
 COORDINATOR = Share(schema=True, partitions=frozenset())
 GROUP = Share(schema=False, partitions=frozenset({0, 1}))
@@ -263,3 +263,26 @@ def test_a_put_that_is_late_on_its_way_changes_nothing(s3_server: str, bucket: s
     assert [c for i in chain for c in changes_of(reader.open_segment(i.parts[0]).read_all())] == rows
     assert reader.open_segment(chain[1].parts[0]).num_record_batches == 10, "the successor's, though the rows are the same"
     assert [p.text for p in verify(url).problems if "does not know" not in p.text] == []
+
+
+def test_drafts_are_made_up_in_the_scratch_folder_and_leave_nothing(url: str, tmp_path: Path) -> None:
+    scratch = tmp_path / "data" / "scratch"
+    place = open_storage(url, scratch)
+    assert place.place == str(scratch)
+    with LogWriter.open(place, options=LogOptions(low_water_bytes=0)) as log:
+        draft = place.draft("rows/0")
+        assert list(scratch.iterdir()) == [], "a process that is killed leaves none"
+        draft.discard()
+        log.partition(0).publish(START + 10, [batch_of([put(70, 1, START + 1)])])
+        log.options = LogOptions(low_water_bytes=1 << 60)
+        with pytest.raises(DiskLow, match=rf"{scratch} has \d+ MiB left"):
+            log.partition(0).publish(START + 20, [batch_of([put(70, 1, START + 11)])])
+    assert LogReader(url).chain(0, START, START + 10)
+
+
+def test_synced_heads_need_no_file_of_their_own(url: str) -> None:
+    with LogWriter.open(url) as log:
+        for writer in (log.schema, log.partition(0), log.partition(1)):
+            writer.set_head(START + 10)
+        assert log.sync_heads() == START + 10
+    assert not [name for name in open_storage(url).names("rows/0") if name == "synced.json"]

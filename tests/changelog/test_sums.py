@@ -115,6 +115,35 @@ def test_more_batches_than_one_look_at_the_end_shows(tmp_path: Path) -> None:
     assert changes_of(file.get_batch(count - 1)) == [put(7, 0, START + count - 1, b"A")]
 
 
+class _Counted:
+    """A file as ArrowFile reads it, with the bytes that were asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at, self.bytes = data, 0, 0
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def seek(self, at: int) -> None:
+        self._at = at
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        self.bytes += size
+        return pa.py_buffer(self._data[self._at : self._at + size])
+
+
+def test_rows_and_times_are_known_from_the_end_of_a_file_alone(tmp_path: Path) -> None:
+    """On an object store a reader asks for no more than that, and later for the batches that it needs."""
+    path = made(tmp_path / "a.arrow", [rows(1000 * k, 1000, 500) for k in range(8)])
+    source = _Counted(path.read_bytes())
+    file = ArrowFile(source, "a")
+    assert (file.count_rows(), file.last_ts(7)) == (8000, START + 7999)
+    assert source.bytes == sums.LOOK < source.size() // 40
+    source.bytes = 0
+    assert changes_of(file.get_batch(5)) == rows(5000, 1000, 500)
+    assert source.bytes < source.size() // 7
+
+
 # ---- damage
 
 

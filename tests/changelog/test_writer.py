@@ -17,10 +17,12 @@ import pyarrow.ipc
 import pytest
 
 from tests.changelog.conftest import IDENTITY, META, Reopen
+from tests.changelog.test_verify import META as TABLES
 from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
 from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogFenced, LogLocked
 
@@ -357,3 +359,34 @@ def test_a_segment_whose_head_could_not_be_written_counts_all_the_same(tmp_path:
     place.full = False
     log.close()
     assert LogWriter.open(place).partition(0).head == START + 10
+
+
+# ---- what a crash of the machine leaves
+
+
+@pytest.mark.parametrize("left", [b"", b"\0\0\0", None, b'{"resolved_ts": %d}' % (START + 3)], ids=["empty", "zeros", "gone", "old"])
+def test_what_was_synced_outlives_heads_that_were_not(tmp_path: Path, left: bytes | None) -> None:
+    with LogWriter.create(LocalStorage(tmp_path, sync=False), IDENTITY, snapshot=TABLES) as log:
+        writers = (log.schema, log.partition(0), log.partition(1))
+        log.partition(0).publish(START + 5, [batch_of([put(7, 1, START + 1)])])
+        for writer in writers:
+            writer.set_head(START + 10)
+        assert log.partition(0).synced_head == START + 5, "a segment is safe"
+        assert log.sync_heads() == START + 10
+        for writer in writers:
+            writer.set_head(START + 20)
+        assert [writer.synced_head for writer in writers] == [START + 10] * 3
+    for head in tmp_path.glob("**/head.json"):
+        if left is None:
+            head.unlink()
+        else:
+            head.write_bytes(left)
+    reader = LogReader(tmp_path)
+    assert reader.resolved_ts() == (START + 3 if left is not None and b"resolved" in left else START + 10)
+    assert [reader.durable_head(folder) for folder in ("schema", "rows/0", "rows/1")] == [START + 10] * 3
+    assert verify(tmp_path).problems == []
+    assert verify(tmp_path).resolved_ts == START + 10
+    with LogWriter.open(LocalStorage(tmp_path, sync=False)) as log:
+        assert log.resolved_ts == START + 10
+        log.partition(0).publish(START + 30, [batch_of([put(7, 1, START + 12)])])
+    assert [c.commit_ts for c in read_changes(tmp_path, 0)] == [START + 1, START + 12]

@@ -122,3 +122,14 @@ def test_a_storage_that_fails_is_told_in_a_line(tmp_path: Path, capsys: pytest.C
         main(["log", "show", str(tmp_path)])
     assert end.value.code == 1
     assert capsys.readouterr().err.startswith("Error TM:ErrIO: a file, a disk or a storage failed: ")
+
+
+def test_a_changefeed_that_nobody_runs_any_more_is_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden_log(tmp_path, segments=3)
+    feeds.register(tmp_path, "nightly", golden().start_ts + 5)
+    status, _, err = run(capsys, "forget", str(tmp_path), "daily")
+    assert (status, "no changefeed daily" in err, "These do: nightly." in err) == (1, True, True)
+    status, out, _ = run(capsys, "forget", str(tmp_path), "nightly")
+    assert status == 0
+    assert f"nightly needed changes from {golden().start_ts + 5}" in out
+    assert LogReader(tmp_path).feeds() == {}

@@ -181,11 +181,11 @@ class Capture:
     async def _open_log(self) -> None:
         config = self.config
         options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
-        storage = open_storage(config.log)
+        storage = open_storage(config.log, config.folder / "scratch")
         has_writer = storage.read(IDENTITY) is None
         if has_writer:
             check_place(storage)
-            await self._create_log(options)
+            await self._create_log(storage, options)
         else:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
@@ -213,7 +213,7 @@ class Capture:
             if not has_writer:  # whoever writes this log goes on until all else has succeeded
                 await self._take(storage, options)
                 has_writer = True
-            self.writer.sync_heads()  # what is held now, before a head that is not synced takes its place
+            await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             follow(self.history, reader)
         except BaseException:
@@ -237,7 +237,7 @@ class Capture:
         cluster_id, partitions = str(self.pd.cluster_id), self.config.partitions
         self.writer = LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
 
-    async def _create_log(self, options: LogOptions) -> None:
+    async def _create_log(self, storage: Storage, options: LogOptions) -> None:
         config = self.config
         now = await self.pd.tso()
         start_ts = now if config.start_ts is None else tso.parse(config.start_ts, now)
@@ -247,13 +247,13 @@ class Capture:
         guard = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl)
         await guard.protect(start_ts, FIRST_TTL)
         try:
-            await self._write_log(options, start_ts, capture_id)
+            await self._write_log(storage, options, start_ts, capture_id)
         except BaseException:
             with suppress(UpstreamError):  # what went wrong is worth more than what cleaning up meets
                 await guard.remove()
             raise
 
-    async def _write_log(self, options: LogOptions, start_ts: int, capture_id: str) -> None:
+    async def _write_log(self, storage: Storage, options: LogOptions, start_ts: int, capture_id: str) -> None:
         config = self.config
         pairs = await read_meta(self.pd, start_ts)
         identity = LogIdentity(
@@ -269,8 +269,8 @@ class Capture:
         if config.snapshot:
             wants = rules.wants_of(config.rules)
             tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
-            initial.write_plan(open_storage(config.log), await plan_tables(self.pd, start_ts, tables))
-        self.writer = LogWriter.create(config.log, identity, snapshot=pairs, options=options)
+            initial.write_plan(storage, await plan_tables(self.pd, start_ts, tables))
+        self.writer = LogWriter.create(storage, identity, snapshot=pairs, options=options)
         if self.divided:
             self.writer.close()
             self._open(self.writer.storage, options)

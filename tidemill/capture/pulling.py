@@ -28,6 +28,7 @@ from tidemill.capture.tikv.receiver import Receiver
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.capture.tikv.workers import Threads
 from tidemill.changelog import imports
 from tidemill.changelog.retention import no_room_text
 from tidemill.changelog.writer import LogWriter
@@ -37,6 +38,7 @@ from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 
 SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
+SEALERS = 8  # partitions that are sealed at the same time on an object store: each waits for three requests
 MAINTAIN_EVERY = 10.0
 ROOM_EVERY, TELL_EVERY = 1.0, 60.0
 
@@ -76,6 +78,7 @@ class Pulling:
             on_failure=partial(life.later, life.fail),
             options=config.receiving,
             note_import=self._note_import,
+            workers=Threads(1 if writer.storage.local else min(len(logs), SEALERS)),
         )
         self.machine = RegionMachine(len(logs))
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)

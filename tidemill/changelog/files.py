@@ -40,6 +40,7 @@ class Draft(ABC):
     """A file that is being written and does not exist for anybody else yet."""
 
     sink: Any  # pa.NativeFile
+    place = ""  # where it is written, if that is not where it will be
 
     @abstractmethod
     def seal(self) -> None:

@@ -167,7 +167,8 @@ class LogReader:
             if attempt:
                 self._folders.pop(folder, None)
                 self._identity = read_identity(self.storage)
-            known = self._list(folder, read_head(self.storage, folder))
+            head = read_head(self.storage, folder)
+            known = self._list(folder, head if head is not None else read_synced(self.storage, folder))
             if known.chain.fault is None:
                 break
         return known

@@ -128,7 +128,7 @@ def lack_of_room(log: LogWriter) -> DiskLow | None:
     behind = tso.physical_ms(max(log.resolved_ts - checkpoint, 0)) / 1000
     return DiskLow(
         f"{text}; changefeed {feed} pins the log at {tso.describe(checkpoint)}, {behind:.0f} s behind",
-        hint=f"Let {feed} catch up or remove it, free disk space, or shorten the log's retention.",
+        hint=f"Let {feed} catch up or remove it (`tidemill log forget LOG {feed}`), free disk space, or shorten the log's retention.",
     )
 
 

@@ -241,6 +241,6 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
     """The batches as an Arrow IPC file with checksums, sealed but without a name. Raises DiskLow where there is no room."""
-    with full_disk_is_disk_low(where):
+    with full_disk_is_disk_low(draft.place or where):
         arrowfile.write(draft.sink, batches, schema, ipc_options(compression))
         draft.seal()

@@ -29,8 +29,10 @@ __all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token"
 _RENAMING = {"hdfs"}  # file systems without PUT, with a rename
 
 
-def open_storage(location: str | Path | Storage) -> Storage:
-    """The storage of a path or a URL (file://, s3://, gs://, hdfs://, … as pyarrow knows them). Raises LogError."""
+def open_storage(location: str | Path | Storage, scratch: Path | None = None) -> Storage:
+    """The storage of a path or a URL (file://, s3://, gs://, hdfs://, … as pyarrow knows them). Raises LogError.
+
+    `scratch`: a folder of this machine, where files of a store that takes only whole ones are made up; else the machine's own for such."""
     if isinstance(location, Storage):
         return location
     text = str(location)
@@ -39,7 +41,7 @@ def open_storage(location: str | Path | Storage) -> Storage:
     if text.startswith("file://"):
         return LocalStorage(urlsplit(text).path)
     filesystem, root = _file_system(text)
-    return RemoteStorage(filesystem, root, text)
+    return RemoteStorage(filesystem, root, text, scratch=scratch)
 
 
 def open_segment(path: str) -> ArrowFile:
@@ -248,8 +250,9 @@ class RemoteStorage(Storage):
     """A log on a file system that pyarrow knows. Segments are made up in a local scratch file and PUT in one go, because a
     stream that is closed half-way would leave half a segment."""
 
-    def __init__(self, filesystem: Any, root: str, location: str = "", objects: Objects | None = None) -> None:
-        """`objects`: the same place by conditional requests; found by itself for S3."""
+    def __init__(self, filesystem: Any, root: str, location: str = "", objects: Objects | None = None, scratch: Path | None = None) -> None:
+        """`objects`: the same place by conditional requests; found by itself for S3. `scratch` as in `open_storage`."""
+        self._scratch = scratch or Path(tempfile.gettempdir())
         self._fs, self._root, self._objects = filesystem, root.rstrip("/"), objects
         self._can_swap: bool | None = None
         self.location = location or f"{filesystem.type_name}://{root}"
@@ -341,7 +344,7 @@ class RemoteStorage(Storage):
 
     def draft(self, folder: str) -> Draft:
         self._make_folder(folder)
-        return _RemoteDraft(self, folder)
+        return _RemoteDraft(self, folder, self._scratch)
 
     def settle(self, folder: str) -> None:
         """A PUT that returned is durable."""
@@ -374,25 +377,40 @@ class RemoteStorage(Storage):
             raise gone(self.path(name))
         return int(info.size)
 
+    @property
+    def place(self) -> str:
+        return str(self._scratch)
+
     def free_bytes(self) -> int | None:
-        return None
+        """Of the scratch folder: nobody can say how much room the store has."""
+        try:
+            return shutil.disk_usage(self._scratch).free
+        except FileNotFoundError:  # it is made with the first draft
+            return None
 
 
 class _RemoteDraft(Draft):
-    def __init__(self, storage: RemoteStorage, folder: str) -> None:
+    """A scratch file without a name: none is left behind by a process that is killed."""
+
+    def __init__(self, storage: RemoteStorage, folder: str, scratch: Path) -> None:
         self._storage, self._folder = storage, folder
-        handle, self._scratch = tempfile.mkstemp(prefix="tidemill-", suffix=".arrow")
-        os.close(handle)
-        self.sink = pa.OSFile(self._scratch, "wb")
+        self.place = str(scratch)
+        with full_disk_is_disk_low(self.place):
+            scratch.mkdir(parents=True, exist_ok=True)
+            self._handle, path = tempfile.mkstemp(dir=scratch, prefix=".draft-")
+            self.sink = pa.OSFile(path, "wb")
+            os.unlink(path)  # noqa: PTH108
 
     def seal(self) -> None:
         self.sink.close()
 
     def publish(self, name: str) -> None:
-        self._storage.put_file(f"{self._folder}/{name}", self._scratch)
+        self._storage.put_file(f"{self._folder}/{name}", f"/proc/self/fd/{self._handle}")
         self.discard()
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self.sink.close()
-        Path(self._scratch).unlink(missing_ok=True)
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import tso
-from tidemill.changelog import layout
+from tidemill.changelog import feeds, layout
 from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
 from tidemill.changelog.ownership import lock_of
@@ -19,7 +19,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import LogInUse, redact
+from tidemill.errors import LogError, LogInUse, redact
 
 app = typer.Typer()
 
@@ -141,6 +141,19 @@ def trim(
     _maintain(log, LogOptions(retention_ms=round(_seconds(retention) * 1000), low_water_bytes=0, grace_s=_seconds(grace)), take_over)
 
 
+@app.command()
+def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHANGEFEED", help="Its id, as `show` names it.")]) -> None:
+    """Let the log go of what only this changefeed still needs. It cannot go on later than that; one that runs registers again."""
+    reader = LogReader(log)
+    known = reader.feeds()
+    if changefeed not in known:
+        raise LogError(
+            f"no changefeed {changefeed} needs {redact(reader.location)}", hint=f"These do: {', '.join(sorted(known)) or 'none'}."
+        )
+    feeds.remove(reader.storage, changefeed)
+    typer.echo(f"{changefeed} needed changes from {tso.describe(known[changefeed])} on; the log does not wait for it any more")
+
+
 @app.command("drop")
 def drop_command(
     log: Location,
@@ -160,9 +173,10 @@ def drop_command(
     reader = LogReader(log)
     if not reader.storage.local and not take_over:
         raise typer.BadParameter("an object store has no lock: make sure that no capture writes to it, then give --take-over")
-    if (feeds := sorted(reader.feeds())) and not force:
+    if (known := sorted(reader.feeds())) and not force:
         raise LogInUse(
-            f"{redact(reader.location)} is needed by changefeeds: {', '.join(feeds)}", hint="Remove them first, or give --force."
+            f"{redact(reader.location)} is needed by changefeeds: {', '.join(known)}",
+            hint="Remove them first (`tidemill log forget`), or give --force.",
         )
     lock = lock_of(reader.storage)
     if lock is not None:

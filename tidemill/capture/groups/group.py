@@ -170,7 +170,7 @@ class Group:
 
     def _open(self, config: CaptureConfig, assignment: Assignment) -> LogWriter:
         writer = LogWriter.open(
-            open_storage(config.log),
+            open_storage(config.log, self.scratch),
             cluster_id=assignment.cluster_id,
             options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes),
             share=Share(schema=False, partitions=frozenset(assignment.partitions)),

@@ -1,6 +1,6 @@
 """The receive path without sockets: messages in, sealed segments and events for the region state machine out.
 
-Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread
+Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread (or several)
 sorts, gathers, writes and syncs; one more writes what does not fit into memory (`workers`). Kernels and file calls release the GIL.
 
 The ingest thread waits for no disk. Where memory is used up although all that can go is on its way to disk, it takes no messages until some

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Workers(Protocol):
-    """Two workers. Each does its jobs one after the other, in the order in which they came."""
+    """Two workers, or more that seal. Jobs begin in the order in which they came; there is one at a time of a partition's seals."""
 
     @property
     def seal(self) -> Executor:
@@ -37,10 +37,10 @@ class Workers(Protocol):
 
 
 class Threads:
-    """A thread for each worker."""
+    """A thread for each worker. `sealers`: more than one pays where a seal waits for a store and not for this machine."""
 
-    def __init__(self) -> None:
-        self.seal = ThreadPoolExecutor(1, "seal")
+    def __init__(self, sealers: int = 1) -> None:
+        self.seal = ThreadPoolExecutor(sealers, "seal")
         self.spill = ThreadPoolExecutor(1, "spill")
 
     def now(self) -> float:

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.kafka import Record, new_topic_name, read_topic
 from tests.support.messages import context, messages_of
 from tidemill.changefeed.uri import parse_sink_uri
-from tidemill.errors import ConfigError, SinkError, SinkUnavailable
+from tidemill.errors import ConfigError, MessageRefused, SinkError, SinkUnavailable
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.sinks.base import open_driver_sink
 from tidemill.sinks.kafka import options
@@ -261,14 +261,14 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
     try:
         sink.begin(context(batch=2))
         sink.deliver(messages_of([(0, b"lost", b"")]), [(topic, 0)])
-        with pytest.raises(SinkUnavailable, match=f"{topic}/0: _MSG_TIMED_OUT.*refused") as caught:
+        with pytest.raises(SinkUnavailable, match=r"1 of 1 messages not acknowledged, none for .*refused") as caught:
             sink.flush()
         assert caught.value.retryable
         sink.begin(context(batch=2, epoch=2))
         sink.deliver(messages_of([(0, b"abandoned", b"")]), [(topic, 0)])
         sink.abandon()
         driver.resolved([(topic, 0)], b"resolved", b"")
-        with pytest.raises(SinkUnavailable, match=f"{topic}/0: _MSG_TIMED_OUT"):
+        with pytest.raises(SinkUnavailable, match="1 events not acknowledged, after: "):
             driver.finish_batch(context(batch=2))
         driver.discard(context(batch=2))
         with pytest.raises(SinkUnavailable, match="describing topic"):
@@ -283,6 +283,25 @@ def test_a_broker_that_stays_away_fails_the_try_and_nothing_of_it_comes_later(
     driver.finish_batch(context(batch=2))
     driver.close()
     assert [r.key for r in read_topic(kafka_broker.address, topic)] == [b"first", b"second", b"resolved"]
+
+
+def test_nothing_of_a_topic_goes_out_behind_a_message_that_it_refuses(
+    kafka_broker: KafkaBroker, topic: str, sinks: list[KafkaTaskSink]
+) -> None:
+    """Also what was under way: the broker knows from its sequence numbers that something is missing."""
+    create(kafka_broker, topic, 1, **{"max.message.bytes": "200000"})
+    sink = opened(sinks, address(kafka_broker, topic))
+    sink.begin(context())
+    sink.deliver(messages_of([(0, b"first", b"v")]), [(topic, 0)])
+    assert sink.flush() == 1
+    sink.begin(context(epoch=2))
+    sink.deliver(messages_of([(0, b"too large", b"v" * 950_000)]), [(topic, 0)])
+    with pytest.raises(MessageRefused, match=f"{topic}/0: MSG_SIZE_TOO_LARGE"):  # noqa: PT012
+        for number in range(200):
+            sink.deliver(messages_of([(0, b"%d" % number, b"v" * 150_000)]), [(topic, 0)])
+        sink.flush()
+    sink.abandon()
+    assert [record.key for record in read_topic(kafka_broker.address, topic)] == [b"first"]
 
 
 def test_secrets_are_in_no_error(

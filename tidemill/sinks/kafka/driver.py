@@ -15,9 +15,10 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tidemill.changefeed.uri import NEW_TOPIC_PARTITIONS, SinkUri
-from tidemill.errors import ConfigError, SinkError, SinkUnavailable
+from tidemill.errors import ConfigError, SinkError, SinkUnavailable, redact
 from tidemill.sinks.base import BatchContext, ByDispatchers, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options
+from tidemill.sinks.kafka.denials import Denials
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 _FORBIDDEN = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -44,7 +45,7 @@ class KafkaDriverSink(ByDispatchers):
         self._producer: Producer | None = None
         self._failure: SinkError | None = None
         self._client_error = ""
-        self._denied = False
+        self._denials = Denials()
         self._unflushed_ddl = False
         self._limit: int | None = None  # of the topic that takes least
         self._said: set[str] = set()
@@ -85,6 +86,7 @@ class KafkaDriverSink(ByDispatchers):
             except KafkaException as error:
                 if error.args[0].code() not in _MISSING:
                     raise self._told(error, f"describing topic {topic}") from None
+        self._denials.succeeded()
         return {topic: count for topic, count in found.items() if count}
 
     def _create(self, topics: list[str]) -> None:
@@ -162,6 +164,8 @@ class KafkaDriverSink(ByDispatchers):
         self._look = ctx.look
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+        if self._unflushed_ddl:
+            self._flush()  # a DDL does not go out behind one that is refused
         for partition in partitions:
             self._produce(topic, partition, key, value)
         self._unflushed_ddl = True
@@ -199,11 +203,13 @@ class KafkaDriverSink(ByDispatchers):
     def _flush(self) -> None:
         if self._producer is None:
             return
-        deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + 10
+        waited, since = len(self._producer), time.monotonic()
         while left := self._producer.flush(0.2):
             self._raise_failure()
             self._look()
-            if time.monotonic() > deadline:
+            if left < waited:
+                waited, since = left, time.monotonic()
+            if time.monotonic() - since > options.DELIVERY_TIMEOUT_MS / 1000:
                 raise SinkUnavailable(f"{self._where}: {left} events not acknowledged{self._context()}")
         self._raise_failure()
 
@@ -211,10 +217,13 @@ class KafkaDriverSink(ByDispatchers):
         if error is not None and self._failure is None:
             doing = f"{self._where}: {message.topic()}/{message.partition()}"
             self._failure = faults.sink_error(error.code(), f"{doing}: {error.name()}: {error.str()}{self._context()}")
+        if error is None:
+            self._denials.succeeded()
 
     def _reported(self, error: KafkaError) -> None:
         self._noticed(error)
-        if self._failure is None and (error.fatal() or error.code() == faults.AUTHENTICATION):
+        is_meant = error.code() == faults.AUTHENTICATION and self._denials.meant
+        if self._failure is None and (error.fatal() or is_meant):
             self._failure = faults.from_kafka(error, self._where)
 
     def _raise_failure(self) -> None:
@@ -236,7 +245,8 @@ class KafkaDriverSink(ByDispatchers):
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._client_error:
             return  # says less than what it follows from
         self._client_error = error.str()
-        self._denied = error.code() == faults.AUTHENTICATION
+        if error.code() == faults.AUTHENTICATION:
+            self._denials.denied(time.monotonic())
 
     def _opened(self) -> Producer:
         if self._producer is None:
@@ -261,5 +271,7 @@ class KafkaDriverSink(ByDispatchers):
         cause: KafkaError = error.args[0]
         if self._admin is not None:
             self._admin.poll(0)  # serves the error callback
-        code = faults.AUTHENTICATION if self._denied else cause.code()
-        return faults.sink_error(code, f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}")
+        text = f"{self._where}: {doing}: {cause.name()}: {cause.str()}{self._context()}"
+        if cause.code() == faults.AUTHENTICATION and not self._denials.meant:
+            return SinkUnavailable(redact(text))
+        return faults.sink_error(faults.AUTHENTICATION if self._denials.meant else cause.code(), text)

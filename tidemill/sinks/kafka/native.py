@@ -105,6 +105,10 @@ class NativeProducer:
         """Code of what the client last reported about its connections; 0: nothing."""
         return int(self._words[kernels.C_CLIENT_ERROR // 8])
 
+    def forget_client_error(self) -> None:
+        """Only what is reported from now on counts."""
+        self._words[kernels.C_CLIENT_ERROR // 8] = 0
+
     def first_failure(self) -> tuple[int, str]:
         """Error code and text of the first message that failed: topic, partition, the broker's words, what the client last met."""
         code = int(self._words[kernels.C_ERROR // 8])

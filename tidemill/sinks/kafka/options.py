@@ -8,7 +8,7 @@ WINDOW_BYTES = 128 * 1024 * 1024
 """How much may wait for acknowledgement in one producer."""
 
 DELIVERY_TIMEOUT_MS = 60_000
-"""After this long without acknowledgement a message has failed: long enough to outlive a broker's restart."""
+"""When nothing was acknowledged for this long, what waits has failed: long enough to outlive a broker's restart."""
 
 METADATA_TIMEOUT = 15.0
 """Seconds to wait for an administrative answer."""
@@ -48,6 +48,9 @@ def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str,
 
     `message_limit`: of the topic that takes least. A topic's limit counts for a whole batch of messages, so batches keep below it.
 
+    No message times out by itself: those behind it would go out as soon as the broker is there again. Who waits gives up all that waits
+    at once, with the producer.
+
     Our own window keeps the queue below its limits, so that the client never refuses a message (see task.py).
     """
     kafka = uri.broker
@@ -58,7 +61,7 @@ def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str,
         "acks": str(kafka.required_acks),
         "compression.type": kafka.compression,
         "linger.ms": "5",
-        "message.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+        "message.timeout.ms": "0",  # none
         "batch.size": str(max(1, min(_BATCH_BYTES, message_limit or _BATCH_BYTES))),
         "message.max.bytes": str(min(1_000_000_000, max(1_000_000, uri.max_message_bytes + _FRAMING))),
         "queue.buffering.max.messages": "0",  # no limit
@@ -67,3 +70,12 @@ def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str,
     if kafka.max_retry is not None:
         config["message.send.max.retries"] = str(kafka.max_retry)
     return config
+
+
+def rows_config(uri: SinkUri, message_limit: int | None = None) -> dict[str, str]:
+    """A producer for rows: one that a refused message ends, so that none of those behind it goes out.
+
+    The client says so with a fatal error, which its Python half cannot bear: the driver waits for each event instead.
+    """
+    config = producer_config(uri, message_limit)
+    return config | {"enable.gapless.guarantee": "true"} if uri.broker.required_acks == -1 else config

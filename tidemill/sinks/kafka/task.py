@@ -20,12 +20,12 @@ from tidemill.kernels.deliver import batch, kernels
 from tidemill.protocols.messages import Messages
 from tidemill.sinks.base import BatchContext, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options
+from tidemill.sinks.kafka.denials import Denials
 from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
 
 _STEP_MESSAGES = 1024
 _STEP_BYTES = 8 * 1024 * 1024
 _SLICE_MS = 200  # how often a wait looks for failures, and at the fence
-_GRACE_SECONDS = 10.0  # after the client itself should have given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class KafkaTaskSink:
         self._taken = self._flushed = 0
         self._queued_bytes = 0
         self._look: Look = no_look
+        self._acked, self._moved_at = 0, 0.0  # how far acknowledgements had come when they last moved
+        self._denials = Denials(trusted=True)  # the driver has asked the brokers before any task
 
     def begin(self, ctx: BatchContext) -> None:
         self._look = ctx.look
@@ -70,6 +72,7 @@ class KafkaTaskSink:
         producer = self._opened()
         self._base, self._queued_bytes = producer.acked, producer.answered_bytes
         self._taken = self._flushed = 0
+        self._acked, self._moved_at = producer.acked, time.monotonic()
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         count = len(messages)
@@ -88,20 +91,15 @@ class KafkaTaskSink:
             self._queue(routes.topics[topic], start, end, sizes)
 
     def flush(self) -> int:
-        """Wait for all acknowledgements, as long as the try is on. The client gives up after DELIVERY_TIMEOUT_MS by itself."""
+        """Wait for all acknowledgements, as long as the try is on and some come."""
         producer = self._opened()
-        deadline = time.monotonic() + options.DELIVERY_TIMEOUT_MS / 1000 + _GRACE_SECONDS
         while not producer.flush(_SLICE_MS):
             self._raise_failure()
             self._look()
-            if time.monotonic() > deadline:
-                break
         self._raise_failure()
         acked = producer.acked - self._base
         if acked != self._taken:
-            raise SinkUnavailable(
-                f"Kafka {self._where}: {self._taken - acked} of {self._taken} messages not acknowledged{producer.last_error(', ')}"
-            )
+            raise self._unacknowledged(producer)
         self._flushed = self._taken
         return acked
 
@@ -113,7 +111,7 @@ class KafkaTaskSink:
 
     def _opened(self) -> NativeProducer:
         if self._producer is None:
-            self._producer = NativeProducer(options.producer_config(self._uri, self._limit))
+            self._producer = NativeProducer(options.rows_config(self._uri, self._limit))
         return self._producer
 
     def _queue(self, topic: str, start: int, end: int, sizes: npt.NDArray[np.int64]) -> None:
@@ -161,11 +159,34 @@ class KafkaTaskSink:
         if producer.failed:
             code, text = producer.first_failure()
             raise faults.sink_error(code, f"Kafka {self._where}: {text}")
-        if producer.client_error == faults.AUTHENTICATION:
-            raise faults.sink_error(faults.AUTHENTICATION, f"Kafka {self._where}: {producer.last_error()}")
         fatal = producer.fatal_error()
         if fatal:
             raise SinkUnavailable(f"Kafka {self._where}: {producer.describe(fatal[0])}: {fatal[1]}")
+        self._look_at_denials(producer)
+        self._look_at_progress(producer)
+
+    def _look_at_denials(self, producer: NativeProducer) -> None:
+        if producer.client_error == faults.AUTHENTICATION:
+            producer.forget_client_error()
+            self._denials.denied(time.monotonic())
+            if self._denials.meant:
+                raise faults.sink_error(faults.AUTHENTICATION, f"Kafka {self._where}: {producer.last_error()}")
+
+    def _look_at_progress(self, producer: NativeProducer) -> None:
+        """Nothing may wait for ever: the client itself gives up no message, because it would go on with those behind it."""
+        if producer.acked != self._acked:
+            self._denials.succeeded()
+            self._acked, self._moved_at = producer.acked, time.monotonic()
+        elif producer.acked - self._base == self._taken:
+            self._moved_at = time.monotonic()
+        elif time.monotonic() - self._moved_at > options.DELIVERY_TIMEOUT_MS / 1000:
+            raise self._unacknowledged(producer)
+
+    def _unacknowledged(self, producer: NativeProducer) -> SinkUnavailable:
+        left = self._taken - (producer.acked - self._base)
+        waited = time.monotonic() - self._moved_at
+        why = producer.last_error(", after: ")
+        return SinkUnavailable(f"Kafka {self._where}: {left} of {self._taken} messages not acknowledged, none for {waited:.0f} s{why}")
 
 
 def _step(sizes: npt.NDArray[np.int64]) -> int:

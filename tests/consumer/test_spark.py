@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -55,4 +56,39 @@ def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session
             query.awaitTermination(int(PATIENCE_S))
             consumer.close()
         assert query.exception() is None
+    assert golden_differences(file, messages) == []
+
+
+def test_a_target_that_is_locked_for_a_while(
+    kafka_broker: KafkaBroker, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batch waits; what it and those before it had taken is read again where it has to be. There is a limit to a batch by default."""
+    monkeypatch.setattr("tidemill.sinks.tables.sqlite._BUSY_S", 0.1)
+    monkeypatch.setattr("tidemill.consumer.spark.MAX_OFFSETS", 300)
+    topic, file = new_topic_name("locked"), tmp_path / "tables.db"
+    messages = until_last_drop()
+    make_topic(kafka_broker, topic, 2)
+    write(kafka_broker, topic, delivery(messages, 2, Random(4)))
+    query, consumer = consume_stream(
+        session, f"kafka://{kafka_broker.address}/{topic}?protocol=open-protocol", f"sqlite://{file}", trigger="0 seconds"
+    )
+    try:
+        counters = consumer.consumer.counters
+        while not counters.commits and query.isActive:  # the lock comes between two batches
+            query.awaitTermination(1)
+        holder = sqlite3.connect(file, timeout=30)
+        holder.execute("BEGIN IMMEDIATE")
+        while counters.restarts < 2 and query.isActive and consumer.consumer.ordering.flushed_ts < messages[-1].ts:
+            query.awaitTermination(1)
+        holder.rollback()
+        holder.close()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        query.awaitTermination(int(PATIENCE_S))
+        consumer.close()
+    assert query.exception() is None
+    assert len(query.recentProgress) > 2
+    assert counters.restarts >= 2
+    assert "locked; it is tried again" in caplog.text
     assert golden_differences(file, messages) == []

@@ -17,7 +17,7 @@ from tidemill.consumer.progress import Progress, TopicPartition
 from tidemill.consumer.reading import Read, read_at
 from tidemill.consumer.spill import TemporaryFiles
 from tidemill.consumer.targets import ConsumerTarget
-from tidemill.errors import FeedMismatch, SinkUnavailable, TopicError, TopicUnavailable
+from tidemill.errors import FeedMismatch, SinkUnavailable, TidemillError, TopicError, TopicUnavailable
 from tidemill.protocols.open.events import DdlMessage
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ POLL_S = 0.2
 COMMIT_ROWS = 200_000
 HELD_S = 30.0
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+TELL_S = 60.0
 IDLE_COMMIT_S = 5.0
 
 
@@ -41,6 +42,26 @@ class Options:
     skipped_ddls: frozenset[int] = frozenset()  # ts of DDLs that are not applied
     ended_topics: frozenset[str] = frozenset()  # they get no resolved ts any more: read to their end, not waited for
     retry_s: float = 600.0  # how long an unreachable sink or broker is waited for
+
+
+class Patience:
+    """Waits for a side that is away, longer each time, and tells of it at first and once a minute."""
+
+    def __init__(self, total_s: float) -> None:
+        self._total_s = total_s
+        self._began = time.monotonic()
+        self._told_at: float | None = None
+        self._waits = iter(RETRY_S)
+
+    def wait_after(self, error: TidemillError) -> float | None:
+        """How long to wait before the next try; None when it was long enough."""
+        wait, now = next(self._waits, RETRY_S[-1]), time.monotonic()
+        if now + wait > self._began + self._total_s:
+            return None
+        if self._told_at is None or now - self._told_at >= TELL_S:
+            self._told_at = now
+            log.warning("%s; it is tried again, for %.0f s in all", error.message, self._total_s)
+        return wait
 
 
 @dataclass(slots=True)
@@ -125,25 +146,23 @@ class Consumer:
 
     def _patiently(self, do: Callable[[], None], stop: threading.Event) -> None:
         """Try again while a side is away. What was taken and not committed is read again then."""
-        waits = iter(RETRY_S)
-        deadline = time.monotonic() + self._options.retry_s
+        patience = Patience(self._options.retry_s)
         over = False
         while True:
             try:
                 if over:
-                    self._start_over()
+                    self.start_over()
                     over = False
                 return do()
             except (SinkUnavailable, TopicUnavailable) as error:
-                wait = next(waits, RETRY_S[-1])
-                if stop.is_set() or time.monotonic() + wait > deadline:
+                wait = patience.wait_after(error)
+                if stop.is_set() or wait is None:
                     raise
-                log.warning("%s; trying again in %.1f s", error.message, wait)
                 over = over or do == self._flush
             stop.wait(wait)
 
-    def _start_over(self) -> None:
-        """Back to what is committed, as after a crash."""
+    def start_over(self) -> None:
+        """Back to what is committed, as after a crash. What was taken behind that has to be read again."""
         self.counters.restarts += 1
         self.ordering.pending.clear()
         self._target.abandon()

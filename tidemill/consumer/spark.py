@@ -10,17 +10,20 @@ import json
 import logging
 import pickle
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidemill.consumer.kafka import KafkaTopics
+from tidemill.consumer.progress import TopicPartition
 from tidemill.consumer.reading import Protocol, read_at, reader
-from tidemill.consumer.run import Consumer, Options
+from tidemill.consumer.run import Consumer, Options, Patience
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.consumer.upstream import Upstream
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, SinkUnavailable, TopicUnavailable
 from tidemill.protocols.claim_check import ClaimCheckStorage
 
 if TYPE_CHECKING:
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
+
+MAX_OFFSETS = 100_000
+"""Messages of a micro-batch unless maxOffsetsPerTrigger says otherwise: without it a query that begins late reads everything at once."""
+LOOK_S = 1.0
 
 _COLUMNS = ("topic", "partition", "offset", "key", "value")
 
@@ -45,15 +52,23 @@ class SparkConsumer:
         self._source, self._target = source, target
         self._listing = KafkaTopics(source, reads=False)
         self._protocol, self._claim_check_uri = source.protocol, source.claim_check_uri
-        self.consumer = Consumer(self._listing, target, reader(source.protocol), options or Options())
+        self._options = options or Options()
+        self.consumer = Consumer(self._listing, target, reader(source.protocol), self._options)
+        self._query: StreamingQuery | None = None
+        self._closed = threading.Event()
 
     def start(self, spark: SparkSession, *, trigger: str = "1 second", options: Mapping[str, str] | None = None) -> StreamingQuery:
-        """Begin to read. `options`: more of Spark's Kafka source, such as maxOffsetsPerTrigger. Raises TopicError, ConfigError."""
+        """Begin to read. `options`: more of Spark's Kafka source, such as maxOffsetsPerTrigger in place of MAX_OFFSETS.
+
+        Raises TopicError, ConfigError.
+        """
         self.consumer.begin()
-        stream = spark.readStream.format("kafka").options(**self._spark_options(), **(options or {})).load()
+        settings = {"maxOffsetsPerTrigger": str(MAX_OFFSETS), **self._spark_options(), **(options or {})}
+        stream = spark.readStream.format("kafka").options(**settings).load()
         checkpoint = tempfile.mkdtemp(prefix="tidemill-consume-")
         writer = stream.writeStream.foreachBatch(self.batch).option("checkpointLocation", checkpoint)
-        return writer.trigger(processingTime=trigger).start()
+        self._query = writer.trigger(processingTime=trigger).start()
+        return self._query
 
     def _spark_options(self) -> dict[str, str]:
         names = [*map(_escaped, self._source.topics), *(p.pattern for p in self._source.patterns)]
@@ -73,19 +88,70 @@ class SparkConsumer:
         )
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """One micro-batch, for `foreachBatch`: a frame with the columns of Spark's Kafka source."""
+        """One micro-batch, for `foreachBatch`: a frame with the columns of Spark's Kafka source.
+
+        Tasks decode it side by side; the driver goes through what they made without ever holding it all. While the target or the brokers
+        are away the batch waits.
+        """
+        from pyspark import StorageLevel
+
+        before = {source: state.next_offset for source, state in self.consumer.ordering.partitions.items()}
+        patience = Patience(self._options.retry_s)
+        decoded = self._decoded(frame).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            decoded.count()
+            is_new = True
+            while True:
+                try:
+                    if not is_new:
+                        self.consumer.start_over()
+                        self._take_again(frame.sparkSession, before)
+                    self.take(_in_order(decoded))
+                    return self.consumer.flush()
+                except (SinkUnavailable, TopicUnavailable) as error:
+                    wait = patience.wait_after(error)
+                    if wait is None or not self._wait(wait):
+                        raise
+                    is_new = False
+        finally:
+            decoded.unpersist()
+
+    def _decoded(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         events = _events_column(self._protocol, self._claim_check_uri)(*map(F.col, _COLUMNS))
         size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
-        messages = frame.select("topic", "partition", "offset", size.alias("size"), events.alias("events")).toArrow()
-        self.take(messages.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]))
-        self.consumer.flush()
+        return frame.select("topic", "partition", "offset", size.alias("size"), events.alias("events"))
 
-    def take(self, messages: pa.Table) -> None:
-        """Decoded messages in order. Those that were read before, by a batch that Spark runs again, are passed over."""
+    def _take_again(self, spark: SparkSession, until: Mapping[TopicPartition, int]) -> None:
+        """What batches before this one have taken and nobody has committed: it is read once more, up to these offsets."""
+        begin: dict[str, dict[str, int]] = {}
+        end: dict[str, dict[str, int]] = {}
+        for source, state in self.consumer.ordering.partitions.items():
+            topic, partition = source
+            if until.get(source, 0) > state.next_offset:
+                begin.setdefault(topic, {})[str(partition)] = state.next_offset
+                end.setdefault(topic, {})[str(partition)] = until[source]
+        if not begin:
+            return
+        which = {"assign": json.dumps({topic: sorted(map(int, own)) for topic, own in begin.items()}), "failOnDataLoss": "true"}
+        offsets = {"startingOffsets": json.dumps(begin), "endingOffsets": json.dumps(end)}
+        frame = spark.read.format("kafka").options(**_kafka_options(self._source), **which, **offsets).load()
+        self.take(_in_order(self._decoded(frame)))
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait; whether the query goes on."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if self._closed.wait(min(left, LOOK_S)) or (self._query is not None and not self._query.isActive):
+                return False
+        return True
+
+    def take(self, messages: Iterable[tuple[str, int, int, int, bytes]]) -> None:
+        """Decoded messages (topic, partition, offset, size, events), those of a partition in order. Those that were read before, by a batch
+        that Spark runs again, are passed over."""
         ordering = self.consumer.ordering
-        for topic, partition, offset, size, events in zip(*(column.to_pylist() for column in messages.columns), strict=True):
+        for topic, partition, offset, size, events in messages:
             if (topic, partition) not in ordering.partitions:
                 self.consumer.begin()
             state = ordering.partitions.get((topic, partition))
@@ -95,8 +161,14 @@ class SparkConsumer:
 
     def close(self) -> None:
         """Give back the target and the connection that lists topics."""
+        self._closed.set()
         self._listing.close()
         self._target.close()
+
+
+def _in_order(decoded: DataFrame) -> Iterator[Any]:
+    """The rows by topic, partition and offset, one part of them after the other."""
+    return iter(decoded.orderBy("topic", "partition", "offset").toLocalIterator())
 
 
 def _events_column(protocol: Protocol, claim_check_uri: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -68,17 +69,59 @@ class Piece:
 
 
 @dataclass(slots=True)
+class RequestIds:
+    """The request ids of one stream. All regions of a partition share one id where they can, so that the store can batch their resolved ts.
+    A second piece of the same region takes the next id of its partition: 1 + partition, then every `partitions`-th one behind it."""
+
+    partitions: int
+    _given: dict[tuple[int, int], int] = field(default_factory=dict)  # (region, partition) -> how many ids were given out, in a row
+    _back: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # those of them that are free again: a heap
+
+    def take(self, region_id: int, partition: int) -> int:
+        """An id that the region does not have on this stream."""
+        place = region_id, partition
+        if back := self._back.get(place):
+            return heapq.heappop(back)
+        given = self._given.get(place, 0)
+        self._given[place] = given + 1
+        return 1 + partition + given * self.partitions
+
+    def give_back(self, region_id: int, request_id: int) -> None:
+        """The store has forgotten the subscription: no message of it can follow."""
+        place = region_id, (request_id - 1) % self.partitions
+        back = self._back.setdefault(place, [])
+        heapq.heappush(back, request_id)
+        if len(back) == self._given[place]:
+            del self._back[place], self._given[place]
+
+
+@dataclass(slots=True)
 class Stream:
     """An EventFeed stream to a store, from the moment it is asked for."""
 
     slot: int
     store_id: int
     multiplexed: bool
+    ids: RequestIds
     up: bool = False
     ended: bool = False
-    used: set[tuple[int, int]] = field(default_factory=set)  # (region, request) that the server knows, or may still know
+    alone: set[int] = field(default_factory=set)  # regions that have their subscription, on a stream without multiplexing
     pieces: set[int] = field(default_factory=set)
     idle_since: float = 0.0
+
+    def take(self, region_id: int, partition: int) -> int:
+        """The request id of a new subscription."""
+        if self.multiplexed:
+            return self.ids.take(region_id, partition)
+        self.alone.add(region_id)
+        return 1 + partition
+
+    def give_back(self, region_id: int, request_id: int) -> None:
+        """The store has forgotten the subscription."""
+        if self.multiplexed:
+            self.ids.give_back(region_id, request_id)
+        else:
+            self.alone.discard(region_id)
 
 
 @dataclass(slots=True)

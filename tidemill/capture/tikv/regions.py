@@ -147,13 +147,18 @@ class RegionMachine:
     def remove_span(self, span_id: int, now: float) -> None:
         """Nobody wants this range any more."""
         gone = list(self._spans.pop(span_id, ()))
+        with_room: set[int] = set()  # stores that may begin other scans now
         for piece in gone:
             if piece.phase in (Phase.SCANNING, Phase.LIVE):
+                if piece.phase is Phase.SCANNING:
+                    with_room.add(self.store_of(piece))
                 self._deregister(piece)
                 self._leave_stream(piece, now)
             del self._pieces[piece.id]
         if gone:
             self._actions.append(Drop(tuple(sorted(p.id for p in gone))))
+        for store_id in sorted(with_room):
+            self._admit(self._streams.store(store_id), now)
 
     def has_span(self, span_id: int) -> bool:
         """Whether the span is captured."""
@@ -325,20 +330,20 @@ class RegionMachine:
             if not piece.span.urgent and store.scanning >= window:
                 return
             assert piece.region is not None
-            stream, request_id = self._streams.choose(store, piece.region.id, piece.span.partition)
+            stream = self._streams.choose(store, piece.region.id)
             if stream is None:
                 stream = self._streams.add(store)
                 self._actions.append(OpenStream(stream.slot, store.id, stream.multiplexed))
             if not stream.up:
                 return
             queue.popleft()
-            self._subscribe(piece, stream, request_id, now)
+            self._subscribe(piece, stream, now)
 
-    def _subscribe(self, piece: Piece, stream: Stream, request_id: int, now: float) -> None:
+    def _subscribe(self, piece: Piece, stream: Stream, now: float) -> None:
         assert piece.region is not None
         self._enter(piece, Phase.SCANNING, now)
+        request_id = stream.take(piece.region.id, piece.span.partition)
         piece.slot, piece.request_id = stream.slot, request_id
-        stream.used.add((piece.region.id, request_id if stream.multiplexed else 0))
         stream.pieces.add(piece.id)
         self._streams.stores[stream.store_id].scanning += 1
         self._actions.append(
@@ -471,7 +476,7 @@ class RegionMachine:
         if reaction.tell:
             self._deregister(piece)
         else:
-            stream.used.discard((region.id, piece.request_id if stream.multiplexed else 0))
+            stream.give_back(region.id, piece.request_id)
         self._leave_stream(piece, now)
         then, wait = reaction.then, piece.backoff(now)
         if kind == "unknown" and piece.attempts > RETRIES_OF_UNKNOWN:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.capture.tikv.pieces import FIRST_WINDOW, Store, Stream
+from tidemill.capture.tikv.pieces import FIRST_WINDOW, RequestIds, Store, Stream
+from tidemill.errors import UpstreamError
 
-SLOTS = 65536
+SLOTS = 65536  # the receiver's records have 16 bits for it
 IDLE = 60.0  # seconds after which a stream without subscriptions is closed
 
 
@@ -23,31 +24,21 @@ class Streams:
             self.stores[store_id] = Store(store_id, window=min(FIRST_WINDOW, self.max_scans))
         return self.stores[store_id]
 
-    def choose(self, store: Store, region_id: int, partition: int) -> tuple[Stream | None, int]:
-        """A stream of the store on which the region can be subscribed, and the request id; None: there has to be another one.
-
-        One request id a partition lets the store batch resolved ts; a second piece of the same region takes another one. Without
-        multiplexing it takes another stream.
-        """
-        first = 1 + partition
+    def choose(self, store: Store, region_id: int) -> Stream | None:
+        """A stream of the store on which the region can be subscribed; None: there has to be another one. Without multiplexing a second
+        piece of a region takes another stream."""
         for stream in store.streams:
-            if stream.ended or stream.multiplexed != store.multiplexed:
-                continue
-            if not store.multiplexed:
-                if (region_id, 0) not in stream.used:
-                    return stream, first
-                continue
-            request_id = first
-            while (region_id, request_id) in stream.used:
-                request_id += self.partitions
-            return stream, request_id
-        return None, first
+            if not stream.ended and stream.multiplexed == store.multiplexed and (stream.multiplexed or region_id not in stream.alone):
+                return stream
+        return None
 
     def add(self, store: Store) -> Stream:
-        """A new stream to the store, in a free slot."""
+        """A new stream to the store, in a free slot. Raises UpstreamError where there is none."""
+        if len(self.by_slot) >= SLOTS:
+            raise UpstreamError(f"store {store.id} would need one more than {SLOTS} streams")
         while self._next_slot in self.by_slot:
             self._next_slot = (self._next_slot + 1) % SLOTS
-        stream = Stream(self._next_slot, store.id, store.multiplexed)
+        stream = Stream(self._next_slot, store.id, store.multiplexed, RequestIds(self.partitions))
         self._next_slot = (self._next_slot + 1) % SLOTS
         self.by_slot[stream.slot] = stream
         store.streams.append(stream)

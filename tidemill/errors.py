@@ -168,6 +168,13 @@ class VersionTooOld(UpstreamError):
     code = "TM:ErrVersionTooOld"
 
 
+class ResolvedTsBroken(UpstreamError):
+    """A store sent a row after its promise that no row so early would come, and the log is complete beyond it. The message names region,
+    table, store and key."""
+
+    code = "TM:ErrResolvedTsBroken"
+
+
 class ClusterMismatch(UpstreamError):
     """The cluster is not the one that the log or the changefeed belongs to, or of a kind that is not supported."""
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.support.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
+from tidemill.capture.tikv.actions import RowSeen
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.scanner import Scanner
 from tidemill.kernels.receive.layout import COMMIT, DELETE, PREWRITE, PUT, ROLLBACK, X_COUNT, X_RANGE, X_UNKNOWN
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
-TYPES = {"PREWRITE": 1, "COMMIT": 2, "ROLLBACK": 3, "COMMITTED": 4, "INITIALIZED": 5}
+TYPES = {"UNKNOWN": 0, "PREWRITE": 1, "COMMIT": 2, "ROLLBACK": 3, "COMMITTED": 4, "INITIALIZED": 5}
 OPS = {"PUT": 1, "DELETE": 2}
 
 
@@ -147,6 +148,11 @@ def test_scenario(name: str) -> None:
         ([X("a", 11, 12, "")], "PUT without a value"),
         ([X("a", 11, 12, "v", op="")], "row that is neither PUT nor DELETE"),
         ([I, P("a", 11, ""), C("a", 11, 12)], "COMMIT of a PREWRITE that came without its value"),
+        ([Pd("a", 11), C("a", 11, 12)], "PUT without a value"),
+        ([I, Pd("a", 11), C("a", 11, 12)], "PUT without a value"),
+        ([I, {**P("a", 11, "v"), "op": ""}, {**C("a", 11, 12), "op": ""}], "row that is neither PUT nor DELETE"),
+        ([R("a", 11), C("a", 11, 12)], "COMMIT without its PREWRITE"),
+        ([{**X("a", 11, 12, "v"), "type": "UNKNOWN"}], "row of a type that this version does not know"),
     ],
 )
 def test_violation_ends_the_subscription_only(events: list[dict[str, Any]], cause: str) -> None:
@@ -156,7 +162,7 @@ def test_violation_ends_the_subscription_only(events: list[dict[str, Any]], caus
     other = matcher.subscribe(0, 2, 7, 10)
     assert other != sub
     controls = drive(matcher, scanner, [row(e) for e in events] + [row(X("b", 11, 12, "v"))], random.Random(1))
-    assert Violation(sub, 10, cause) in controls
+    assert Violation(sub, 10, cause, RowSeen(12, 11, b"a")) in controls
     drive(matcher, scanner, [row(X("z", 11, 12, "v"))], random.Random(1), region=2)
     assert committed(matcher.pending_rows()) == [(12, 11, b"z", 1, b"v", b"")]
 
@@ -177,7 +183,9 @@ def test_range_resolved_and_late_messages() -> None:
     initialized = message(2, 7, [row(I)])
     matcher.feed(scanner.scan([resolved(20, 7, 1, 2), resolved(18, 7, 1), initialized, resolved(19, 7, 2), resolved(21, 7, 9)]))
     assert matcher.frontiers().tolist() == [20, 19]
-    assert drive(matcher, scanner, [row(X("c", 18, 20, "v"))], random_) == [Violation(a, 20, "commit_ts at or below the resolved ts")]
+    assert drive(matcher, scanner, [row(X("c", 18, 20, "v"))], random_) == [
+        Violation(a, 20, "commit_ts at or below the resolved ts", RowSeen(20, 18, b"c"))
+    ]
     (error,) = matcher.feed(scanner.scan([failure(2, 7, not_leader={"region_id": 2})]))
     assert isinstance(error, RegionError)
     assert (error.sub, error.resolved) == (b, 19)

@@ -14,6 +14,7 @@ from tests.support.actors import Actor, at_gate
 from tests.support.eventfeeds import Emitted, Reference, Row, committed, message, resolved
 from tests.support.logs import Change, batch_of
 from tests.support.memory_storage import Bucket, MemoryStorage
+from tidemill.capture.tikv.actions import RowSeen
 from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
@@ -325,7 +326,7 @@ def test_receiver_tells_of_pieces_and_forgets_late_messages(tmp_path: Path) -> N
         scanned = Row(type=INITIALIZED)
         broken = Row(type=COMMIT, op_type=PUT, start_ts=11, commit_ts=12, key=b"k")
         receiver.step([0] * 3, [message(1, 7, [scanned, broken]), message(2, 7, [scanned, row]), message(3, 7, [row])])
-        assert events == [ScanDone(1), ProtocolBroken(1, START, "COMMIT without its PREWRITE"), ScanDone(2)]
+        assert events == [ScanDone(1), ProtocolBroken(1, START, "COMMIT without its PREWRITE", RowSeen(12, 11, b"k")), ScanDone(2)]
         receiver.end_stream(0, "gone")
         assert events[3] == StreamLost(0, ((2, START), (3, START)), "gone")
         receiver.subscribe(2, 0, 2, 7, START, b"", b"", 0)
@@ -367,7 +368,7 @@ def test_a_head_never_passes_an_unmatched_commit_a_missing_region_or_the_ceiling
         assert step() == 50
         unmatched = Row(type=COMMIT, op_type=PUT, start_ts=51, commit_ts=55, key=key)
         assert step(message(1, 7, [unmatched]), resolved(70, 7, 1), resolved(70, 7, 2)) == 50, "the row of 55 is missing"
-        assert events[-1] == ProtocolBroken(1, 50, "COMMIT without its PREWRITE")
+        assert events[-1] == ProtocolBroken(1, 50, "COMMIT without its PREWRITE", RowSeen(55, 51, key))
         error = receiver.matcher.chunks.held()
         assert error >= 0
         receiver.subscribe(1, 0, 1, 8, 50, b"", other, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.matcher import FOREVER
-from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.kernels.receive.layout import ACTIVE, FREE, INITIALIZED, X_NSUBS
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -130,13 +130,25 @@ class Witness:
         """What the receiver tells: subscriptions that it has ended count for nothing from then on."""
         for event in events:
             match event:
-                case PieceFailed(piece) | ProtocolBroken(piece) | PieceFrozen(piece):
+                case ProtocolBroken(piece, resolved):
+                    self._take_back(piece, resolved)
+                case PieceFailed(piece) | RowLost(piece) | PieceFrozen(piece):
                     self._forget(piece)
                 case StreamLost(_, pieces):
                     for piece, _ in pieces:
                         self._forget(piece)
                 case ScanDone():
                     pass
+
+    def _take_back(self, piece: int, resolved: int) -> None:
+        """A store has shown that its promises are not true: the one way in which a resolved ts goes back. (No head does: that is looked at
+        elsewhere.)"""
+        key = self.by_piece.get(piece)
+        if key is not None:
+            partition = self.watched[key].action.partition
+            self.pieces[piece] = min(self.pieces.get(piece, 0), resolved)
+            self.frontiers[partition] = min(self.frontiers.get(partition, resolved), resolved)
+        self._forget(piece)
 
     def _key(self, slot: int, region: int, request: int) -> Key:
         return slot, region, 0 if slot in self.single else request

@@ -10,6 +10,7 @@ from tests.support.eventfeeds import Row
 from tidemill.capture.tikv.pd import Peer, Region
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
 
+UNKNOWN_TYPE = 77
 _EVENT = re.compile(r"([A-Z]d?)(?:\(([^)]*)\))?")
 _REGION = re.compile(r"(\d+):\[([^,]*),([^)]*)\)v(\d+)(?:c(\d+))?(?:@(\d+))?")
 
@@ -40,6 +41,8 @@ def _event(kind: str, inner: str) -> Row | int:
     if kind[0] == "P":
         value, old = ("", data[0]) if op == DELETE else (data[0], data[1] if len(data) > 1 else b"")
         return Row(type=PREWRITE, op_type=op, key=key, start_ts=start, value=value or b"", old_value=old, generation=generation)
+    if kind == "U":
+        return Row(type=UNKNOWN_TYPE, op_type=PUT, key=key, start_ts=start, commit_ts=int(values[2]), value=b"?")  # type: ignore[arg-type]
     if kind[0] == "C":
         return Row(type=COMMIT, op_type=op, key=key, start_ts=start, commit_ts=int(values[2]), value=data[1] if len(data) > 1 else b"")
     value, old = (b"", data[1]) if op == DELETE else (data[1], data[2] if len(data) > 2 else b"")

@@ -10,8 +10,8 @@
 
 A block ends at an empty line. Events of a store are written P(key,start,value,old) PREWRITE of a PUT, Pd(key,start,old) of a DELETE,
 C and Cd(key,start,commit) COMMIT, R(key,start) ROLLBACK, X(key,start,commit,value,old) and Xd(key,start,commit,old) COMMITTED,
-I INITIALIZED, T(ts) resolved ts; `-` is an empty value, `gen=3` a generation. Events in braces come in any order. What comes out:
-put(key,commit,value,old), del(key,commit,old), res(ts).
+U(key,start,commit) a row of a type that nobody knows, I INITIALIZED, T(ts) resolved ts; `-` is an empty value, `gen=3` a generation.
+Events in braces come in any order. What comes out: put(key,commit,value,old), del(key,commit,old), res(ts).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.invariants import Witness, check_waiting
 from tests.support.scenario_notation import parse_events, parse_region
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.kernels.receive.layout import DELETE, INITIALIZED
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -124,12 +124,13 @@ class Wire:
     registers: int = 0
     spans: int = 0
     quiet: bool = False
+    full: bool = False
     steps: int = 0
     wanted: dict[int, A.Span] = field(default_factory=dict)
     witness: Witness = field(default_factory=Witness)
 
     def __post_init__(self) -> None:
-        self.receiver = Receiver([None, None], Path("/nowhere"), self.heard)  # type: ignore[list-item]
+        self.receiver = Receiver([self, self], Path("/nowhere"), self.heard)  # type: ignore[list-item]
         self.receiver._next_seal = float("inf")
 
     def run(self, block: Block) -> list[str]:
@@ -259,6 +260,15 @@ class Wire:
         """Time passes; what PD and stores are asked meanwhile is answered."""
         self.go(float(text))
 
+    def do_full(self, _: str) -> None:
+        """The log takes nothing: its head stays where it is."""
+        self.full = True
+
+    def do_room(self, _: str) -> None:
+        """It takes what waits again."""
+        self.full = False
+        self.look()
+
     def do_pieces(self, _: str) -> None:
         """The cover of all spans."""
         for lock in self.machine._spans.values():
@@ -314,6 +324,11 @@ class Wire:
 
     # the capture
 
+    @property
+    def head(self) -> int:
+        """Of the log, as the receiver asks for it."""
+        return self.resolved
+
     def heard(self, events: list[Event]) -> None:
         self.witness.events(events)
         self.events.extend(events)
@@ -330,7 +345,7 @@ class Wire:
     def look(self) -> None:
         """Rows come out when the frontier passes them, in order, once."""
         frontier = int(self.receiver.matcher.frontiers()[0])
-        if self.machine._spans and self.resolved < frontier < 1 << 62:
+        if self.machine._spans and self.resolved < frontier < 1 << 62 and not self.full:
             rows = sorted(set(committed(self.receiver.matcher.take(0, frontier))))
             self.out += [_row(r) for r in rows]
             self.out.append(f"res({frontier})")
@@ -346,7 +361,9 @@ class Wire:
                     self.machine.failed(piece, ts, cdcpb.Error.FromString(error), self.now)
                 case ProtocolBroken(piece, ts, cause):
                     self.out.append(f"violation: {cause}")
-                    self.machine.broken(piece, ts, self.now)
+                    self.machine.broken(piece, ts, self.now, cause)
+                case RowLost(piece, region, cause, row, head):
+                    self.machine.lost(piece, region, cause, row, head)
                 case PieceFrozen(piece, ts):
                     self.machine.frozen(piece, ts, self.now)
                 case StreamLost(stream, lost, _, _):
@@ -396,6 +413,7 @@ class Wire:
                 action.start,
                 action.end,
                 action.partition,
+                action.since,
             )
         )
         where = f"[{_key(action.start)},{_key(action.end)}) from {action.checkpoint} at store {self.stores.get(action.slot)}"

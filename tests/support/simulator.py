@@ -30,7 +30,7 @@ from tidemill.capture.tikv.matcher import FOREVER
 from tidemill.capture.tikv.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.pd import Region, region_of
 from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import FIRST_TTL, GcGuard
 from tidemill.capture.tikv.tables import Moved, TableSpans
@@ -228,7 +228,7 @@ class Simulator:
         self.requests += 1
         raw = [_decoded(key) for key in (action.start, action.end)]
         call = partial(self.receiver.subscribe, action.piece, action.slot, action.region.id, action.request_id, action.checkpoint)
-        self.receiver.call(partial(call, *raw, action.partition))
+        self.receiver.call(partial(call, *raw, action.partition, action.since))
         if action.slot in self.connections:
             header = cdcpb.Header(cluster_id=CLUSTER_ID, ticdc_version="8.5.0")
             self.connections[action.slot].requests.append(register(header, action))
@@ -355,8 +355,10 @@ class Simulator:
                 self.machine.scan_done(piece, self.now)
             case PieceFailed(piece, resolved, error):
                 self.machine.failed(piece, resolved, cdcpb.Error.FromString(error), self.now)
-            case ProtocolBroken(piece, resolved, _):
+            case ProtocolBroken(piece, resolved):
                 self.machine.broken(piece, resolved, self.now)
+            case RowLost(piece, region, cause, row, head):
+                self.machine.lost(piece, region, cause, row, head)
             case PieceFrozen(piece, resolved):
                 self.machine.frozen(piece, resolved, self.now)
             case StreamLost(stream, pieces, _, bad):

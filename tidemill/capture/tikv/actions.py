@@ -22,6 +22,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSeen:
+    """A row that a store sent, as far as it tells who it is."""
+
+    commit_ts: int
+    start_ts: int
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Hold the partition's frontier at `checkpoint` for this piece."""
 
@@ -74,6 +83,8 @@ class Subscribe:
     start: bytes
     end: bytes
     partition: int
+    since: int
+    """The span's checkpoint: rows at or below it are not wanted. Those up to `checkpoint` have been promised not to come any more."""
 
 
 @dataclass(frozen=True, slots=True)

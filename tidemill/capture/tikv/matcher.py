@@ -6,11 +6,13 @@ that the kernels change in place; this class owns, grows and recycles them.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from tidemill.capture.tikv.actions import RowSeen
 from tidemill.capture.tikv.chunks import Array, Chunks
 from tidemill.capture.tikv.scanner import PAD, Batch
 from tidemill.kernels.receive import layout as L
@@ -31,6 +33,7 @@ CAUSES = {
     L.V_EMPTY_PUT: "PUT without a value",
     L.V_FAKE_ONLY: "COMMIT of a PREWRITE that came without its value",
     L.V_NO_OP: "row that is neither PUT nor DELETE",
+    L.V_UNKNOWN_TYPE: "row of a type that this version does not know",
 }
 
 
@@ -52,11 +55,18 @@ class RegionError:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The store broke the protocol; the subscription was ended. Deregister, subscribe again from `resolved`, count."""
+    """The store broke the protocol, as `row` shows; the subscription was ended. Its range is complete up to `resolved` by what the store has
+    promised; but `row` may lie below it."""
 
     sub: int
     resolved: int
     cause: str
+    row: RowSeen
+
+    @property
+    def complete(self) -> int:
+        """How far the range is complete at the most."""
+        return min(self.resolved, self.row.commit_ts - 1)
 
 
 Control = Initialized | RegionError | Violation
@@ -115,9 +125,18 @@ class Matcher:
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(
-        self, stream: int, region_id: int, request_id: int, checkpoint: int, lo: bytes = b"", hi: bytes = b"", partition: int = 0
+        self,
+        stream: int,
+        region_id: int,
+        request_id: int,
+        checkpoint: int,
+        lo: bytes = b"",
+        hi: bytes = b"",
+        partition: int = 0,
+        since: int | None = None,
     ) -> int:
-        """A new subscription (before its register is sent); its resolved ts begins at `checkpoint`.
+        """A new subscription (before its register is sent); its resolved ts begins at `checkpoint`. Rows at or below `since` (by default
+        `checkpoint`) are not wanted; one between the two breaks an earlier promise.
 
         lo, hi: raw key range [lo, hi); b"" is open. request_id 0 where the stream does not multiplex (see `set_multiplexed`).
         """
@@ -127,7 +146,8 @@ class Matcher:
         low, high = (np.frombuffer(key + bytes(PAD), np.uint8) for key in (lo, hi))
         self._ranges[sub] = low, high
         range_ = len(lo), len(hi), address(low), address(high)
-        self.subs[sub] = (region_id, request_id, checkpoint, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0)
+        wanted = checkpoint if since is None else since
+        self.subs[sub] = region_id, request_id, checkpoint, checkpoint, partition, L.ACTIVE, 0, -1, stream, *range_, self.clock(), 0, wanted
         if bind(address(self.x), sub):
             self.subs[sub]["state"] = L.FREE
             self._free_subs.append(sub)
@@ -159,7 +179,7 @@ class Matcher:
         sub = self._new_sub()
         low = np.zeros(PAD, np.uint8)
         self._ranges[sub] = low, low
-        self.subs[sub] = 0, 0, checkpoint, checkpoint, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0
+        self.subs[sub] = 0, 0, checkpoint, checkpoint, partition, L.DEAD, 0, -1, 0, 0, 0, address(low), address(low), self.clock(), 0, 0
         return sub
 
     def set_multiplexed(self, stream: int, multiplexed: bool) -> None:
@@ -170,6 +190,10 @@ class Matcher:
         """The subscription is over, but its range still counts for the frontier (at its resolved ts) until `drop`."""
         unbind(address(self.x), sub)
         self.subs[sub]["state"] = L.DEAD
+
+    def rewind(self, sub: int, ts: int) -> None:
+        """What the store of an ended subscription has promised is not true: its range counts as complete up to `ts` only."""
+        self.subs[sub]["resolved"] = ts
 
     def drop(self, sub: int) -> None:
         """Forget the subscription: successors with a resolved ts <= its own stand for its range. Rows it has delivered stay (they
@@ -238,7 +262,9 @@ class Matcher:
                 error = batch.data[entry["value"] : entry["value"] + entry["value_len"]].tobytes()
                 found.append(RegionError(sub, self.resolved(sub), error))
             else:
-                found.append(Violation(sub, self.resolved(sub), CAUSES[int(control["cause"])]))
+                key = ctypes.string_at(int(control["key"]), int(control["key_len"]))
+                row = RowSeen(int(control["commit_ts"]), int(control["start_ts"]), key)
+                found.append(Violation(sub, self.resolved(sub), CAUSES[int(control["cause"])], row))
         self.x[L.X_NCONTROL] = 0
         return found
 

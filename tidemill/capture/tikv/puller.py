@@ -13,7 +13,7 @@ from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.feed import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed, window_of
 from tidemill.capture.tikv.inbox import EndOfStream
 from tidemill.capture.tikv.pd import PdClient, refused
-from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.errors import ClusterMismatch, MalformedBytes, UpstreamError
 from tidemill.tidb.keys import from_encoded
@@ -109,9 +109,11 @@ class Puller:
                 self.machine.scan_done(piece, now)
             case PieceFailed(piece, resolved, error):
                 self.machine.failed(piece, resolved, _error_of(error), now)
-            case ProtocolBroken(piece, resolved, cause):
-                _log.warning("a store broke the protocol (%s); its piece is subscribed again from %d", cause, resolved)
-                self.machine.broken(piece, resolved, now)
+            case ProtocolBroken():
+                self._tell_broken(event)
+                self.machine.broken(event.piece, event.resolved, now, event.cause)
+            case RowLost(piece, region_id, cause, row, head):
+                self.machine.lost(piece, region_id, cause, row, head)
             case PieceFrozen(piece, resolved):
                 self.machine.frozen(piece, resolved, now)
             case StreamLost(stream, pieces, reason, bad):
@@ -124,6 +126,14 @@ class Puller:
                 self.machine.stream_lost(stream, pieces[:room], now, last=len(pieces) <= room)
                 return max(1, min(len(pieces), room))
         return 1
+
+    def _tell_broken(self, event: ProtocolBroken) -> None:
+        piece, row = self.machine.piece(event.piece), event.row
+        if piece is not None:
+            _log.warning(
+                "%s broke the protocol: %s (key %s, start_ts %d, commit_ts %d); it is scanned again from %d",
+                self.machine.describe(piece), event.cause, row.key.hex(), row.start_ts, row.commit_ts, event.resolved,
+            )  # fmt: skip
 
     async def _tick(self) -> None:
         while True:
@@ -206,6 +216,7 @@ class Puller:
                 lo,
                 hi,
                 action.partition,
+                action.since,
             )
         )
         feed = self._feeds.get(action.slot)

@@ -9,7 +9,8 @@
     duplicate_request       open the stream anew; the second time fatal   a deregister came late, or we count wrongly
     compatibility           fatal                                         the store wants a newer client
     cluster_id_mismatch     fatal                                         another cluster
-    protocol (ours)         deregister, the same region                   a COMMIT without its PREWRITE and the like
+    protocol (ours)         deregister, the same region from below the    a COMMIT without its PREWRITE, a row at or below the resolved ts
+                            row; fatal if the log is complete beyond it   and the like
     frozen (ours)           deregister, ask PD                            the watchdog saw no progress (watch.py)
     stream (ours)           ask PD                                        the stream to the store broke
     store (ours)            ask PD                                        the store cannot be reached, or is gone
@@ -26,7 +27,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tidemill.errors import ClusterMismatch, TidemillError, UpstreamError, VersionTooOld
+from tidemill.capture.tikv.actions import RowSeen
+from tidemill.errors import ClusterMismatch, ResolvedTsBroken, TidemillError, UpstreamError, VersionTooOld
+from tidemill.tso import describe
 from tidemill.wire import cdcpb_pb2
 
 BUSY_CAP = 600.0  # seconds that a store may ask to wait
@@ -96,3 +99,13 @@ def fatal_error(error: cdcpb_pb2.Error) -> TidemillError:
     if kind == "compatibility":
         return VersionTooOld(f"TiKV asks for a client of version {error.compatibility.required_version} or newer")
     return UpstreamError(f"TiKV keeps saying that region {error.duplicate_request.region_id} is subscribed twice")
+
+
+def row_lost(where: str, cause: str, row: RowSeen, head: int) -> TidemillError:
+    """What ends the capture when a row comes that the log is complete beyond."""
+    return ResolvedTsBroken(
+        f"{where}: {cause}: key {row.key.hex()}, start_ts {row.start_ts}, commit_ts {describe(row.commit_ts)}, "
+        f"but the log is complete up to {describe(head)}",
+        hint="TiKV had promised that no such row would come. The log does not have it, and goes on without it when the capture is started "
+        "again: then read the table again with `tidemill resync`, and report this with TiKV's version.",
+    )

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tidemill.capture.tikv.actions import RowSeen
 from tidemill.capture.tikv.chunks import Array
 from tidemill.capture.tikv.inbox import EndOfStream, Inbox, Message
 from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
@@ -52,11 +53,25 @@ class PieceFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolBroken:
-    """The store broke the protocol; the piece's subscription was ended on this side."""
+    """The store broke the protocol, as `row` shows; the piece's subscription was ended on this side. Its range is complete up to
+    `resolved`, which may be less than what was told of it before."""
 
     piece: int
     resolved: int
     cause: str
+    row: RowSeen
+
+
+@dataclass(frozen=True, slots=True)
+class RowLost:
+    """As ProtocolBroken, but the log is complete up to `head` already, which `row` is not above: it cannot be written any more.
+    `piece` may be over."""
+
+    piece: int
+    region: int
+    cause: str
+    row: RowSeen
+    head: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,7 @@ class StreamLost:
     bad: bool = False
 
 
-Event = ScanDone | PieceFailed | ProtocolBroken | PieceFrozen | StreamLost
+Event = ScanDone | PieceFailed | ProtocolBroken | RowLost | PieceFrozen | StreamLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +163,7 @@ class Receiver:
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
         self._sealing = Sealing(self.logs, self.workers, note_import)
+        self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far a seal has begun to go
         self.short_of_disk = False
         """The disk of the scratch files is low: nothing is spilled. Set by others."""
         self._spill_again_at = 0.0
@@ -185,15 +201,24 @@ class Receiver:
         self._bind(piece, self.matcher.place(checkpoint, partition))
 
     def subscribe(
-        self, piece: int, stream: int, region_id: int, request_id: int, checkpoint: int, lo: bytes, hi: bytes, partition: int
+        self,
+        piece: int,
+        stream: int,
+        region_id: int,
+        request_id: int,
+        checkpoint: int,
+        lo: bytes,
+        hi: bytes,
+        partition: int,
+        since: int | None = None,
     ) -> None:
-        """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys."""
+        """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys. `since`: see `Matcher.subscribe`."""
         if stream in self._ended:  # the other side does not know yet
             self.place(piece, checkpoint, partition)
             self._on_events([StreamLost(stream, ((piece, checkpoint),), "the stream is over")])
             return
         request = request_id if self.matcher.mux[stream] else 0
-        self._bind(piece, self.matcher.subscribe(stream, region_id, request, checkpoint, lo, hi, partition))
+        self._bind(piece, self.matcher.subscribe(stream, region_id, request, checkpoint, lo, hi, partition, since))
 
     def _bind(self, piece: int, sub: int) -> None:
         before = self._sub_of.get(piece)
@@ -306,15 +331,30 @@ class Receiver:
                 continue
             if isinstance(control, Initialized):
                 events.append(ScanDone(piece))
-            elif isinstance(control, RegionError):
-                self.matcher.hold(control.sub)
+                continue
+            self.matcher.hold(control.sub)
+            if isinstance(control, RegionError):
                 events.append(PieceFailed(piece, control.resolved, control.error))
             else:
-                self.matcher.hold(control.sub)
-                self.stats.violations += 1
-                events.append(ProtocolBroken(piece, control.resolved, control.cause))
+                events.append(self._broken(control, piece))
         if events:
             self._on_events(events)
+
+    def _broken(self, control: Violation, piece: int) -> Event:
+        """What follows from a row that must not have come: its range is scanned again from below the row, unless the log is complete beyond
+        it already."""
+        partition = int(self.matcher.subs[control.sub]["partition"])
+        head = max(self.logs[partition].head, int(self._closed[partition]))
+        if control.complete < head:
+            return self._lost(control, head)
+        self.stats.violations += 1
+        self.matcher.rewind(control.sub, control.complete)
+        return ProtocolBroken(piece, control.complete, control.cause, control.row)
+
+    def _lost(self, control: Violation, head: int) -> RowLost:
+        self.stats.violations += 1
+        region_id = int(self.matcher.subs[control.sub]["region_id"])
+        return RowLost(self._piece_of.get(control.sub, 0), region_id, control.cause, control.row, head)
 
     def _budgets(self) -> None:
         """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
@@ -390,7 +430,12 @@ class Receiver:
             self.prewrites.try_again()
 
     def _join(self) -> None:
-        self._tell([Violation(sub, self.matcher.resolved(sub), cause) for sub, cause in self.prewrites.join()])
+        broken = self.prewrites.join()
+        over = [one for one in broken if self.matcher.subs[one.sub]["state"] != ACTIVE]
+        self._tell([one for one in broken if one not in over])
+        lost: list[Event] = [self._lost(one, one.resolved) for one in over if one.complete < one.resolved]
+        if lost:  # their successors begin above the row
+            self._on_events(lost)
 
     def _seal(self, force: bool = False) -> None:
         matcher = self.matcher
@@ -408,6 +453,7 @@ class Receiver:
                 continue
             if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
                 self._sealing.begin(p, matcher.take(p, end), end)
+                self._closed[p] = end
         self._lap("take", begin)
         self.prewrites.drop_ended()
         if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others

@@ -30,6 +30,7 @@ from tidemill.capture.tikv.actions import (
     LoadRegions,
     OpenStream,
     Place,
+    RowSeen,
     Span,
     Subscribe,
 )
@@ -37,7 +38,7 @@ from tidemill.capture.tikv.pd import Peer, Region
 from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase, Piece, Store, Stream, contiguous
 from tidemill.capture.tikv.rangelock import RangeLock, Verdict
 from tidemill.capture.tikv.ranges import cut
-from tidemill.capture.tikv.reactions import REACTIONS, RETRIES_OF_UNKNOWN, Then, asked_to_wait, fatal_error, kind_of, splits
+from tidemill.capture.tikv.reactions import REACTIONS, RETRIES_OF_UNKNOWN, Then, asked_to_wait, fatal_error, kind_of, row_lost, splits
 from tidemill.capture.tikv.streams import Streams
 from tidemill.wire import cdcpb_pb2
 
@@ -123,6 +124,12 @@ class RegionMachine:
     def piece(self, id_: int) -> Piece | None:
         """A piece, for reading; None where it is over."""
         return self._pieces.get(id_)
+
+    def describe(self, piece: Piece) -> str:
+        """Region, table and store of a piece, for people."""
+        region = f"region {piece.region.id}" if piece.region is not None else "a range"
+        store = self.store_of(piece)
+        return f"{region} of {piece.span.label or f'span {piece.span.id}'}" + (f" at store {store}" if store else "")
 
     def store_of(self, piece: Piece) -> int:
         """The store that a piece is subscribed at or waits for; 0: none."""
@@ -347,7 +354,10 @@ class RegionMachine:
         stream.pieces.add(piece.id)
         self._streams.stores[stream.store_id].scanning += 1
         self._actions.append(
-            Subscribe(piece.id, stream.slot, piece.region, request_id, piece.checkpoint, piece.start, piece.end, piece.span.partition)
+            Subscribe(
+                *(piece.id, stream.slot, piece.region, request_id, piece.checkpoint, piece.start, piece.end),
+                *(piece.span.partition, piece.span.checkpoint),
+            )
         )
 
     def _leave_stream(self, piece: Piece, now: float) -> None:
@@ -446,9 +456,20 @@ class RegionMachine:
         """The store ended the subscription with an error."""
         self._react(id_, resolved, kind_of(error), error, now)
 
-    def broken(self, id_: int, resolved: int, now: float) -> None:
-        """The store broke the protocol for this piece."""
-        self._react(id_, resolved, "protocol", _NO_ERROR, now)
+    def broken(self, id_: int, resolved: int, now: float, cause: str = "protocol") -> None:
+        """The store broke the protocol for this piece, which is complete up to `resolved` only, whatever was said of it before."""
+        piece = self._subscribed(id_, resolved)
+        if piece is not None:
+            piece.checkpoint = resolved
+            self._react(id_, resolved, "protocol", _NO_ERROR, now)
+            piece.why = cause
+
+    def lost(self, id_: int, region_id: int, cause: str, row: RowSeen, head: int) -> None:
+        """The store broke the protocol by a row that the log cannot take any more, because it is complete up to `head`."""
+        piece = self._pieces.get(id_)
+        where = f"region {region_id}" if piece is None else self.describe(piece)
+        self._count("protocol")
+        self._actions.append(Fail(row_lost(where, cause, row, head)))
 
     def frozen(self, id_: int, resolved: int, now: float) -> None:
         """The watchdog gave up on this piece's subscription."""

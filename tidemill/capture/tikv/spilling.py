@@ -6,6 +6,7 @@ until they are written, and goes on; `finish` takes in what has been written mea
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor, Future
@@ -15,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tidemill.capture.tikv.actions import RowSeen
 from tidemill.capture.tikv.chunks import Array, Chunks
-from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, size_of
+from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, Violation, size_of
 from tidemill.capture.tikv.partition import PartitionLog
 from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sealer import Plan, Sealer
 from tidemill.changelog.files import FULL
-from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, P_COUNT, ROW, V_UNMATCHED, address
+from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED, address
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
 
@@ -209,9 +211,9 @@ class PrewriteSpill(_Spill):
             self.written += len(run.rows)
         self.matcher.chunks.collect()
 
-    def join(self) -> list[tuple[int, str]]:
-        """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns subscriptions that broke
-        the protocol, and how."""
+    def join(self) -> list[Violation]:
+        """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns how subscriptions broke the
+        protocol: of each one its first row that shows it. Some may be over already."""
         matcher = self.matcher
         late = matcher.take_late()
         if self._writing and len(late):
@@ -222,19 +224,34 @@ class PrewriteSpill(_Spill):
             return []
         plan = by_transaction(self._sealer, late.copy())
         found = np.zeros(len(late), np.uint8)
+        broken: list[Violation] = []
         for spilled in reversed(self._runs):
-            self._join_run(spilled, late, plan, found)
+            broken += self._join_run(spilled, late, plan, found)
         once = np.zeros(len(late), bool)
         once[plan.order[: plan.count]] = True
-        bad = late[once & (found == 0) & (late["op"] != 0) & (matcher.subs[late["sub"]]["state"] == ACTIVE)]
+        broken += self._broken(late[once & (found == 0) & (late["op"] != 0)], V_UNMATCHED)
         matcher.release(late)
         self._forget([s for s in self._runs if not s.left])
-        return [(int(sub), CAUSES[V_UNMATCHED]) for sub in np.unique(bad["sub"])]
+        first: dict[int, Violation] = {}
+        for one in sorted(broken, key=lambda v: v.row.commit_ts):
+            first.setdefault(one.sub, one)
+        return list(first.values())
+
+    def _broken(self, rows: Array, cause: int) -> list[Violation]:
+        """What each of these rows shows; of those of one subscription the first does."""
+        found = []
+        for sub in np.unique(rows["sub"]).tolist():
+            own = rows[rows["sub"] == sub]
+            row = own[np.argmin(own["commit_ts"])]
+            key = ctypes.string_at(int(row["key"]), int(row["key_len"]))
+            seen = RowSeen(int(row["commit_ts"]), int(row["start_ts"]), key)
+            found.append(Violation(sub, self.matcher.resolved(sub), CAUSES[cause], seen))
+        return found
 
     def _on_the_way(self) -> set[int]:
         return {ts for one in self._writing for ts in one.starts}
 
-    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> None:
+    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> list[Violation]:
         matcher, run, used = self.matcher, spilled.run, spilled.used
         out = np.empty(plan.count, ROW)
         before = np.count_nonzero(used)
@@ -244,11 +261,15 @@ class PrewriteSpill(_Spill):
         consumed = int(np.count_nonzero(used) - before)
         rows = out[:got]
         subs = matcher.subs[rows["sub"]]
-        fresh = rows["commit_ts"] > subs["checkpoint"]
+        no_op = ~np.isin(rows["op"], (PUT, DELETE))
+        empty = (rows["op"] == PUT) & (rows["value_len"] == 0)
+        fresh = (rows["commit_ts"] > subs["since"]) & ~no_op & ~empty
+        broken = self._broken(rows[no_op], V_NO_OP) + self._broken(rows[empty], V_EMPTY_PUT)
         for p in np.unique(subs["partition"]).tolist():
             matcher.append(p, rows[fresh & (subs["partition"] == p)])
         matcher.chunks.refs[run.chunk] -= consumed - int(fresh.sum())
         spilled.left -= consumed
+        return broken
 
     def drop_ended(self) -> None:
         """Forget runs of which every prewrite that is left belongs to an ended subscription. Call it before ids are used again."""

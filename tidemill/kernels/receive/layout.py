@@ -14,6 +14,7 @@ import numpy as np
 # LogType of cdcpb, and two kinds of our own.
 PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED, RESOLVED, ERROR = 1, 2, 3, 4, 5, 6, 7
 PUT, DELETE = 1, 2
+AS_PREWRITTEN = 3  # op of a COMMIT that does not tell its own, while its PREWRITE is on disk
 
 ENTRY = np.dtype(
     {
@@ -53,18 +54,19 @@ SUB = np.dtype(
     {
         "names": [
             "region_id", "request_id", "resolved", "checkpoint", "partition", "state", "initialized", "touched", "stream",
-            "lo_len", "hi_len", "lo", "hi", "seen", "piece",
+            "lo_len", "hi_len", "lo", "hi", "seen", "piece", "since",
         ],
-        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8"],
-        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88],
+        "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88, 96],
         "itemsize": 128,
     }
 )  # fmt: skip
 """One region subscription. touched: head of the list of entries that INITIALIZED has to look at; lo, hi: addresses of its range; seen: the
-clock (X_CLOCK) when the store last said anything of it; piece: the piece of the region state machine that it stands for."""
+clock (X_CLOCK) when the store last said anything of it; piece: the piece of the region state machine that it stands for; since: rows at or
+below it are not wanted, whoever sends them."""
 
 S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
-S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN = 48, 52, 56, 64, 72, 80
+S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN, S_SINCE = 48, 52, 56, 64, 72, 80, 96
 
 IMPORTED = 0x80
 """Beside ENTRY.op, out of the scanner only: the row was written by a physical import (bit 16 of txn_source). Bits 0-7, a change data
@@ -73,11 +75,18 @@ IMPORT_BIT = 1 << 16
 
 FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: over, but its range still counts for the frontier
 
-CONTROL = np.dtype({"names": ["code", "sub", "entry", "cause"], "formats": ["i4", "i4", "i8", "i8"], "itemsize": 32})
-"""What the matcher reports to the region state machine."""
+CONTROL = np.dtype(
+    {
+        "names": ["code", "sub", "entry", "cause", "commit_ts", "start_ts", "key", "key_len"],
+        "formats": ["i4", "i4", "i8", "i8", "i8", "i8", "i8", "i8"],
+        "itemsize": 64,
+    }
+)
+"""What the matcher reports to the region state machine. cause and what follows it: of a violation, and of the row that shows it (key: its
+address, valid until the next batch)."""
 
 C_INITIALIZED, C_ERROR, C_VIOLATION = 1, 2, 3
-V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP = 1, 2, 3, 4, 5  # CONTROL.cause of a violation
+V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP, V_UNKNOWN_TYPE = 1, 2, 3, 4, 5, 6  # CONTROL.cause of a violation
 
 # The matcher's context: int64 words, mostly addresses. The upper half is scratch of `match`.
 (X_SUBS, X_NSUBS, X_LOOKUP, X_LOOKUP_MASK, X_SLOTS, X_SLOT_MASK, X_POOL, X_POOL_CAP, X_POOL_TOP, X_POOL_FREE, X_COUNT,

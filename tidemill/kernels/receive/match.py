@@ -64,7 +64,6 @@ from tidemill.kernels.receive.layout import (
     R_VALLEN,
     RESOLVED,
     ROLLBACK,
-    S_CHECKPOINT,
     S_HI,
     S_HILEN,
     S_INIT,
@@ -75,9 +74,8 @@ from tidemill.kernels.receive.layout import (
     S_SEEN,
     S_STATE,
     S_TOUCHED,
-    V_EMPTY_PUT,
     V_FAKE_ONLY,
-    V_NO_OP,
+    V_UNKNOWN_TYPE,
     V_UNMATCHED,
     X_CLOCK,
     X_CONTROL_CAP,
@@ -96,7 +94,6 @@ from tidemill.kernels.receive.layout import (
     X_ROWS,
     X_SLOT_MASK,
     X_SLOTS,
-    X_STALE,
     X_SUBS,
     X_UNKNOWN,
 )
@@ -104,15 +101,18 @@ from tidemill.kernels.receive.pending import (
     account,
     bump,
     control,
-    emit,
+    deliver,
     erase,
     fill,
     find,
     forget_data,
     hold,
     insert,
+    judge,
+    judge_orphan,
     late,
-    ready,
+    op_of,
+    reject,
     size_of,
     spilled,
     touch,
@@ -172,20 +172,23 @@ def lacking(ctx):
 
 
 @jit
-def settle(ctx, sub_at, sub, row):
+def settle(ctx, sub_at, sub, i, row):
     """INITIALIZED meets an entry whose COMMIT or ROLLBACK was seen before."""
     flags = ld8(row + R_FLAGS)
-    start = ld64(row + R_START)
+    start, key, key_len = ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN)
     commit = ld64(row + R_COMMIT)
-    if flags & F_WAIT and commit > ld64(sub_at + S_CHECKPOINT):
+    if flags & F_WAIT:
         op = ld32s(row + R_GENERATION) >> 30 & 3 if flags & F_DATA == 0 else ld8(row + R_OP)
+        verdict = judge_orphan(sub_at, commit, 0)
         if flags & F_DATA and not (flags & F_FAKE):
-            emit(ctx, sub_at, row, commit, op)
+            deliver(ctx, sub_at, sub, i, row, commit, op)
+        elif verdict != 0:
+            reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
         elif spilled(ctx, start):
-            late(ctx, sub, start, commit, ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld32s(row + R_CHUNK), op)
+            late(ctx, sub, start, commit, key, key_len, ld32s(row + R_CHUNK), op_of(op))
         # Else its COMMITTED row came from the scan.
     elif flags & F_ROLLED and spilled(ctx, start):
-        late(ctx, sub, start, 0, ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld32s(row + R_CHUNK), 0)
+        late(ctx, sub, start, 0, key, key_len, ld32s(row + R_CHUNK), 0)
 
 
 @jit
@@ -200,7 +203,9 @@ def on_initialized(ctx, sub_at, sub, part, i):
             return GROW_LATE
         row = pool + 64 * x
         st32(sub_at + S_TOUCHED, ld32s(row + R_NEXT))
-        settle(ctx, sub_at, sub, row)
+        settle(ctx, sub_at, sub, i, row)
+        if ld32s(sub_at + S_STATE) != ACTIVE:
+            return 0  # what is left is freed with the subscription
         start, key, key_len = ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN)
         if ld8(row + R_FLAGS) & F_DATA:
             account(ctx, row, -1)
@@ -215,12 +220,11 @@ def on_initialized(ctx, sub_at, sub, part, i):
 
 @jit
 def on_committed(ctx, sub_at, sub, part, ent, base, chunk, i):
-    op = ld8(ent + E_OP)
-    if op != PUT and op != DELETE:
-        violation(ctx, sub_at, sub, i, V_NO_OP)
-    elif op == PUT and ld32s(ent + E_VALLEN) == 0:
-        violation(ctx, sub_at, sub, i, V_EMPTY_PUT)
-    elif ready(ctx, sub_at, ld64(ent + E_COMMIT), sub, i):
+    op, commit = ld8(ent + E_OP), ld64(ent + E_COMMIT)
+    verdict = judge(sub_at, commit, op, ld32s(ent + E_VALLEN))
+    if verdict != 0:
+        reject(ctx, sub_at, sub, i, verdict, commit, ld64(ent + E_START), base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
+    else:
         out = ld64(part + 8 * P_ADDR) + 64 * ld64(part + 8 * P_COUNT)
         fill(ctx, out, ent, base, chunk)
         st64(out + R_START, ld64(ent + E_START))
@@ -258,8 +262,7 @@ def on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place):
     if flags & F_WAIT:
         st64(row + R_COMMIT, commit)
         if not fake and ld32s(ent + E_GENERATION) == 0:
-            if ready(ctx, sub_at, commit, sub, i):
-                emit(ctx, sub_at, row, commit, op)
+            deliver(ctx, sub_at, sub, i, row, commit, op)
             account(ctx, row, -1)
             flags = F_DONE
     st8(row + R_FLAGS, flags)
@@ -267,38 +270,43 @@ def on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place):
 
 
 @jit
+def on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, cause):
+    """A COMMIT after INITIALIZED whose row is not in memory: on disk, or the store broke the protocol by `cause` at least."""
+    start, commit = ld64(ent + E_START), ld64(ent + E_COMMIT)
+    verdict = judge_orphan(sub_at, commit, cause)
+    if verdict == cause and spilled(ctx, start):
+        late(ctx, sub, start, commit, key, key_len, chunk, op_of(ld8(ent + E_OP)))
+    else:
+        reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
+    return 0
+
+
+@jit
 def on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place):
     """A COMMIT after INITIALIZED."""
-    start, commit, op = ld64(ent + E_START), ld64(ent + E_COMMIT), ld8(ent + E_OP)
+    commit, op = ld64(ent + E_COMMIT), ld8(ent + E_OP)
     if x < 0:
-        if commit <= ld64(sub_at + S_CHECKPOINT) or commit <= ld64(sub_at + S_RESOLVED):
-            bump(ctx, X_STALE)
-        elif spilled(ctx, start):
-            late(ctx, sub, start, commit, key, key_len, chunk, op)
-        else:
-            violation(ctx, sub_at, sub, i, V_UNMATCHED)
-        return 0
+        return on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, V_UNMATCHED)
     row = word(ctx, X_POOL) + 64 * x
-    if ld8(row + R_FLAGS) & F_FAKE:
-        forget_data(ctx, row)
-        erase(ctx, x, place)
-        if spilled(ctx, start):
-            late(ctx, sub, start, commit, key, key_len, chunk, op)
-        elif ready(ctx, sub_at, commit, sub, i):
-            violation(ctx, sub_at, sub, i, V_FAKE_ONLY)
-        return 0
-    if ready(ctx, sub_at, commit, sub, i):
-        emit(ctx, sub_at, row, commit, op if op != 0 else ld8(row + R_OP))
+    fake = ld8(row + R_FLAGS) & F_FAKE
+    if not fake:
+        deliver(ctx, sub_at, sub, i, row, commit, op if op != 0 else ld8(row + R_OP))
     forget_data(ctx, row)
     erase(ctx, x, place)
+    if fake:
+        return on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, V_FAKE_ONLY)
     return 0
 
 
 @jit
 def on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, place):
     row = word(ctx, X_POOL) + 64 * x
-    if x >= 0 and ld8(row + R_FLAGS) & (F_DONE | F_ROLLED | F_WAIT):
+    if x >= 0 and ld8(row + R_FLAGS) & (F_DONE | F_WAIT):
         bump(ctx, X_DUP)
+        return 0
+    if x >= 0 and ld8(row + R_FLAGS) & F_ROLLED:  # both cannot be: a new scan tells what was
+        verdict = judge_orphan(sub_at, ld64(ent + E_COMMIT), V_UNMATCHED)
+        reject(ctx, sub_at, sub, i, verdict, ld64(ent + E_COMMIT), ld64(ent + E_START), key, key_len)
         return 0
     if ld32s(sub_at + S_INIT) != 0:
         return on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place)
@@ -308,8 +316,7 @@ def on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, plac
         row = word(ctx, X_POOL) + 64 * x
         st32(row + R_GENERATION, op << 30)  # without data the generation has no use: keep the commit's op
     elif not (ld8(row + R_FLAGS) & F_FAKE) and ld32s(row + R_GENERATION) == 0:
-        if ready(ctx, sub_at, commit, sub, i):
-            emit(ctx, sub_at, row, commit, op if op != 0 else ld8(row + R_OP))
+        deliver(ctx, sub_at, sub, i, row, commit, op if op != 0 else ld8(row + R_OP))
         account(ctx, row, -1)
         st8(row + R_FLAGS, F_DONE)
     else:
@@ -419,8 +426,12 @@ def match(ctx, entries, n, first, base, chunk):
             sub_at = subs + 128 * sub
             if sub >= 0:
                 st64(sub_at + S_SEEN, word(ctx, X_CLOCK))
-        if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE or kind == 0:
+        if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE:
             bump(ctx, X_UNKNOWN)
+            continue
+        if kind == 0:  # it may be a change
+            commit, start = ld64(ent + E_COMMIT), ld64(ent + E_START)
+            violation(ctx, sub_at, sub, i, V_UNKNOWN_TYPE, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
             continue
         lack = on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i)
         if lack != 0:

@@ -9,6 +9,7 @@ from tidemill.kernels.intrinsics import as_i, as_u, copy64, entry, jit, ld8, ld3
 from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     ACTIVE,
+    AS_PREWRITTEN,
     C_VIOLATION,
     DEAD,
     DELETE,
@@ -25,6 +26,7 @@ from tidemill.kernels.receive.layout import (
     P_ADDR,
     P_BYTES,
     P_COUNT,
+    PUT,
     R_CHUNK,
     R_COMMIT,
     R_FLAGS,
@@ -39,13 +41,14 @@ from tidemill.kernels.receive.layout import (
     R_SUB,
     R_VALLEN,
     R_VALUE_D,
-    S_CHECKPOINT,
-    S_INIT,
     S_PARTITION,
     S_RESOLVED,
+    S_SINCE,
     S_STATE,
     S_TOUCHED,
+    V_EMPTY_PUT,
     V_LATE,
+    V_NO_OP,
     X_CONTROL,
     X_COUNT,
     X_LATE,
@@ -71,6 +74,7 @@ from tidemill.kernels.receive.text import M1, M2, MASK32, equal, hash32
 family.use_family_cache()
 
 U1 = np.uint64(1)
+STALE = -1
 ROW_OVERHEAD = 80  # bytes that a row costs besides its key and values
 
 
@@ -240,7 +244,7 @@ def spilled_add(ctx, start):
 def control(ctx, code, sub, i, cause):
     """Report to Python: `code` at entry i (room has been checked)."""
     n = word(ctx, X_NCONTROL)
-    at = word(ctx, X_CONTROL) + 32 * n
+    at = word(ctx, X_CONTROL) + 64 * n
     st32(at, code)
     st32(at + 4, sub)
     st64(at + 8, i)
@@ -249,15 +253,20 @@ def control(ctx, code, sub, i, cause):
 
 
 @jit
-def violation(ctx, sub_at, sub, i, cause):
-    """The store broke the protocol: the subscription is over."""
+def violation(ctx, sub_at, sub, i, cause, commit, start, key, key_len):
+    """The store broke the protocol, as this row shows: the subscription is over."""
+    at = word(ctx, X_CONTROL) + 64 * word(ctx, X_NCONTROL)
     control(ctx, C_VIOLATION, sub, i, cause)
+    st64(at + 24, commit)
+    st64(at + 32, start)
+    st64(at + 40, key)
+    st64(at + 48, key_len)
     st32(sub_at + S_STATE, DEAD)
 
 
 @jit
 def late(ctx, sub, start, commit, key, key_len, chunk, op):
-    """A COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites: joined later, in bulk."""
+    """A COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites: joined later, in bulk. Of a COMMIT: see `op_of`."""
     n = word(ctx, X_NLATE)
     row = word(ctx, X_LATE) + 64 * n
     st64(row + R_COMMIT, commit)
@@ -274,6 +283,12 @@ def late(ctx, sub, start, commit, key, key_len, chunk, op):
 
 
 @jit
+def op_of(op):
+    """The op that a COMMIT has while it waits for its PREWRITE."""
+    return op if op == PUT or op == DELETE else AS_PREWRITTEN
+
+
+@jit
 def touch(sub_at, row, x):
     """Remember an entry that INITIALIZED has to look at."""
     st32(row + R_NEXT, ld32s(sub_at + S_TOUCHED))
@@ -281,15 +296,45 @@ def touch(sub_at, row, x):
 
 
 @jit
-def ready(ctx, sub_at, commit, sub, i):
-    """Whether this commit_ts may still be delivered; not if it is stale (counted) or breaks the promise of the resolved ts."""
-    if commit <= ld64(sub_at + S_CHECKPOINT):
+def judge(sub_at, commit, op, value_len):
+    """0: a row like this is to be delivered; STALE: it is older than what is wanted; else how it breaks the protocol. A resolved ts of an
+    earlier subscription of the same keys is a promise as well."""
+    if commit <= ld64(sub_at + S_SINCE):
+        return STALE
+    if op != PUT and op != DELETE:
+        return V_NO_OP
+    if op == PUT and value_len == 0:
+        return V_EMPTY_PUT
+    if commit <= ld64(sub_at + S_RESOLVED):
+        return V_LATE
+    return 0
+
+
+@jit
+def judge_orphan(sub_at, commit, cause):
+    """As `judge`, of a COMMIT that nothing is known of but its commit_ts: it breaks the protocol by `cause` at least."""
+    if commit <= ld64(sub_at + S_SINCE):
+        return STALE
+    return V_LATE if commit <= ld64(sub_at + S_RESOLVED) else cause
+
+
+@jit
+def reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len):
+    """Do not deliver a row: it is stale (and counted), or ends its subscription."""
+    if verdict == STALE:
         bump(ctx, X_STALE)
-        return False
-    if ld32s(sub_at + S_INIT) != 0 and commit <= ld64(sub_at + S_RESOLVED):
-        violation(ctx, sub_at, sub, i, V_LATE)
-        return False
-    return True
+    else:
+        violation(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
+
+
+@jit
+def deliver(ctx, sub_at, sub, i, row, commit, op):
+    """Emit ROW `row`, committed at `commit`, if it may be."""
+    verdict = judge(sub_at, commit, op, ld32s(row + R_VALLEN))
+    if verdict == 0:
+        emit(ctx, sub_at, row, commit, op)
+    else:
+        reject(ctx, sub_at, sub, i, verdict, commit, ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN))
 
 
 @jit

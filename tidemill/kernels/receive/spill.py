@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32s, ld64, prefetch, put, st8, st32, st64
 from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
+    AS_PREWRITTEN,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -175,6 +176,7 @@ def join(lates, idx, n, run, n_run, out, taken, used):
                     o = out + 64 * m
                     copy64(o, r)
                     st64(o + R_COMMIT, ld64(c + R_COMMIT))
-                    st8(o + R_OP, ld8(c + R_OP))
+                    if ld8(c + R_OP) != AS_PREWRITTEN:
+                        st8(o + R_OP, ld8(c + R_OP))
                     m += 1
     return m

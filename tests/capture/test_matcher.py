@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_recorded_cases(seed: int) -> None:
         for event in events:
             reference.row(event)
         assert sorted(set(reference.rows)) == want
-        assert matcher.count(X_COUNT) - before == len(reference.prewrites)
+        assert matcher.count(X_COUNT) - before == len(reference.locks)
         matcher.release(matcher.take(0, FOREVER - 1))
         matcher.drop(sub)
         if i % 50 == 49:
@@ -202,6 +203,52 @@ def test_range_resolved_and_late_messages() -> None:
     matcher.drop(b)
     matcher.feed(scanner.scan([message(2, 7, [row(X("x", 30, 31, "v"))])]))
     assert committed(matcher.pending_rows(1)) == [(31, 30, b"x", 1, b"v", b"")]
+
+
+def anything(random_: random.Random) -> Row | int:
+    """A row that may break every rule, or a resolved ts."""
+    if random_.random() < 0.08:
+        return random_.randint(8, 24)
+    type_ = random_.choices((1, 2, 3, 4, 5, 9), (30, 30, 8, 20, 4, 0.3))[0]
+    op = random_.choices((PUT, DELETE, 0), (60, 30, 2))[0]
+    start = random_.randint(5, 20)
+    generation = random_.choice((0, 0, 0, 1, 2)) if type_ == PREWRITE else 0
+    return Row(
+        type=type_,  # type: ignore[arg-type]
+        op_type=op,  # type: ignore[arg-type]
+        key=random_.choice((b"a", b"b")),
+        start_ts=start,
+        commit_ts=start + random_.randint(1, 6) if type_ in (2, 4, 9) else 0,
+        value=random_.choice((b"v", b"w", b"w", b"")) if op == PUT and type_ in (1, 4) else b"",
+        old_value=random_.choice((b"", b"o")) if type_ in (1, 4) else b"",
+        generation=generation,
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_breaks_the_rules_is_judged_as_by_the_reference(seed: int) -> None:
+    random_, causes = random.Random(seed), Counter[str]()
+    for _ in range(500):
+        matcher = Matcher()
+        scanner = Scanner(matcher.chunks)
+        since, checkpoint = (random_.randint(6, 12), 12) if random_.random() < 0.5 else (10, 10)
+        sub = matcher.subscribe(0, 1, 7, checkpoint, since=since)
+        reference = Reference(checkpoint, since)
+        controls: list[Control] = []
+        for event in (anything(random_) for _ in range(random_.randint(5, 60))):
+            if isinstance(event, int):
+                reference.resolve(event)
+                controls += matcher.feed(scanner.scan([resolved(event, 7, 1)]))
+            else:
+                reference.row(event)
+                controls += matcher.feed(scanner.scan([message(1, 7, [event])]))
+        assert sorted(committed(matcher.pending_rows())) == sorted(reference.rows)
+        assert matcher.resolved(sub) == reference.resolved
+        broken = [(c.cause, c.row.commit_ts, c.row.start_ts, c.row.key) for c in controls if isinstance(c, Violation)]
+        assert broken == ([reference.broken] if reference.broken else [])
+        assert (Initialized(sub) in controls) == reference.initialized
+        causes.update(cause for cause, *_ in broken)
+    assert len(causes) >= 5, causes
 
 
 def test_a_place_holds_the_frontier() -> None:

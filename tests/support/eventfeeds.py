@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROLLBACK
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 TIKV = Path(__file__).parents[1] / "golden" / "tikv"
+UNMATCHED = "COMMIT without its PREWRITE"
 RECORDINGS = TIKV / "recordings"
 
 Row = cdcpb.Event.Row
@@ -84,63 +85,135 @@ def committed(rows: np.ndarray[Any, Any]) -> list[Emitted]:
 
 
 @dataclass
-class Prewrite:
-    """The data of a lock."""
+class Lock:
+    """What is known of a transaction's change of a key."""
 
-    op: int
-    value: bytes
-    old: bytes
-    generation: int
+    op: int = 0
+    value: bytes = b""
+    old: bytes = b""
+    generation: int = 0
+    has_data: bool = False  # its PREWRITE was seen
+    commit_ts: int = 0
+    state: str = "open"  # waiting: its COMMIT was seen; done, rolled back
 
     @property
     def fake(self) -> bool:
+        """The PREWRITE came without its value."""
         return self.op == PUT and not self.value
+
+    def take(self, row: Row) -> None:
+        """The data of a PREWRITE."""
+        self.op, self.value, self.old, self.generation, self.has_data = row.op_type, row.value, row.old_value, row.generation, True
 
 
 @dataclass
 class Reference:
-    """One subscription by the rules: what the `match` kernel must do."""
+    """One subscription by the rules: what the `match` kernel must do. `since`: rows at or below it are not wanted."""
 
     checkpoint: int
+    since: int = -1
     initialized: bool = False
-    prewrites: dict[Key, Prewrite] = field(default_factory=dict)
-    waiting: dict[Key, int] = field(default_factory=dict)
-    ended: set[Key] = field(default_factory=set)
+    locks: dict[Key, Lock] = field(default_factory=dict)
+    touched: list[Key] = field(default_factory=list)
     rows: list[Emitted] = field(default_factory=list)
+    broken: tuple[str, int, int, bytes] | None = None  # how, and by which row: commit_ts, start_ts, key
 
-    def emit(self, key: Key, data: Prewrite, commit_ts: int) -> None:
-        if commit_ts > self.checkpoint:
-            self.rows.append((commit_ts, key[0], key[1], data.op, data.value if data.op == PUT else b"", data.old))
+    def __post_init__(self) -> None:
+        self.resolved = self.checkpoint
+        self.since = self.checkpoint if self.since < 0 else self.since
+
+    def resolve(self, ts: int) -> None:
+        """A resolved ts."""
+        if self.initialized and not self.broken:
+            self.resolved = max(self.resolved, ts)
 
     def row(self, row: Row) -> None:
-        key = (row.start_ts, row.key)
-        known = self.prewrites.get(key)
-        new = Prewrite(row.op_type, row.value, row.old_value, row.generation)
-        if row.type == COMMITTED:
-            assert not new.fake
-            self.emit(key, new, row.commit_ts)
-        elif row.type == PREWRITE:
-            if key not in self.ended and not (known and (new.fake or new.generation < known.generation)):
-                self.prewrites[key] = new
-        elif row.type == COMMIT:
-            if self.initialized:
-                self.emit(key, self.prewrites.pop(key), row.commit_ts)
+        """A row of any type."""
+        if self.broken is None:
+            handle = {PREWRITE: self._prewrite, COMMIT: self._commit, ROLLBACK: self._rollback, COMMITTED: self._committed}
+            if row.type == INITIALIZED:
+                self._settle()
+            elif row.type in handle:
+                handle[row.type]((row.start_ts, row.key), row)
             else:
-                self.waiting.setdefault(key, row.commit_ts)
-        elif row.type == ROLLBACK:
-            if self.initialized:
-                self.prewrites.pop(key, None)
+                self._breaks("row of a type that this version does not know", (row.start_ts, row.key), row.commit_ts)
+
+    def _breaks(self, cause: str, key: Key, commit_ts: int) -> None:
+        self.broken = cause, commit_ts, *key
+
+    def _orphan(self, key: Key, commit_ts: int, cause: str) -> None:
+        """A COMMIT of which nothing else is known."""
+        if commit_ts > self.since:
+            late = "commit_ts at or below the resolved ts" if commit_ts <= self.resolved else cause
+            if late:
+                self._breaks(late, key, commit_ts)
+
+    def _deliver(self, key: Key, op: int, value: bytes, old: bytes, commit_ts: int) -> None:
+        if commit_ts <= self.since:
+            return
+        if op not in (PUT, DELETE):
+            self._breaks("row that is neither PUT nor DELETE", key, commit_ts)
+        elif op == PUT and not value:
+            self._breaks("PUT without a value", key, commit_ts)
+        elif commit_ts <= self.resolved:
+            self._breaks("commit_ts at or below the resolved ts", key, commit_ts)
+        else:
+            self.rows.append((commit_ts, *key, op, value if op == PUT else b"", old))
+
+    def _committed(self, key: Key, row: Row) -> None:
+        self._deliver(key, row.op_type, row.value, row.old_value, row.commit_ts)
+
+    def _prewrite(self, key: Key, row: Row) -> None:
+        lock = self.locks.setdefault(key, Lock())
+        new = Lock()
+        new.take(row)
+        if lock.state in ("done", "rolled back") or (lock.has_data and (new.fake or new.generation < lock.generation)):
+            return
+        lock.take(row)
+        if lock.state == "waiting" and not lock.fake and lock.generation == 0:
+            self._deliver(key, lock.op, lock.value, lock.old, lock.commit_ts)
+            lock.state = "done"
+
+    def _commit(self, key: Key, row: Row) -> None:
+        lock = self.locks.get(key)
+        if lock is not None and lock.state == "rolled back":
+            self._orphan(key, row.commit_ts, UNMATCHED)
+        elif lock is not None and lock.state != "open":
+            return
+        elif self.initialized:
+            self._commit_live(key, row, self.locks.pop(key, None))
+        else:
+            self.touched.append(key)
+            lock = self.locks.setdefault(key, Lock())
+            if lock.has_data and not lock.fake and lock.generation == 0:
+                self._deliver(key, row.op_type or lock.op, lock.value, lock.old, row.commit_ts)
+                lock.state = "done"
             else:
-                self.ended.add(key)
-        elif row.type == INITIALIZED:
-            self._settle()
+                lock.state, lock.commit_ts = "waiting", row.commit_ts
+
+    def _commit_live(self, key: Key, row: Row, lock: Lock | None) -> None:
+        if lock is None:
+            self._orphan(key, row.commit_ts, UNMATCHED)
+        elif lock.fake:
+            self._orphan(key, row.commit_ts, "COMMIT of a PREWRITE that came without its value")
+        else:
+            self._deliver(key, row.op_type or lock.op, lock.value, lock.old, row.commit_ts)
+
+    def _rollback(self, key: Key, row: Row) -> None:
+        if self.initialized:
+            self.locks.pop(key, None)
+        elif key not in self.locks or self.locks[key].state == "open":
+            self.locks.setdefault(key, Lock()).state = "rolled back"
+            self.touched.append(key)
 
     def _settle(self) -> None:
-        self.initialized = True
-        for key, commit_ts in self.waiting.items():
-            data = self.prewrites.pop(key, None)
-            if data and not data.fake:
-                self.emit(key, data, commit_ts)
-        for key in self.ended:
-            self.prewrites.pop(key, None)
-        self.ended.clear()
+        if self.initialized:
+            return
+        while self.touched and self.broken is None:
+            key = self.touched.pop()
+            lock = self.locks.pop(key)
+            if lock.state == "waiting" and lock.has_data and not lock.fake:
+                self._deliver(key, lock.op, lock.value, lock.old, lock.commit_ts)
+            elif lock.state == "waiting":
+                self._orphan(key, lock.commit_ts, "")  # its COMMITTED row came from the scan
+        self.initialized = self.broken is None

@@ -1,12 +1,15 @@
 """What very many regions cost, and what memory a huge transaction takes.
 
     python -m bench.bench_regions regions [--count 300000] [--stores 10]
+    python -m bench.bench_regions tables [--count 100000] [--stores 10] [--shared 1]
     python -m bench.bench_regions transaction [--quota-mib 64] [--times 10]
 
 `regions` runs the region state machine and the receiver without sockets: one table of COUNT regions is divided, subscribed and
 initialized; then the stores send resolved ts for all of them in TiKV's groups; then the watchdog surveys them; then a store goes down
-and its share begins again. CPU and memory of each step are told. `transaction` sends one transaction whose prewrites are TIMES the
-memory quota, all of them before the first COMMIT, and tells the most memory that the process had, beside what it had before.
+and its share begins again. CPU and memory of each step are told. `tables` does the same with COUNT tables, of which SHARED lie in one
+region each, and tells how often PD is asked and the longest that one call kept the event loop. `transaction` sends one transaction
+whose prewrites are TIMES the memory quota, all of them before the first COMMIT, and tells the most memory that the process had, beside
+what it had before.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import resource
 import tempfile
 import time
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +38,7 @@ from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 MIB = 1 << 20
+LIMIT = 1024  # regions of one answer
 
 
 def memory_mib() -> float:
@@ -73,11 +78,13 @@ class Fleet:
     now: float = 0.0
     most_scans: int = 0
     questions: int = 0
+    longest: float = 0.0  # CPU seconds of one call into the machine, with what it asks for
 
     def __post_init__(self) -> None:
         self.receiver = Receiver([None, None], Path("/"), self.events.extend)  # type: ignore[list-item]
         self.receiver._next_seal = float("inf")
         self.regions = [self.region(i) for i in range(self.count)]
+        self.borders = [region.start for region in self.regions]
 
     def region(self, i: int) -> Region:
         """Region i of the table."""
@@ -106,8 +113,10 @@ class Fleet:
     def run(self) -> None:
         """Until nothing is under way."""
         while True:
+            begin = time.process_time()
             self.machine.wake(self.now)
             self.act()
+            self.longest = max(self.longest, time.process_time() - begin)
             while self.loads or self.waiting or self.events or self.machine._actions:
                 self._answer()
                 self._scan()
@@ -121,10 +130,17 @@ class Fleet:
         while self.loads:
             load = self.loads.popleft()
             self.questions += 1
-            first = int(load.start[1:]) if len(load.start) > 1 else 0
-            last = int(load.end[1:]) if len(load.end) > 1 else self.count
-            found = self.regions[first : min(last, first + 1024)]
-            self.machine.loaded(load.load, found, last - first <= 1024, self.now)
+            found: list[Region] = []
+            for start, end in load.ranges:
+                low = max(bisect_right(self.borders, start) - 1, 0)
+                high = bisect_left(self.borders, end, lo=low)
+                found += self.regions[low + (found[-1:] == self.regions[low : low + 1]) : min(high, low + LIMIT)]
+                if len(found) >= LIMIT:
+                    break
+            begin = time.process_time()
+            self.machine.loaded(load.load, found[:LIMIT], len(found) < LIMIT, self.now)
+            self.act()
+            self.longest = max(self.longest, time.process_time() - begin)
 
     def _scan(self) -> None:
         self.most_scans = max(self.most_scans, len(self.waiting))
@@ -184,6 +200,30 @@ def regions(count: int, stores: int) -> None:
         fleet.run()
     assert fleet.machine.counts()["live"] == count
     print(f"  {fleet.questions} questions to PD")
+
+
+def tables(count: int, stores: int, shared: int) -> None:
+    """See the module."""
+    fleet = Fleet(count // shared, stores)
+    print(f"{count} tables in {count // shared} regions on {stores} stores")
+    with Step("add all spans"):
+        for i in range(count):
+            key = b"t%012d" % (i // shared) + b"%04d" % (i % shared)
+            fleet.machine.add_span(A.Span(i, key + b"_r", key + b"_s", i % 2, 10), 0.0)
+        fleet.act()
+    with Step("divide, subscribe, INITIALIZED"):
+        fleet.run()
+    assert fleet.machine.counts()["live"] == count
+    print(f"  {fleet.questions} questions to PD, the longest call {1000 * fleet.longest:.0f} ms")
+    slot, lost = next((s, subs) for s, subs in fleet.by_slot.items())
+    fleet.questions, fleet.longest = 0, 0.0
+    with Step(f"a store goes down: {len(lost)} begin again"):
+        del fleet.by_slot[slot]
+        fleet.machine.stream_ended(slot, fleet.now)
+        fleet.receiver.end_stream(slot, "down")
+        fleet.run()
+    assert fleet.machine.counts()["live"] == count
+    print(f"  {fleet.questions} questions to PD, the longest call {1000 * fleet.longest:.0f} ms")
 
 
 # ---- a huge transaction ------------------------------------------------------------------------------------------------
@@ -250,14 +290,17 @@ def _private_mib() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["regions", "transaction"])
-    parser.add_argument("--count", type=int, default=300_000)
+    parser.add_argument("what", choices=["regions", "tables", "transaction"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--shared", type=int, default=1)
     parser.add_argument("--stores", type=int, default=10)
     parser.add_argument("--quota-mib", type=int, default=64)
     parser.add_argument("--times", type=int, default=10)
     args = parser.parse_args()
     if args.what == "regions":
-        regions(args.count, args.stores)
+        regions(args.count or 300_000, args.stores)
+    elif args.what == "tables":
+        tables(args.count or 100_000, args.stores, args.shared)
     else:
         transaction(args.quota_mib * MIB, args.times)
 

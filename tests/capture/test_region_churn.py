@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.region_driver import Driver, error, region
-from tidemill.capture.tikv import regions as R
+from tests.support.region_driver import Driver, asked_for, error, region
+from tidemill.capture.tikv import actions as R
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.pd import Peer, Region
 from tidemill.capture.tikv.pieces import Phase
-from tidemill.capture.tikv.regions import RegionMachine, Span
+from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -58,9 +59,9 @@ class Cluster:
         self.views = [*self.views[-4:], list(self.regions)]
         return ended
 
-    def seen(self, start: bytes, end: bytes, healthy: bool) -> list[Region]:
+    def seen(self, load: R.LoadRegions, healthy: bool) -> list[Region]:
         view = self.regions if healthy else self.random.choice(self.views)
-        found = [r for r in view if (not r.end or r.end > start) and r.start < end]
+        found = asked_for(load, view)
         if not healthy and self.random.random() < 0.3:
             found = [r for r in found if self.random.random() < 0.7]
         if not healthy and self.random.random() < 0.3:
@@ -122,7 +123,7 @@ def test_random_churn_never_uncovers_and_heals(seed: int) -> None:
             if not healthy and random_.random() < 0.1:
                 driver.machine.load_failed(load.load, driver.now)
             else:
-                driver.machine.loaded(load.load, cluster.seen(load.start, load.end, healthy), True, driver.now)
+                driver.machine.loaded(load.load, cluster.seen(load, healthy), True, driver.now)
             driver.act()
         while driver.opens:
             slot = driver.opens.pop(0).slot
@@ -206,7 +207,7 @@ class Anything(RuleBasedStateMachine):
         borders = [b"", *sorted(bytes([97 + c % 26, c]) for c in cuts), b""]
         known = [region(1 + i + version % 3, a, b, version, store) for i, (a, b) in enumerate(itertools.pairwise(borders))]
         load = self.driver.loads[0]
-        found = [r for i, r in enumerate(known) if i != missing and (not r.end or r.end > load.start) and r.start < load.end]
+        found = asked_for(load, [r for i, r in enumerate(known) if i != missing])
         self.driver.answer(*found, complete=complete)
 
     @precondition(lambda self: self.driver.loads)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.region_driver import A, Driver, M, Z, error, pieces_of, region, started
-from tidemill.capture.tikv import regions as R
+from tests.support.region_driver import A, Driver, M, Z, asked_for, error, pieces_of, region, started
+from tidemill.capture.tikv import actions as R
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.pd import Peer
 from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase
 from tidemill.capture.tikv.reactions import BUSY_CAP
-from tidemill.capture.tikv.regions import RegionMachine, Span
+from tidemill.capture.tikv.regions import MAX_SCANS, RegionMachine
 from tidemill.capture.tikv.streams import IDLE
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
@@ -207,12 +208,12 @@ def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) 
         while driver.loads or driver.opens or driver.subscribed:
             while driver.loads:
                 questions += 1
-                driver.answer(*(r for r in known if r.end > driver.loads[0].start or not r.end))
+                driver.answer(*asked_for(driver.loads[0], known))
             while driver.opens:
                 driver.open()
             begun, driver.subscribed = driver.subscribed, []
             registers += len(begun)
-            assert len(begun) <= R.MAX_SCANS
+            assert len(begun) <= MAX_SCANS
             for s in begun if refuse else ():
                 driver.fail(s.piece, problem)
             if not refuse:

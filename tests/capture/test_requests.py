@@ -12,11 +12,12 @@ import grpc
 import pytest
 
 from tests.support.eventfeeds import recording
+from tidemill.capture.tikv.actions import Drop, Fail, Place, Span, Subscribe
 from tidemill.capture.tikv.channels import Channels
 from tidemill.capture.tikv.pd import GcState, PdClient, Peer, Region
 from tidemill.capture.tikv.pieces import Phase
 from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.regions import Drop, Fail, Place, RegionMachine, Span, Subscribe
+from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.capture.tikv.safepoint import GcGuard
 from tidemill.capture.tikv.snapshot import Snapshot
 from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
@@ -260,7 +261,7 @@ def test_a_register_is_ticdcs_byte_for_byte() -> None:
     for theirs in registers:
         epoch = theirs.region_epoch
         region = Region(theirs.region_id, theirs.start_key, theirs.end_key, epoch.conf_ver, epoch.version, Peer(1, 1))
-        subscribe = Subscribe(1, 0, region, theirs.request_id, theirs.checkpoint_ts, theirs.start_key, theirs.end_key, 0)
+        subscribe = Subscribe(1, 0, region, theirs.request_id, theirs.checkpoint_ts, theirs.start_key, theirs.end_key, 0, 0)
         ours = register(theirs.header, subscribe)
         assert ours.SerializeToString() == theirs.SerializeToString()
         assert not theirs.header.ticdc_version.startswith("v")

@@ -246,7 +246,7 @@ def test_spilled_prewrites(seed: int, tmp_path: Path) -> None:
         want = sorted(x for region, reference in references.items() if region % 2 == p for x in reference.rows)
         assert sorted(committed(matcher.pending_rows(p))) == want
         matcher.release(matcher.take(p, FOREVER))
-    assert matcher.count(X_COUNT) == sum(len(r.prewrites) for r in references.values())
+    assert matcher.count(X_COUNT) == sum(len(r.locks) for r in references.values())
 
 
 def _large_transactions(random_: random.Random) -> list[tuple[int, Row]]:

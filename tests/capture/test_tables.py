@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidemill.capture.tikv.regions import Span
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.model import TableInfo

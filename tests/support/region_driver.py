@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.invariants import Ledger
-from tidemill.capture.tikv import regions as R
+from tidemill.capture.tikv import actions as R
+from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.regions import RegionMachine, Span
+from tidemill.capture.tikv.regions import RegionMachine
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 A, F, M, Z = b"a", b"f", b"m", b"z"
@@ -21,6 +23,18 @@ def region(id_: int, start: bytes = b"", end: bytes = b"", version: int = 1, sto
 
 def error(**kind: Any) -> cdcpb.Error:
     return cdcpb.Error(**kind)
+
+
+def asked_for(load: R.LoadRegions, known: Iterable[Region]) -> list[Region]:
+    """Those of the regions (in key order) that a question is for, once each."""
+    found: dict[Region, None] = {}
+    ranges, at = load.ranges, 0
+    for one in known:
+        while at < len(ranges) and ranges[at][1] <= one.start:
+            at += 1
+        if at < len(ranges) and (not one.end or one.end > ranges[at][0]):
+            found[one] = None
+    return list(found)
 
 
 @dataclass

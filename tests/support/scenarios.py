@@ -26,6 +26,7 @@ from random import Random
 
 from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
 from tests.support.invariants import Witness, check_waiting
+from tests.support.region_driver import asked_for
 from tests.support.scenario_notation import parse_events, parse_region
 from tidemill.capture.tikv import actions as A
 from tidemill.capture.tikv.pd import Peer, Region
@@ -445,7 +446,7 @@ class Wire:
         if self.pd_down:
             self.machine.load_failed(load.load, self.now)
         else:
-            found = [r for r in self.pd if (not r.end or r.end > load.start) and r.start < load.end]
+            found = asked_for(load, self.pd)
             self.machine.loaded(load.load, found, True, self.now)
         self.act()
 

@@ -20,6 +20,7 @@ from tests.support.captures import compare, compare_rows, partition_changes, tol
 from tests.support.connections import Connection, Faults
 from tests.support.invariants import Witness, check_waiting
 from tests.support.mangle import cut, without_regions
+from tests.support.region_driver import asked_for
 from tests.support.stepped import Jobs, Stepped
 from tests.support.trace import Trace
 from tests.support.virtual_gc import VirtualPd, finish
@@ -250,7 +251,7 @@ class Simulator:
         view = [_told(r) for r in self.cluster.regions]
         if self.views and chance() < faults.stale_pd:
             view = self.random.choice(self.views)
-        found = [r for r in view if (not r.end or r.end > load.start) and r.start < load.end]
+        found = asked_for(load, view)
         if chance() < faults.hole:
             found = [r for r in found if chance() < 0.7]
         if chance() < faults.no_leader:

@@ -48,11 +48,10 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class LoadRegions:
-    """Ask PD for the regions of the range; then call `loaded` or `load_failed`."""
+    """Ask PD for the regions of the ranges (in key order, without overlap); then call `loaded` or `load_failed`."""
 
     load: int
-    start: bytes
-    end: bytes
+    ranges: tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)

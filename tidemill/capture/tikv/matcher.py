@@ -55,8 +55,8 @@ class RegionError:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The store broke the protocol, as `row` shows; the subscription was ended. Its range is complete up to `resolved` by what the store has
-    promised; but `row` may lie below it."""
+    """The store broke the protocol, as `row` shows; the subscription was ended. By what the store has promised its range is complete up to
+    `resolved`; but `row` may lie below it."""
 
     sub: int
     resolved: int

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff, Channels, checked_address, plain_address
+from tidemill.capture.tikv.rangescan import scan_each
 from tidemill.capture.tikv.security import Security, security_of
 from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.tso import LOGICAL_BITS
@@ -366,15 +367,24 @@ class PdClient:
             raise
 
     async def scan_regions(self, start: bytes, end: bytes, limit: int = 1024) -> list[Region]:
-        """At most `limit` regions of the encoded range [start, end) in key order, as PD knows them now: the list may have
-        holes, begin late, be stale, and a region may have no leader."""
+        """At most `limit` regions of the encoded range [start, end) (an empty end is open) in key order, as PD knows them now: the list may
+        have holes, begin late, be stale, and a region may have no leader."""
+        return await self.scan_ranges([(start, end)], limit)
+
+    async def scan_ranges(self, ranges: Sequence[tuple[bytes, bytes]], limit: int = 1024) -> list[Region]:
+        """As `scan_regions`, of several ranges in key order that do not overlap, in one call; fewer than `limit` are all there are. See
+        rangescan.py for a PD before 8.2."""
         if not self._no_batch_scan:
-            ranges = [pdpb_pb2.KeyRange(start_key=start, end_key=end)]
+            wanted = [pdpb_pb2.KeyRange(start_key=start, end_key=end) for start, end in ranges]
             try:
-                answer = await self._call("BatchScanRegions", pdpb_pb2.BatchScanRegionsRequest(ranges=ranges, limit=limit))
+                answer = await self._call("BatchScanRegions", pdpb_pb2.BatchScanRegionsRequest(ranges=wanted, limit=limit))
                 return [region_of(r.region, r.leader) for r in answer.regions]
             except _Unimplemented:
                 self._no_batch_scan = True
+        return await scan_each(self._scan, ranges, limit)
+
+    async def _scan(self, start: bytes, end: bytes, limit: int) -> list[Region]:
+        """The call that every PD knows, of one range."""
         answer = await self._call("ScanRegions", pdpb_pb2.ScanRegionsRequest(start_key=start, end_key=end, limit=limit))
         if answer.regions:
             return [region_of(r.region, r.leader) for r in answer.regions]

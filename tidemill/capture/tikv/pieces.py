@@ -172,10 +172,10 @@ class Store:
 
 
 def contiguous(pieces: list[Piece]) -> list[list[Piece]]:
-    """Sorted pieces in runs without holes."""
+    """Pieces sorted by span and key in runs without holes."""
     runs: list[list[Piece]] = []
     for piece in pieces:
-        if runs and runs[-1][-1].end == piece.start:
+        if runs and runs[-1][-1].end == piece.start and runs[-1][-1].span is piece.span:
             runs[-1].append(piece)
         else:
             runs.append([piece])

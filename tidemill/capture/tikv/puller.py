@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -185,8 +185,8 @@ class Puller:
                 receiver.call(partial(receiver.place, piece, checkpoint, partition))
             case A.Drop(pieces):
                 receiver.call(partial(receiver.drop, pieces))
-            case A.LoadRegions(load, start, end):
-                self._spawn(self._load(load, start, end))
+            case A.LoadRegions(load, ranges):
+                self._spawn(self._load(load, ranges))
             case A.OpenStream(slot, store_id, multiplexed):
                 self._spawn(self._open(slot, store_id, Method.V2 if multiplexed else Method.V1))
             case A.CloseStream(slot):
@@ -244,9 +244,9 @@ class Puller:
             self._on_fatal(e)
             raise
 
-    async def _load(self, load: int, start: bytes, end: bytes) -> None:
+    async def _load(self, load: int, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         try:
-            found = await self.pd.scan_regions(start, end, REGIONS_AT_ONCE)
+            found = await self.pd.scan_ranges(ranges, REGIONS_AT_ONCE)
         except ClusterMismatch:
             raise
         except UpstreamError as e:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tidemill.capture.tikv.pd import Region
 
@@ -41,3 +41,14 @@ def _add_hole(cuts: list[Cut], start: bytes, end: bytes) -> None:
         cuts[-1] = cuts[-1][0], end, None
     else:
         cuts.append((start, end, None))
+
+
+def merged(ranges: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
+    """The same keys, in order, side by side at most: PD refuses ranges that overlap. No end is open."""
+    found: list[tuple[bytes, bytes]] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return tuple(found)

@@ -16,9 +16,7 @@ ts pass a row.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tidemill.capture.tikv.actions import (
@@ -27,44 +25,31 @@ from tidemill.capture.tikv.actions import (
     Deregister,
     Drop,
     Fail,
-    LoadRegions,
     OpenStream,
-    Place,
     RowSeen,
-    Span,
     Subscribe,
 )
+from tidemill.capture.tikv.cover import Cover
 from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase, Piece, Store, Stream, contiguous
-from tidemill.capture.tikv.rangelock import RangeLock, Verdict
-from tidemill.capture.tikv.ranges import cut
+from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase, Piece, Store, Stream
 from tidemill.capture.tikv.reactions import REACTIONS, RETRIES_OF_UNKNOWN, Then, asked_to_wait, fatal_error, kind_of, row_lost, splits
 from tidemill.capture.tikv.streams import Streams
 from tidemill.wire import cdcpb_pb2
 
-LOAD_PIECES = 1000  # gaps that are loaded together at most: about what one answer of PD holds
-MAX_LOADS = 16
+WAKE_AT_ONCE = 4096  # pieces that are queued again together
 MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
-MAX_REFUSED = 2  # answers of PD that the range lock refuses in a row before TiKV is asked what it thinks
 
-_NOT_KNOWN = "PD knows no region there that has a leader and fits its neighbours"
 _NO_ERROR = cdcpb_pb2.Error()
 
 
-class RegionMachine:
+class RegionMachine(Cover):
     """All spans of one capture process. `partitions`: how many, the schema's included (request ids are told apart by them)."""
 
     def __init__(self, partitions: int, *, max_scans: int = MAX_SCANS) -> None:
+        super().__init__()
         self.partitions, self.max_scans = partitions, max_scans
-        self._actions: list[Action] = []
-        self._spans: dict[int, RangeLock[Piece]] = {}
-        self._pieces: dict[int, Piece] = {}
         self._streams = Streams(partitions, max_scans)
-        self._timers: list[tuple[float, int, Phase]] = []
-        self._to_load: deque[int] = deque()
-        self._loads: dict[int, list[int]] = {}
-        self._next_piece = 1
-        self._next_load = 1
+        self._timers: list[tuple[float, int]] = []  # of pieces that are queued
         self._held_back = False
         self.errors: dict[str, int] = {}
 
@@ -77,19 +62,18 @@ class RegionMachine:
 
     def next_time(self) -> float | None:
         """When `wake` has something to do."""
-        return self._timers[0][0] if self._timers else None
+        times = [self._gaps.next_time(), self._timers[0][0] if self._timers else None]
+        return min((time for time in times if time is not None), default=None)
 
     def wake(self, now: float) -> None:
         """Time has passed."""
-        while self._timers and self._timers[0][0] <= now:
-            _, id_, phase = heapq.heappop(self._timers)
-            piece = self._pieces.get(id_)
-            if piece is None or piece.phase is not phase or piece.due > now:
-                continue
-            if phase is Phase.GAP:
-                self._to_load.append(id_)
-            else:
+        room = WAKE_AT_ONCE
+        while self._timers and self._timers[0][0] <= now and room > 0:
+            piece = self._pieces.get(heapq.heappop(self._timers)[1])
+            if piece is not None and piece.phase is Phase.QUEUED and piece.due <= now:
                 self._enqueue(piece, now)
+                room -= 1
+        self._gaps.wake(now)
         self._load_more(now)
 
     def close_idle(self, now: float) -> None:
@@ -109,21 +93,6 @@ class RegionMachine:
                 self._admit(store, now)
 
     # ------------------------------------------------------------------ looking
-
-    def counts(self) -> dict[str, int]:
-        """Pieces by phase."""
-        found = {phase.value: 0 for phase in Phase}
-        for piece in self._pieces.values():
-            found[piece.phase.value] += 1
-        return found
-
-    def covered(self, span_id: int) -> list[tuple[bytes, bytes, Phase]]:
-        """The pieces of a span in key order."""
-        return [(p.start, p.end, p.phase) for p in self._spans[span_id]]
-
-    def piece(self, id_: int) -> Piece | None:
-        """A piece, for reading; None where it is over."""
-        return self._pieces.get(id_)
 
     def describe(self, piece: Piece) -> str:
         """Region, table and store of a piece, for people."""
@@ -145,12 +114,6 @@ class RegionMachine:
 
     # ------------------------------------------------------------------ spans
 
-    def add_span(self, span: Span, now: float) -> None:
-        """Capture a range. Its record is placed at once."""
-        piece = self._new_piece(span, span.start, span.end, span.checkpoint)
-        self._spans[span.id] = RangeLock(piece)
-        self._gap(piece, now, 0.0)
-
     def remove_span(self, span_id: int, now: float) -> None:
         """Nobody wants this range any more."""
         gone = list(self._spans.pop(span_id, ()))
@@ -161,152 +124,11 @@ class RegionMachine:
                     with_room.add(self.store_of(piece))
                 self._deregister(piece)
                 self._leave_stream(piece, now)
-            del self._pieces[piece.id]
+            self._forget(piece)
         if gone:
             self._actions.append(Drop(tuple(sorted(p.id for p in gone))))
         for store_id in sorted(with_room):
             self._admit(self._streams.store(store_id), now)
-
-    def has_span(self, span_id: int) -> bool:
-        """Whether the span is captured."""
-        return span_id in self._spans
-
-    def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> Piece:
-        piece = Piece(self._next_piece, span, start, end, checkpoint)
-        self._next_piece += 1
-        self._pieces[piece.id] = piece
-        self._actions.append(Place(piece.id, checkpoint, span.partition))
-        return piece
-
-    # ------------------------------------------------------------------ gaps and regions
-
-    def _gap(self, piece: Piece, now: float, delay: float) -> None:
-        self._spans[piece.span.id].unlock(piece)
-        self._enter(piece, Phase.GAP, now)
-        piece.due = now + delay
-        heapq.heappush(self._timers, (piece.due, piece.id, Phase.GAP))
-
-    def _enter(self, piece: Piece, phase: Phase, now: float) -> None:
-        piece.phase, piece.since = phase, now
-
-    def _load_more(self, now: float) -> None:
-        while self._to_load and len(self._loads) < MAX_LOADS:
-            piece = self._pieces.get(self._to_load.popleft())
-            if piece is None or piece.phase is not Phase.GAP:
-                continue
-            together = self._neighbours(piece, now)
-            for other in together:
-                self._enter(other, Phase.LOADING, now)
-            self._loads[self._next_load] = [p.id for p in together]
-            self._actions.append(LoadRegions(self._next_load, together[0].start, together[-1].end))
-            self._next_load += 1
-
-    def _neighbours(self, piece: Piece, now: float) -> list[Piece]:
-        """The gap, the gaps on its left, and all gaps of the next pieces on its right that are due as well, in key order: after a merge
-        one region covers them; after the loss of a store they lie between pieces of other stores, and one answer tells of all."""
-        lock, found = self._spans[piece.span.id], deque([piece])
-        while len(found) < LOAD_PIECES:
-            left = lock.before(found[0])
-            if left is None or not left.is_due(now):
-                break
-            found.appendleft(left)
-        found.extend(p for p in lock.following(piece, LOAD_PIECES - len(found)) if p.is_due(now))
-        return list(found)
-
-    def load_failed(self, load: int, now: float) -> None:
-        """PD did not answer."""
-        for piece in self._loading(load):
-            piece.why = "PD does not answer"
-            self._gap(piece, now, piece.backoff(now))
-        self._load_more(now)
-
-    def loaded(self, load: int, regions: Sequence[Region], complete: bool, now: float) -> None:
-        """PD's answer to a LoadRegions, in key order. `complete`: it was not cut by the limit of one answer."""
-        starts = [r.start for r in regions]
-        for run in contiguous(self._loading(load)):
-            first = max(bisect_right(starts, run[0].start) - 1, 0)
-            there = regions[first : bisect_left(starts, run[-1].end, lo=first)]
-            told = complete or not regions or run[-1].end <= (regions[-1].end or run[-1].end)
-            self._divide(self._widened(run, there), there, told, now)
-        self._load_more(now)
-
-    def _loading(self, load: int) -> list[Piece]:
-        found = (self._pieces.get(i) for i in self._loads.pop(load, []))
-        return sorted((p for p in found if p is not None and p.phase is Phase.LOADING), key=lambda p: p.start)
-
-    def _widened(self, run: list[Piece], regions: Sequence[Region]) -> list[Piece]:
-        """The run with the gaps beside it that lie in the same regions: a region is to be subscribed once."""
-        lock = self._spans[run[0].span.id]
-        at_left = next((r for r in regions if not r.end or r.end > run[0].start), None)
-        while at_left is not None and at_left.start < run[0].start:
-            other = lock.before(run[0])
-            if other is None or other.phase is not Phase.GAP:
-                break
-            run = [other, *run]
-        while regions and (not regions[-1].end or regions[-1].end > run[-1].end):
-            other = lock.after(run[-1])
-            if other is None or other.phase is not Phase.GAP:
-                break
-            run = [*run, other]
-        return run
-
-    def _divide(self, gaps: list[Piece], regions: Sequence[Region], complete: bool, now: float) -> None:
-        """Replace contiguous gaps by a piece for each region that PD knows, and new gaps for what it does not."""
-        span, lock = gaps[0].span, self._spans[gaps[0].span.id]
-        cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
-        new: list[Piece] = []
-        to_queue: list[tuple[Piece, Region]] = []
-        waiting: list[Piece] = []
-        kept: set[int] = set()
-        at = 0
-        for start, end, region in cuts:
-            while gaps[at].end <= start:
-                at += 1
-            last = at
-            while gaps[last].end < end:
-                last += 1
-            old = gaps[at : last + 1]
-            refused = max(g.refused for g in old)
-            allowed = region is not None and self._may_have(lock, region, refused)
-            if allowed and len(old) == 1 and (old[0].start, old[0].end) == (start, end):
-                piece = old[0]
-                kept.add(piece.id)
-            elif allowed or len(cuts) > 1:
-                piece = self._new_piece(span, start, end, min(g.checkpoint for g in old))
-                piece.attempts, piece.failed_at = max(g.attempts for g in old), max(g.failed_at for g in old)
-            else:  # nothing new is known of any of them
-                for gap in gaps:
-                    gap.refused += region is not None
-                    gap.why = _NOT_KNOWN
-                    self._gap(gap, now, gap.backoff(now) if complete or regions else 0.0)
-                return
-            new.append(piece)
-            if allowed and region is not None:
-                to_queue.append((piece, region))
-            else:
-                piece.refused = refused + (region is not None)
-                piece.why = _NOT_KNOWN
-                waiting.append(piece)
-        lock.replace(gaps, new)
-        gone = [g for g in gaps if g.id not in kept]
-        for gap in gone:
-            del self._pieces[gap.id]
-        for piece in waiting:
-            more = piece.start >= reached and not complete
-            self._gap(piece, now, 0.0 if more else piece.backoff(now))
-        for piece, region in to_queue:
-            piece.refused = 0
-            self._queue(piece, region, now, 0.0)
-        if gone:
-            self._actions.append(Drop(tuple(g.id for g in gone)))
-
-    def _may_have(self, lock: RangeLock[Piece], region: Region, refused: int) -> bool:
-        """Whether PD's answer fits what is subscribed already. What is refused may be right soon (older regions fail), or is a
-        thing of the past; if neither comes true, TiKV has the last word."""
-        if refused >= MAX_REFUSED:
-            return True
-        start, end = max(region.start, lock.start), min(region.end or lock.end, lock.end)
-        return lock.ask(start, end, region.id, region.version).verdict is Verdict.FREE
 
     # ------------------------------------------------------------------ subscribing
 
@@ -315,7 +137,7 @@ class RegionMachine:
         self._enter(piece, Phase.QUEUED, now)
         piece.due = now + delay
         if delay > 0:
-            heapq.heappush(self._timers, (piece.due, piece.id, Phase.QUEUED))
+            heapq.heappush(self._timers, (piece.due, piece.id))
         else:
             self._enqueue(piece, now)
 
@@ -492,6 +314,7 @@ class RegionMachine:
         piece.why = kind
         reaction, region, stream = REACTIONS[kind], piece.region, self._streams.by_slot[piece.slot]
         assert region is not None
+        self._cache.forget(region.id)
         store = self._streams.stores[stream.store_id]
         store.shrink(reaction.window)
         if reaction.tell:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import recording
 from tidemill import tso
-from tidemill.capture.tikv.locks import Found, LockResolver
+from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
 from tidemill.capture.tikv.pd import PdClient, Peer, Region
+from tidemill.capture.tikv.pieces import Piece
+from tidemill.capture.tikv.watchdog import Verdicts, Watchdog
 from tidemill.playground.cluster import Cluster, Pending
 from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
@@ -46,11 +50,11 @@ async def cluster() -> AsyncIterator[tuple[Playground, PdClient]]:
             await pd.close()
 
 
-async def resolve(playground: Playground, pd: PdClient, *, later_ms: int = 0) -> Found:
+async def resolve(playground: Playground, pd: PdClient, *, later_ms: int = 0, before: Mapping[int, int] | None = None) -> Found:
     """As if it were so much later."""
     now = playground.cluster.oracle.next() + (later_ms << tso.LOGICAL_BITS)
     start, end = record_key(TABLE, 0), record_key(TABLE, 100)
-    return await LockResolver(pd).resolve(start, end, now, now)
+    return await LockResolver(pd).resolve(start, end, now, now, before)
 
 
 def values(store: Cluster) -> list[bytes | None]:
@@ -80,11 +84,50 @@ def test_what_the_primary_says_is_done() -> None:
             store = playground.cluster
             pending = store.prewrite([(key, b"after") for key in KEYS])
             commit_ts = store.commit(pending, keys=[KEYS[0]])
-            assert await resolve(playground, pd) == Found((), 5, 0)
+            found = await resolve(playground, pd)
+            assert (len(found.left), found.committed, found.waiting) == (5, 0, {pending.start_ts: 5}), "its client may be about to"
+            assert await resolve(playground, pd, later_ms=COMMITTING_MS) == Found((), 5, 0)
             assert values(store) == [b"after"] * 6
             assert {store.mvcc.committed_at(key, pending.start_ts) for key in KEYS} == {commit_ts}
 
     run(main())
+
+
+def test_a_client_that_commits_its_secondaries_is_left_to_it() -> None:
+    """However long that takes: as long as there are fewer of them at each look."""
+
+    async def main() -> None:
+        async with cluster() as (playground, pd):
+            store = playground.cluster
+            pending = store.prewrite([(key, b"after") for key in KEYS])
+            commit_ts = store.commit(pending, keys=[KEYS[0]])
+            before: Mapping[int, int] = {}
+            for n in (1, 2, 3):
+                found = await resolve(playground, pd, later_ms=n * COMMITTING_MS - 1, before=before)
+                assert (found.committed, len(found.left), found.waiting) == (0, 6 - n, {pending.start_ts: 6 - n})
+                store.commit(pending, commit_ts, [KEYS[n]])
+                before = found.waiting
+            found = await resolve(playground, pd, later_ms=4 * COMMITTING_MS, before=before)
+            assert found.waiting == {pending.start_ts: 2}
+            found = await resolve(playground, pd, later_ms=5 * COMMITTING_MS, before=found.waiting)
+            assert (found.left, found.committed, found.waiting) == ((), 2, {}), "it does nothing more"
+
+    run(main())
+
+
+def test_what_ended_locks_are_called(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator has nothing to do where a commit was carried out; a client that died is worth a warning. Both name the table."""
+    watchdog = Watchdog.__new__(Watchdog)
+    watchdog.verdicts, watchdog._locks, watchdog._waiting = Verdicts(), {}, {}
+    piece = Piece(1, Span(1, b"a", b"b", 0, 10, "shop.orders (112)"), b"a", b"b", 10)
+    with caplog.at_level(logging.INFO):
+        watchdog._note(piece, 7, Found((), 131_872, 0))
+        watchdog._note(piece, 7, Found((), 0, 3))
+    told = [(record.levelname, record.message) for record in caplog.records]
+    assert [level for level, _ in told] == ["INFO", "WARNING"]
+    assert all("region 7 of shop.orders (112)" in text for _, text in told)
+    assert "131872" in told[0][1]
+    assert watchdog.verdicts.locks_resolved == 131_875
 
 
 def test_a_primary_that_was_never_written_is_rolled_back() -> None:
@@ -176,6 +219,7 @@ def test_a_live_lock_of_a_real_tikv_is_left_and_what_it_decided_is_carried_out(a
     recorded.answers["KvCheckTxnStatus"] = kvrpcpb.CheckTxnStatusResponse(commit_version=resolved.commit_version)
     lock = recorded.answers["KvScanLock"].locks[0]
     lock.lock_version = resolved.start_version
+    now = resolved.commit_version + (COMMITTING_MS << tso.LOGICAL_BITS)
     assert asyncio.run(resolve()) == Found((), 1, 0)
     ours = recorded.asked["KvResolveLock"]
     assert (ours.start_version, ours.commit_version, list(ours.keys)) == (resolved.start_version, resolved.commit_version, [lock.key])

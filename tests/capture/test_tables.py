@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.region_driver import M, error, region, started
 from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.tidb.keys import encode_range, record_range
@@ -16,8 +17,9 @@ from tidemill.tidb.schema.versions import PhysicalChange, TableVersion
 N = 4
 
 
-def version(table_id: int, *physical: int) -> TableVersion:
-    info = TableInfo.from_json({"id": table_id, "name": {"O": f"t{table_id}", "L": f"t{table_id}"}, "cols": [], "state": 5})
+def version(table_id: int, *physical: int, name: str = "") -> TableVersion:
+    name = name or f"t{table_id}"
+    info = TableInfo.from_json({"id": table_id, "name": {"O": name, "L": name}, "cols": [], "state": 5})
     return TableVersion("d", 1, info, physical or (table_id,), 0)
 
 
@@ -35,7 +37,8 @@ class Log:
     moves: list[Moved] = field(default_factory=list)
 
     def make(self) -> TableSpans:
-        return TableSpans(N, lambda span: self.spans.update({span.id: span}), lambda id_: self.spans.pop(id_) and None, self.moves.append)
+        put = lambda span: self.spans.update({span.id: span})  # noqa: E731
+        return TableSpans(N, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put)
 
     def captured(self) -> set[tuple[bytes, int, int]]:
         return {(s.start, s.partition, s.checkpoint) for s in self.spans.values()}
@@ -119,3 +122,28 @@ def test_a_restart_follows_what_changed_between_the_slowest_head_and_the_schema(
     heads[partition_of(46, N)] = 200
     log.make().begin(Known(), heads)  # type: ignore[arg-type]
     assert log.captured() == {span(45, 45, heads[partition_of(45, N)]), span(46, 46, heads[partition_of(46, N)])}
+
+
+def test_a_table_that_is_renamed_is_called_by_its_new_name() -> None:
+    log, heads = Log(), [100] * N
+    spans = log.make()
+    before, after = version(45, 45, 46), version(45, 45, 46, name="renamed")
+    spans.follow([change(150, (), (before,))], heads)
+    ids = set(log.spans)
+    spans.follow([change(160, (before,), (after,))], heads)
+    assert [spans.label(i) for i in (45, 46)] == ["d.renamed (45)", "d.renamed (46)"]
+    assert {s.label for s in log.spans.values()} == {"d.renamed (45)", "d.renamed (46)"}
+    assert set(log.spans) == ids, "nothing is subscribed again"
+
+
+def test_a_piece_is_called_by_its_new_name_too() -> None:
+    driver = started(region(1))
+    driver.machine.rename_span(1, "shop.orders (112)")
+    driver.machine.rename_span(7, "nobody's")
+    (piece,) = (driver.machine.piece(id_) for id_ in driver.live)
+    assert piece is not None
+    assert driver.machine.describe(piece) == "region 1 of shop.orders (112) at store 1"
+    driver.fail(piece.id, error(epoch_not_match={}))
+    driver.pass_time()
+    driver.answer(region(1, b"", M, 2), region(2, M, b"", 2))
+    assert {driver.machine.piece(id_).span.label for id_ in driver.live} == {"shop.orders (112)"}  # type: ignore[union-attr]

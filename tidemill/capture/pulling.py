@@ -85,7 +85,10 @@ class Pulling:
         self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.patience)
         entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
         n = writer.identity.partitions
-        self.spans = TableSpans(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions)
+        self.spans = TableSpans(
+            *(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
+            lambda span: self.puller.rename_span(span.id, span.label),
+        )
         self._narrowed = entries[-1] if len(entries) > 1 else None
         self.paused = ""  # why nothing is published
         self._scratch = scratch

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidemill.capture.tikv.actions import Action, Drop, Place, Span
 from tidemill.capture.tikv.gaps import PIECES, RANGES, Gaps
@@ -71,6 +72,14 @@ class Cover(ABC):
     def has_span(self, span_id: int) -> bool:
         """Whether the span is captured."""
         return span_id in self._spans
+
+    def rename_span(self, span_id: int, label: str) -> None:
+        """The span's table is called otherwise from now on."""
+        lock = self._spans.get(span_id)
+        if lock is not None:
+            renamed = replace(next(iter(lock)).span, label=label)
+            for piece in lock:
+                piece.span = renamed
 
     def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> Piece:
         piece = Piece(self._next_piece, span, start, end, checkpoint)

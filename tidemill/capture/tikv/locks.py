@@ -9,8 +9,9 @@ them are there. What is decided is carried out by KvResolveLock; the change feed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,9 @@ from tidemill.wire import kvrpcpb_pb2
 PAGE = 1024
 """Locks asked for, and keys named, at once."""
 
+COMMITTING_MS = 20_000
+"""After its commit_ts a transaction's client is given so long to commit the secondaries."""
+
 BLOCKING = {kvrpcpb_pb2.Put, kvrpcpb_pb2.Del}
 """Kinds of locks that hold back a resolved ts."""
 
@@ -33,6 +37,7 @@ class Fate:
 
     commit_ts: int | None
     ttl_ms: int = 0  # that its client may still have
+    by_client: bool = False  # its primary was committed by somebody else: its client may be at work
 
 
 NOT_ENDED = Fate(None)
@@ -53,9 +58,10 @@ class LockSeen:
 class Found:
     """What a region's locks came to."""
 
-    left: tuple[LockSeen, ...] = ()  # still there: their transactions may be alive, or could not be judged
+    left: tuple[LockSeen, ...] = ()  # still there: their transactions may be alive, or could not be judged; the first ones
     committed: int = 0
     rolled_back: int = 0
+    waiting: Mapping[int, int] = field(default_factory=dict)  # how many are left of each transaction, by start_ts
 
 
 class LockResolver:
@@ -65,29 +71,44 @@ class LockResolver:
         self.pd = pd
         self._calls = RegionCalls(pd, patience)
 
-    async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int) -> Found:
+    async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int, before: Mapping[int, int] | None = None) -> Found:
         """End what can be ended of the locks in the raw range [start, end) with start_ts <= max_version; an empty end is open.
-        `now_ts`: PD's present.
+        `now_ts`: PD's present; `before`: what the last look left `waiting` there.
 
         Raises UpstreamUnavailable, UpstreamError; what has been ended by then stays ended.
         """
-        left: list[LockSeen] = []
-        counts = [0, 0]
+        seen: list[LockSeen] = []
+        first: dict[int, Any] = {}  # a lock of each transaction
+        waiting: Counter[int] = Counter()
+        async for page in self._pages(start, end, max_version):
+            waiting.update(lock.lock_version for lock in page)
+            for lock in page:
+                first.setdefault(lock.lock_version, lock)
+            seen += [_seen(lock) for lock in page[: PAGE - len(seen)]]
+        fates: dict[int, int] = {}
+        for start_ts, lock in first.items():
+            fate = await self._fate(lock, now_ts)
+            shrinks = before is not None and waiting[start_ts] < before.get(start_ts, 0)
+            if fate.commit_ts is not None and not _is_committing(fate, now_ts, shrinks):
+                fates[start_ts] = fate.commit_ts
+        if fates:
+            async for page in self._pages(start, end, max_version):
+                for start_ts, keys in _by_transaction(page).items():
+                    if start_ts in fates:
+                        await self._end(keys, start_ts, fates[start_ts])
+        return Found(
+            tuple(lock for lock in seen if lock.start_ts not in fates),
+            sum(waiting[start_ts] for start_ts, commit_ts in fates.items() if commit_ts),
+            sum(waiting[start_ts] for start_ts, commit_ts in fates.items() if not commit_ts),
+            {start_ts: n for start_ts, n in waiting.items() if start_ts not in fates},
+        )
+
+    async def _pages(self, start: bytes, end: bytes, max_version: int) -> AsyncIterator[list[Any]]:
+        """The locks of a range that hold back a resolved ts."""
         at: bytes | None = start
         while at is not None:
             locks, at = await self._scan(at, end, max_version)
-            by_transaction: dict[int, list[Any]] = {}
-            for lock in locks:
-                if lock.lock_type in BLOCKING:
-                    by_transaction.setdefault(lock.lock_version, []).append(lock)
-            for group in by_transaction.values():
-                fate = await self._fate(group[0], now_ts)
-                if fate.commit_ts is None:
-                    left += [_seen(lock) for lock in group]
-                    continue
-                await self._end([lock.key for lock in group], group[0].lock_version, fate.commit_ts)
-                counts[fate.commit_ts == 0] += len(group)
-        return Found(tuple(left), *counts)
+            yield [lock for lock in locks if lock.lock_type in BLOCKING]
 
     async def _scan(self, start: bytes, end: bytes, max_version: int) -> tuple[list[Any], bytes | None]:
         """A page of locks in the region of `start`, and where to go on."""
@@ -130,7 +151,7 @@ class LockResolver:
             return await self._async_fate(lock, primary, now_ts)
         if answer.lock_ttl:
             return Fate(None, answer.lock_ttl)
-        return Fate(int(answer.commit_version))
+        return Fate(int(answer.commit_version), by_client=True)
 
     async def _async_fate(self, lock: Any, primary: Any, now_ts: int) -> Fate:
         """Committed if every secondary is locked or one is committed; otherwise asking has rolled the missing ones back."""
@@ -160,6 +181,20 @@ class LockResolver:
             if answer.HasField("error"):
                 raise UpstreamUnavailable(f"TiKV does not end the lock of transaction {start_ts}: {str(answer.error).strip()}")
             left = left[len(_inside(region, left)) :]
+
+
+def _is_committing(fate: Fate, now_ts: int, shrinks: bool) -> bool:
+    """Whether a transaction that was committed may have a client that still commits its secondaries."""
+    if not fate.by_client or not fate.commit_ts:
+        return False
+    return shrinks or tso.physical_ms(now_ts) - tso.physical_ms(fate.commit_ts) < COMMITTING_MS
+
+
+def _by_transaction(locks: Iterable[Any]) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    for lock in locks:
+        found.setdefault(lock.lock_version, []).append(lock.key)
+    return found
 
 
 def _secondaries(start_ts: int, keys: list[bytes], region: Region) -> Any:

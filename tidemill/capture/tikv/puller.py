@@ -46,6 +46,7 @@ class Puller:
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._stopped = False
+        self._store_of: dict[int, str] = {}  # slot -> the store that its stream was opened to, for people
         self._told: dict[int, float] = {}  # store -> when it was last said that it cannot be reached
         self.addresses: dict[int, str] = {}  # of the stores that were looked up
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
@@ -79,6 +80,10 @@ class Puller:
     def remove_span(self, span_id: int) -> None:
         """End the capture of a range."""
         self.machine.remove_span(span_id, self._loop.time())
+
+    def rename_span(self, span_id: int, label: str) -> None:
+        """Its table has another name."""
+        self.machine.rename_span(span_id, label)
 
     def renew_stream(self, slot: int) -> None:
         """Break a stream: its regions are subscribed again on a new one."""
@@ -120,7 +125,7 @@ class Puller:
                 if len(pieces) > room:
                     self._events.appendleft(StreamLost(stream, pieces[room:], reason, bad))
                 elif pieces:
-                    _log.info("stream %d is over: %s; %d subscriptions begin again", stream, reason, len(pieces))
+                    _log.info("the stream to %s is over: %s; %d subscriptions begin again", self.store_of(stream), reason, len(pieces))
                 if bad and stream in self._feeds:
                     self._feeds[stream].cancel()
                 self.machine.stream_lost(stream, pieces[:room], now, last=len(pieces) <= room)
@@ -274,12 +279,17 @@ class Puller:
             self.machine.stream_ended(slot, self._loop.time())
             self.act()
             return
-        _log.info("stream %d to store %d (%s) is open: %s", slot, store_id, store.address, method.name)
+        self._store_of[slot] = f"store {store_id} ({store.address})"
+        _log.info("the stream to %s is open: %s", self._store_of[slot], method.name)
         self._feeds[slot] = feed
         self._told.pop(store_id, None)
         feed.ended.add_done_callback(partial(self._visibly, self._ended, slot, method, store.address))
         self.machine.stream_opened(slot, self._loop.time())
         self.act()
+
+    def store_of(self, slot: int) -> str:
+        """The store that a stream was opened to, for people."""
+        return self._store_of.get(slot, "a store")
 
     def _tell_unreachable(self, store_id: int, reason: str) -> None:
         """It is tried again every few seconds; that need not be read as often."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemill.capture.tikv.actions import Span
 from tidemill.tidb.keys import encode_range, record_range
@@ -38,7 +38,8 @@ class _Retired:
 
 
 class TableSpans:
-    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition.
+    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition, `renamed`
+    spans whose table has another name.
 
     `owned`: partitions that are captured here, by default all. Tables of the others are followed as well, so that one that comes over
     from there is known, but nothing is added or removed for them; `moved` is told when either end is owned.
@@ -52,12 +53,13 @@ class TableSpans:
         moved: Callable[[Moved], None],
         wants: Callable[[TableVersion], bool] = lambda version: True,
         owned: Collection[int] | None = None,
+        renamed: Callable[[Span], None] = lambda span: None,
     ) -> None:
         self.partitions = partitions
         self._owned = frozenset(range(partitions) if owned is None else owned)
         self._captured = 0
         self._wants = wants
-        self._add, self._remove, self._moved = add, remove, moved
+        self._add, self._remove, self._moved, self._renamed = add, remove, moved, renamed
         self._next = 1
         self._span_of: dict[int, Span] = {}  # by physical id
         self._retired: list[_Retired] = []
@@ -104,6 +106,7 @@ class TableSpans:
         partition = partition_of(version.table_id, self.partitions)
         before = self._span_of.get(physical_id)
         if before is not None and before.partition == partition:
+            self._rename(physical_id, before, version)
             return
         if before is not None:
             self._retire(physical_id, ts)
@@ -113,12 +116,19 @@ class TableSpans:
 
     def _capture(self, physical_id: int, version: TableVersion, partition: int, checkpoint: int) -> None:
         start, end = encode_range(*record_range(physical_id))
-        span = Span(self._next, start, end, partition, checkpoint, f"{version.schema}.{version.table} ({physical_id})")
+        span = Span(self._next, start, end, partition, checkpoint, _label(physical_id, version))
         self._next += 1
         self._span_of[physical_id] = span
         if partition in self._owned:
             self._captured += 1
             self._add(span)
+
+    def _rename(self, physical_id: int, span: Span, version: TableVersion) -> None:
+        label = _label(physical_id, version)
+        if label != span.label:
+            self._span_of[physical_id] = span = replace(span, label=label)
+            if span.partition in self._owned:
+                self._renamed(span)
 
     def _retire(self, physical_id: int, ts: int) -> None:
         span = self._span_of.pop(physical_id, None)
@@ -135,3 +145,8 @@ class TableSpans:
             else:
                 kept.append(gone)
         self._retired = kept
+
+
+def _label(physical_id: int, version: TableVersion) -> str:
+    """What people are told of a physical table."""
+    return f"{version.schema}.{version.table} ({physical_id})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -76,6 +76,7 @@ class Watchdog:
         self._resolver = LockResolver(puller.pd)
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
+        self._waiting: dict[int, Mapping[int, int]] = {}  # region -> how many locks of each transaction
         self._patients: dict[int, _Patient] = {}
         self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
         self._spent = 0.0  # CPU seconds that the last survey took
@@ -133,6 +134,7 @@ class Watchdog:
                 wanted.setdefault(piece.region.id, (piece, piece.region, resolved))
         self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY}
         self._locks = {r: found for r, found in self._locks.items() if r in self._searched}
+        self._waiting = {r: found for r, found in self._waiting.items() if r in self._searched}
         room = asyncio.Semaphore(LOCKS_AT_ONCE)
 
         async def search(piece: Piece, region: Region, resolved: int) -> None:
@@ -145,9 +147,9 @@ class Watchdog:
 
     async def _search(self, piece: Piece, region: Region, max_version: int, present: int) -> None:
         try:
-            found = await self._resolver.resolve(*raw_range(region), max_version, present)
+            found = await self._resolver.resolve(*raw_range(region), max_version, present, self._waiting.get(region.id))
         except (UpstreamError, MalformedBytes) as e:
-            _log.info("locks of region %d cannot be looked at: %s", region.id, e.message)
+            _log.info("region %d of %s cannot be searched for locks: %s", region.id, piece.span.label, e.message)
             return
         self._note(piece, region.id, found)
 
@@ -156,16 +158,16 @@ class Watchdog:
         self.verdicts.locks_resolved += ended
         if ended:
             self._moving_again = time.monotonic() + GRACE
-            _log.warning(
-                "region %d (%s): %d orphan locks ended, %d committed and %d rolled back",
-                region_id, piece.span.label, ended, found.committed, found.rolled_back,
-            )  # fmt: skip
+        if found.committed:
+            _log.info("region %d of %s: %d locks that committed transactions left there", region_id, piece.span.label, found.committed)
+        if found.rolled_back:
+            _log.warning("region %d of %s: %d locks of dead clients rolled back", region_id, piece.span.label, found.rolled_back)
         before = {lock.start_ts for lock in self._locks.get(region_id, ())}
         for lock in found.left:
             if lock.start_ts not in before:
                 before.add(lock.start_ts)
                 _log.info("region %d waits for %s", region_id, self._described_lock(lock))
-        self._locks[region_id] = found.left
+        self._locks[region_id], self._waiting[region_id] = found.left, found.waiting
 
     # ------------------------------------------------------------------ renewal
 
@@ -177,7 +179,8 @@ class Watchdog:
         self.verdicts.stuck = [self._described(s) for s in stuck]
         self._report(stuck)
         for slot in lost_streams:
-            _log.warning("nothing is heard on stream %d with %d live regions: it is opened anew", slot, self.watch.on_stream(slot))
+            where = self.puller.store_of(slot)
+            _log.warning("nothing is heard from %s with %d live regions: the stream is opened again", where, self.watch.on_stream(slot))
             self.verdicts.streams_renewed += 1
             self.puller.renew_stream(slot)
             self.watch.blind(now)

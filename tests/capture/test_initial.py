@@ -7,6 +7,7 @@ import base64
 import json
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -346,7 +347,7 @@ def test_a_table_is_planned_at_a_ts_that_is_asked_for_behind_its_regions(head: i
     class Pd:
         regions = 0
 
-        async def scan_regions(self, start: bytes, end: bytes) -> list[Region]:
+        async def scan_ranges(self, ranges: Sequence[tuple[bytes, bytes]], limit: int) -> list[Region]:
             self.regions += 1
             return []
 

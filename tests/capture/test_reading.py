@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from tests.support.captures import until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
-from tidemill.capture.tikv import tableread
-from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv import channels, tableread
+from tidemill.capture.tikv.pages import TARGET, PageSize
+from tidemill.capture.tikv.pd import PdClient, Region
+from tidemill.capture.tikv.snapshot import Snapshot
 from tidemill.capture.tikv.tableread import RowScan, plan_tables
 from tidemill.changelog import initial
-from tidemill.changelog.initial import Plan
+from tidemill.changelog.initial import Plan, Range
 from tidemill.changelog.storage import Storage, open_storage
-from tidemill.errors import UpstreamUnavailable
+from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.pipeline.load import Upstream, load_parts
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key, record_range
 from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.versions import TableVersion
 
 ROWS = 400
 
@@ -239,5 +243,92 @@ def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_
                 rows += zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
                 assert set(table["commit_ts"].to_pylist()) == {plan.ts}
             assert rows == stored(playground, plan.tables[0].table_id, plan.ts)
+
+    run(main())
+
+
+@pytest.fixture
+def small_messages(monkeypatch: pytest.MonkeyPatch) -> int:
+    """gRPC takes no message above so many bytes."""
+    limit = 64 << 10
+    options = dict(channels.OPTIONS) | {"grpc.max_receive_message_length": limit}
+    monkeypatch.setattr(channels, "OPTIONS", tuple(options.items()))
+    return limit
+
+
+def test_pages_become_smaller_where_an_answer_is_too_large_for_a_message(small_messages: int) -> None:
+    async def main() -> None:
+        async with Playground(5) as playground:
+            table_id = 900
+            sizes = [10] * 200 + [small_messages // 3] * 20 + [10] * 200
+            rows = [(record_key(table_id, i), b"v" * size) for i, size in enumerate(sizes)]
+            playground.cluster.transact(rows)
+            ts = playground.cluster.oracle.next()
+            pd = await PdClient.connect(playground.pd_address)
+            pages = [len(pairs) async for pairs in RowScan(pd, ts, 20).pages(*record_range(table_id), page=128)]
+            assert sum(pages) == len(rows)
+            assert min(pages[:-1]) <= 2, "of the large rows"
+            assert pages[0] == 128
+            assert max(pages[pages.index(min(pages)) :]) >= 32, "they become larger again"
+            found = [pair async for pair in Snapshot(pd, ts, 20).scan(*record_range(table_id), page=128)]
+            assert found == rows
+            await pd.close()
+
+    run(main())
+
+
+def test_a_row_that_is_too_large_for_a_message_is_named(small_messages: int) -> None:
+    async def main() -> None:
+        async with Playground(5) as playground:
+            large = record_key(900, 7)
+            playground.cluster.transact([(record_key(900, 6), b"v"), (large, b"v" * small_messages)])
+            ts = playground.cluster.oracle.next()
+            pd = await PdClient.connect(playground.pd_address)
+            with pytest.raises(
+                UpstreamError, match=f"a row of table 900 at or behind key {record_key(900, 6).hex()}00 .*larger than max"
+            ) as e:
+                [pairs async for pairs in RowScan(pd, ts, 20).pages(*record_range(900))]
+            assert not e.value.retryable
+            with pytest.raises(UpstreamError, match="a row of table 900"):
+                await Snapshot(pd, ts, 20).get(large)
+            await pd.close()
+
+    run(main())
+
+
+def test_pages_follow_the_size_of_rows() -> None:
+    size = PageSize(1024)
+    for _ in range(3):
+        size.came(TARGET + 1)
+    assert size.rows == 128
+    size.came(TARGET // 2)
+    assert size.rows == 128
+    for _ in range(5):
+        size.came(0)
+    assert size.rows == 1024
+
+
+def test_tables_are_planned_with_few_questions_to_pd(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Playground(5) as playground:
+            ids = [900 + 2 * i for i in range(600)]
+            playground.cluster.split([record_key(table_id, 50) for table_id in ids])
+            pd = await PdClient.connect(playground.pd_address)
+            asked: list[int] = []
+            scan = pd.scan_ranges
+
+            async def counted(ranges: Sequence[Range], limit: int = 1024) -> list[Region]:
+                asked.append(len(ranges))
+                return await scan(ranges, min(limit, 100))
+
+            monkeypatch.setattr(pd, "scan_ranges", counted)
+            monkeypatch.setattr(tableread, "REGIONS", 100)
+            versions = [SimpleNamespace(schema="d", table=f"t{i}", table_id=i, physical_ids=(i,)) for i in ids]
+            plan = await plan_tables(pd, 5, cast(list[TableVersion], versions))
+            assert [table.ranges for table in plan.tables] == [
+                ((record_range(i)[0], record_key(i, 50)), (record_key(i, 50), record_range(i)[1])) for i in ids
+            ]
+            assert len(asked) < 20, "one a table would be 600"
+            await pd.close()
 
     run(main())

@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import grpc
 
 from tidemill.capture.tikv.channels import Backoff
+from tidemill.capture.tikv.pages import AnswerTooLarge, PageSize
 from tidemill.capture.tikv.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
-from tidemill.errors import StartTsBeforeGc, UpstreamError, UpstreamUnavailable
+from tidemill.errors import MalformedKey, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
+from tidemill.tidb.keys import parse_record_key
 from tidemill.tso import describe
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2
 
@@ -50,13 +52,27 @@ class Snapshot:
         Raises UpstreamUnavailable, StartTsBeforeGc, UpstreamError.
         """
         at = start
+        size = PageSize(page)
         while True:
-            pairs, after = await self._located(at, partial(self._ask, start=at, end=end, page=page))
+            pairs, after = await self._page(at, end, size, self._ask)
+            size.came(sum(len(key) + len(value) for key, value in pairs))
             for pair in pairs:
                 yield pair
             if after is None or (end and after >= end):
                 return
             at = after
+
+    async def _page(self, at: bytes, end: bytes, size: PageSize, ask: Callable[[Region, bytes, bytes, int], Awaitable[_T]]) -> _T:
+        """What `ask(region, at, end, rows)` answers for as many rows as fit into a message. Raises UpstreamError where one does not."""
+        while True:
+            try:
+                return await self._located(at, partial(_asked, ask, at, end, size.rows))
+            except AnswerTooLarge as e:
+                if not size.failed():
+                    raise UpstreamError(
+                        f"a row of {_table(at)} at or behind key {at.hex()} cannot be read at {describe(self.ts)}: {e.message}",
+                        hint="A single row is larger than a gRPC message may be. Make it smaller, or leave the table out.",
+                    ) from None
 
     async def _located(self, key: bytes, ask: Callable[[Region], Awaitable[_T]]) -> _T:
         """What the region of a raw key answers, asked again while that may help. Raises UpstreamUnavailable and what `ask` raises."""
@@ -112,6 +128,8 @@ class Snapshot:
             self._addresses.pop(region.leader.store_id, None)
             if e.code() in REFUSALS:
                 raise refused(f"TiKV {address}", f"{e.code().name} {e.details()}") from None
+            if e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (e.details() or ""):
+                raise AnswerTooLarge(f"TiKV {address}: {e.details()}") from None
             raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None
         return answer
 
@@ -161,6 +179,17 @@ class Snapshot:
         if error.retryable:
             return UpstreamUnavailable(f"TiKV asks to try again: {text}")
         return UpstreamError(f"TiKV refuses to read at {describe(self.ts)}: {text}")
+
+
+async def _asked(ask: Callable[[Region, bytes, bytes, int], Awaitable[_T]], at: bytes, end: bytes, rows: int, region: Region) -> _T:
+    return await ask(region, at, end, rows)
+
+
+def _table(key: bytes) -> str:
+    try:
+        return f"table {parse_record_key(key).table_id}" if not key.startswith(b"m") else "the schema"
+    except MalformedKey:
+        return "a table"
 
 
 def _context(region: Region) -> Any:

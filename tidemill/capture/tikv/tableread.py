@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from tidemill.capture.tikv.pages import PageSize
 from tidemill.capture.tikv.pd import PdClient, Region
+from tidemill.capture.tikv.ranges import merged
 from tidemill.capture.tikv.snapshot import Snapshot
 from tidemill.changelog.initial import Part, Plan, PlannedTable, Range
 from tidemill.events import RAW_CHANGE, Op
@@ -22,6 +25,8 @@ from tidemill.wire import kvrpcpb_pb2
 
 PAGE = 1024
 """Pairs asked for at once."""
+RANGES, REGIONS = 512, 1024
+"""Of one question to PD, and of its answer."""
 BATCH_BYTES = 8 << 20
 """Of keys and values that make a batch worth writing."""
 PATIENCE_S = 300.0
@@ -31,25 +36,30 @@ PATIENCE_S = 300.0
 async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -> Plan:
     """Each table cut at the borders of its regions as PD knows them now. Holes of PD's list do no harm: ranges join up all the same."""
     tables = []
-    for version in sorted(versions, key=lambda v: v.table_id):
+    in_order = sorted(versions, key=lambda v: v.table_id)
+    borders = await _borders(pd, [encode_range(*record_range(id_)) for version in in_order for id_ in version.physical_ids])
+    for version in in_order:
         ranges: list[Range] = []
         for physical_id in sorted(version.physical_ids):
-            ranges += _cut(*record_range(physical_id), await _borders(pd, physical_id))
+            low, high = encode_range(*record_range(physical_id))
+            inside = borders[bisect_right(borders, low) : bisect_left(borders, high)]
+            ranges += _cut(*record_range(physical_id), [decode_bytes(border)[0] for border in inside])
         tables.append(PlannedTable(version.table_id, f"{version.schema}.{version.table}", tuple(ranges)))
     return Plan(ts, tuple(tables))
 
 
-async def _borders(pd: PdClient, physical_id: int) -> list[bytes]:
-    """The raw keys at which regions begin inside a table's record range, in order."""
-    low, high = encode_range(*record_range(physical_id))
-    found: list[bytes] = []
-    at = low
-    while True:
-        regions = await pd.scan_regions(at, high)
-        found += [decode_bytes(r.start)[0] for r in regions if low < r.start < high]
-        if not regions or not regions[-1].end or regions[-1].end >= high or regions[-1].end <= at:
-            return sorted(set(found))
-        at = regions[-1].end
+async def _borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
+    """The keys at which regions begin inside the ranges (encoded), in order; many ranges are asked for at once."""
+    found: set[bytes] = set()
+    left = deque(merged(ranges))
+    while left:
+        asked = [left.popleft() for _ in range(min(len(left), RANGES))]
+        regions = await pd.scan_ranges(asked, REGIONS)
+        found.update(region.start for region in regions)
+        if len(regions) >= REGIONS and regions[-1].end:  # cut: go on behind the last one
+            at = max(regions[-1].end, asked[0][0] + b"\0")
+            left.extendleft(reversed([(max(start, at), end) for start, end in asked if end > at]))
+    return sorted(found)
 
 
 def _cut(start: bytes, end: bytes, borders: Sequence[bytes]) -> list[Range]:
@@ -63,8 +73,10 @@ class RowScan(Snapshot):
     async def pages(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[Pairs]:
         """The pairs of the raw range [start, end) in key order. Raises as `scan`."""
         at: bytes | None = start
+        size = PageSize(page)
         while at is not None and at < end:
-            pairs, at = await self._located(at, partial(self._columns, start=at, end=end, page=page))
+            pairs, at = await self._page(at, end, size, self._columns)
+            size.came(len(pairs.data))
             if len(pairs):
                 yield pairs
 

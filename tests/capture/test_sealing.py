@@ -314,6 +314,43 @@ def test_receiver_seals_what_is_resolved_and_survives_a_broken_stream(tmp_path: 
     assert {p for p, _ in sealed} == {0}
 
 
+def test_bounds_of_tables_that_moved_away_are_let_go(tmp_path: Path) -> None:
+    """EXCHANGE PARTITION each night must not make every row be compared with all of them; and no row of theirs gets into the log."""
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        receiver = Receiver([log], tmp_path, lambda events: None)
+        receiver._next_seal = float("inf")
+        receiver.open_stream(0, True)
+        receiver.place(9, START, 0)
+
+        def seal(ts: int) -> None:
+            receiver.set_ceiling(ts, [0])
+            receiver._seal(force=True)
+            receiver._finish_seals(wait=True)
+
+        ts = START
+        for n in range(50):
+            table, ts = 100 + n, ts + 10
+            key = record_key(table, 1)
+            receiver.place(10 + n, ts - 10, 0)
+            receiver.subscribe(10 + n, 0, 1, 7 + n, ts - 10, b"", b"", 0)
+            rows = [Row(type=COMMITTED, op_type=PUT, start_ts=ts + d - 1, commit_ts=ts + d, key=key, value=b"v") for d in (-4, 4)]
+            receiver.step([0], [message(1, 7 + n, [*rows, Row(type=INITIALIZED)])])
+            receiver.step([0], [resolved(ts + 5, 7 + n, 1)])
+            log.moved_away(table, ts, FOREVER)
+            receiver.matcher.subs[receiver._sub_of[9]]["resolved"] = ts
+            seal(ts)
+            receiver.drop([10 + n])
+            receiver.moved_for_good(0, table, ts)
+            assert len(log._bounds) <= 2
+        receiver.matcher.subs[receiver._sub_of[9]]["resolved"] = ts + 10
+        seal(ts + 10)
+        log.moved_away(5, 10, 10)
+        assert len(log._bounds) == 1
+        stored = log_rows(tmp_path)[0]
+        assert [(table, commit_ts) for table, _, _, commit_ts, *_ in stored] == [(100 + n, START + 10 * n + 6) for n in range(50)]
+
+
 def test_receiver_tells_of_pieces_and_forgets_late_messages(tmp_path: Path) -> None:
     events: list[Event] = []
     row = Row(type=COMMITTED, op_type=PUT, start_ts=11, commit_ts=12, key=b"k", value=b"v")

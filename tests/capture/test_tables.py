@@ -35,10 +35,11 @@ class Log:
 
     spans: dict[int, Span] = field(default_factory=dict)
     moves: list[Moved] = field(default_factory=list)
+    left: list[Moved] = field(default_factory=list)
 
     def make(self) -> TableSpans:
         put = lambda span: self.spans.update({span.id: span})  # noqa: E731
-        return TableSpans(N, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put)
+        return TableSpans(N, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put, left=self.left.append)
 
     def captured(self) -> set[tuple[bytes, int, int]]:
         return {(s.start, s.partition, s.checkpoint) for s in self.spans.values()}
@@ -83,7 +84,10 @@ def test_an_exchange_moves_two_tables_at_its_ts() -> None:
     assert sorted(log.moves, key=lambda m: m.physical_id) == [Moved(plain, 200, one, other), Moved(902, 200, other, one)]
     assert span(902, plain, 200) in log.captured()
     assert span(plain, parted, 200) in log.captured()
+    spans.retire([199] * N)
+    assert log.left == []
     spans.retire([200] * N)
+    assert sorted(log.left, key=lambda m: m.physical_id) == sorted(log.moves, key=lambda m: m.physical_id)
     assert log.captured() == {span(901, parted, 110), span(plain, parted, 200), span(902, plain, 200)}
 
 

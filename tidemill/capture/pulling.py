@@ -85,9 +85,11 @@ class Pulling:
         self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.patience)
         entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
         n = writer.identity.partitions
+        self._left: list[Moved] = []  # moves whose old span is over
         self.spans = TableSpans(
             *(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
             lambda span: self.puller.rename_span(span.id, span.label),
+            self._left.append,
         )
         self._narrowed = entries[-1] if len(entries) > 1 else None
         self.paused = ""  # why nothing is published
@@ -131,13 +133,19 @@ class Pulling:
         self.spans.follow(self.history.next_table_changes(self._followed, head), heads)
         self.spans.retire(heads)
         self._followed = head
-        self.puller.act()
+        self._act()
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
 
     def tidy(self) -> None:
         """Let go of spans whose end has been reached; now and then."""
         self.spans.retire(self.heads())
+        self._act()
+
+    def _act(self) -> None:
         self.puller.act()
+        left, self._left[:] = list(self._left), []
+        for moved in left:  # behind the end of its subscriptions
+            self.receiver.call(partial(self.receiver.moved_for_good, self._index[moved.old], moved.physical_id, moved.ts))
 
     async def watch_room(self) -> None:
         """See how much room is left on the disks, for ever: below the low-water mark whatever takes some waits until there is more."""

@@ -96,12 +96,31 @@ class PartitionLog:
 
     def moved_away(self, table_id: int, ts: int, until: int) -> None:
         """Rows of this physical table with ts < commit_ts <= until belong to another partition."""
+        self._tidy()
         self._bounds = np.concatenate([self._bounds, np.array([[table_id, ts, until]], np.int64)])
 
     def came_back(self, table_id: int, ts: int) -> None:
         """Rows of this physical table with commit_ts > ts belong here (again)."""
         own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
         self._bounds[own, 2] = ts
+
+    def moved_for_good(self, table_id: int, ts: int, last: int) -> None:
+        """No more rows of a table that moved away at `ts` come here; of those that have come none is above `last`."""
+        bounds = self._bounds.copy()
+        own = (bounds[:, 0] == table_id) & (bounds[:, 1] == ts) & (bounds[:, 2] > last)
+        bounds[own, 2] = last
+        self._bounds = bounds
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Let go of bounds that no row comes near any more: each row that is sealed is compared with all of them."""
+        if len(self._bounds):
+            self._bounds = self._bounds[self._bounds[:, 2] > self.head]
+
+    @property
+    def last_waiting(self) -> int:
+        """The largest commit_ts that waits on disk; 0: none does."""
+        return max((int(run.rows["commit_ts"][-1]) for run in self._runs), default=0)
 
     def write(self, rows: Array, chunk: int) -> Run:
         """Waiting rows to a sorted run on disk (no resolved ts yet). See `write_run`."""

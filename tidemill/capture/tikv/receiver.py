@@ -264,6 +264,16 @@ class Receiver:
         """No head of these partitions passes `ts`."""
         self.ceilings[list(partitions)] = ts
 
+    def moved_for_good(self, partition: int, table_id: int, ts: int) -> None:
+        """Nothing is subscribed any more of a table that moved away from a partition at `ts`."""
+        matcher, log = self.matcher, self.logs[partition]
+        late = matcher.late[: matcher.count(X_NLATE)]
+        waiting = [matcher.pending_rows(partition)["commit_ts"], late["commit_ts"]]
+        last = max(
+            [int(self._closed[partition]), log.last_waiting, self.spilling.last(partition), *(int(w.max()) for w in waiting if len(w))]
+        )
+        log.moved_for_good(table_id, ts, last)
+
     # ------------------------------------------------------------------ ingest thread
 
     def _run(self) -> None:

@@ -16,7 +16,7 @@ from tidemill.capture.tikv.pages import AnswerTooLarge, PageSize
 from tidemill.capture.tikv.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
 from tidemill.errors import MalformedKey, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
-from tidemill.tidb.keys import parse_record_key
+from tidemill.tidb.keys import physical_table_id
 from tidemill.tso import describe
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2
 
@@ -187,9 +187,9 @@ async def _asked(ask: Callable[[Region, bytes, bytes, int], Awaitable[_T]], at: 
 
 def _table(key: bytes) -> str:
     try:
-        return f"table {parse_record_key(key).table_id}" if not key.startswith(b"m") else "the schema"
+        return f"table {physical_table_id(key)}"
     except MalformedKey:
-        return "a table"
+        return "the schema"
 
 
 def _context(region: Region) -> Any:

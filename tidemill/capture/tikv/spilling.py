@@ -148,6 +148,10 @@ class RowSpill(_Spill):
             self.matcher.chunks.let_go(one.chunk)
             self.most_runs = 2 * sum(log.runs for log in self.logs)
 
+    def last(self, partition: int) -> int:
+        """The largest commit_ts of a partition that is being written; 0: there is none."""
+        return max((int(one.rows["commit_ts"].max()) for one in self._writing if one.partition == partition), default=0)
+
 
 @dataclass(slots=True, eq=False)
 class _Spilled:

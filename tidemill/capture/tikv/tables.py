@@ -35,11 +35,14 @@ class _Retired:
     ts: int
     partition: int
     span_id: int
+    moved: Moved | None = None
 
 
 class TableSpans:
     """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition, `renamed`
     spans whose table has another name.
+
+    `left` is told of a move when the old partition is past it and captures the table no more.
 
     `owned`: partitions that are captured here, by default all. Tables of the others are followed as well, so that one that comes over
     from there is known, but nothing is added or removed for them; `moved` is told when either end is owned.
@@ -54,12 +57,14 @@ class TableSpans:
         wants: Callable[[TableVersion], bool] = lambda version: True,
         owned: Collection[int] | None = None,
         renamed: Callable[[Span], None] = lambda span: None,
+        left: Callable[[Moved], None] = lambda moved: None,
     ) -> None:
         self.partitions = partitions
         self._owned = frozenset(range(partitions) if owned is None else owned)
         self._captured = 0
         self._wants = wants
         self._add, self._remove, self._moved, self._renamed = add, remove, moved, renamed
+        self._left = left
         self._next = 1
         self._span_of: dict[int, Span] = {}  # by physical id
         self._retired: list[_Retired] = []
@@ -109,9 +114,10 @@ class TableSpans:
             self._rename(physical_id, before, version)
             return
         if before is not None:
-            self._retire(physical_id, ts)
+            moved = Moved(physical_id, ts, before.partition, partition)
+            self._retire(physical_id, ts, moved)
             if not self._owned.isdisjoint((before.partition, partition)):
-                self._moved(Moved(physical_id, ts, before.partition, partition))
+                self._moved(moved)
         self._capture(physical_id, version, partition, max(ts, heads[partition]))
 
     def _capture(self, physical_id: int, version: TableVersion, partition: int, checkpoint: int) -> None:
@@ -130,11 +136,11 @@ class TableSpans:
             if span.partition in self._owned:
                 self._renamed(span)
 
-    def _retire(self, physical_id: int, ts: int) -> None:
+    def _retire(self, physical_id: int, ts: int, moved: Moved | None = None) -> None:
         span = self._span_of.pop(physical_id, None)
         if span is not None and span.partition in self._owned:
             self._captured -= 1
-            self._retired.append(_Retired(ts, span.partition, span.id))
+            self._retired.append(_Retired(ts, span.partition, span.id, moved))
 
     def retire(self, heads: list[int]) -> None:
         """End the spans of tables that are gone and whose partition's head is past their end."""
@@ -142,6 +148,8 @@ class TableSpans:
         for gone in self._retired:
             if heads[gone.partition] >= gone.ts:
                 self._remove(gone.span_id)
+                if gone.moved is not None:
+                    self._left(gone.moved)
             else:
                 kept.append(gone)
         self._retired = kept

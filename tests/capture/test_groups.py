@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -206,13 +206,24 @@ def test_a_message_is_one_line_and_reads_back(message: Message) -> None:
     "line",
     [
         b"", b"\n", b"{}", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"is":"nobody"}', b'{"is":["stop"]}', b'{"is":"head","ts":1}',
-        b'{"is":"head","ts":true,"last_to":1}', b'{"is":"head","ts":"1","last_to":1}', b'{"is":"stop","more":1}',
+        b'{"is":"head","ts":true,"last_to":1}', b'{"is":"head","ts":"1","last_to":1}',
         b'{"is":"report","section":[]}',
     ],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(line)
+
+
+def test_messages_of_another_version_are_understood() -> None:
+    """While a cluster is upgraded: what only the other one knows is passed over, what has a default may lack."""
+    assert decode(b'{"is":"stop","more":1}') == Stop()
+    assert decode(b'{"is":"head","ts":5,"last_to":4,"checksum":"x"}') == Head(5, 4)
+    assert decode(b'{"is":"ended","code":"TM:ErrLog"}') == Ended("TM:ErrLog")
+    told = asdict(Section({1: 5}, rows=3)) | {"heads": {"1": 5}, "of_the_future": {"a": 1}}
+    del told["spilled_rows"], told["memory_bytes"]
+    assert Section.from_dict(told) == Section({1: 5}, rows=3)
+    assert Section.from_dict({}) == Section()
 
 
 @given(st.binary())
@@ -610,6 +621,19 @@ def test_the_status_is_of_all_parts_and_metrics_name_the_group() -> None:
     rows: list[Sample] = [s for s in status.samples() if s.name == "tidemill_capture_rows"]
     assert [(s.labels, s.value) for s in rows] == [({"group": "0"}, 10), ({"group": "1"}, 5)]
     assert Section.from_dict(json.loads(json.dumps(asdict(parts[0])))) == parts[0]
+
+
+def test_whatever_a_part_tells_is_in_status_and_metrics() -> None:
+    part = Section(heads={0: 5})
+    counted = [one for one in fields(Section) if one.name not in ("heads", "synced", "slowest", "stuck", "paused")]
+    for i, one in enumerate(counted):
+        setattr(part, one.name, {f"key {i}": 1000 + i} if str(one.type).startswith("dict") else 1000 + i)
+    status = CaptureStatus(state="running")
+    status.take([part, part])
+    shown = {sample.value for sample in status.samples()}
+    for i, one in enumerate(counted):
+        assert getattr(status, one.name) in (2 * (1000 + i), {f"key {i}": 2 * (1000 + i)}), one.name
+        assert 2 * (1000 + i) in shown, f"{one.name} is no metric"
 
 
 def test_the_status_verb_tells_of_each_group() -> None:

@@ -144,6 +144,7 @@ def test_a_row_that_the_log_is_complete_beyond_is_told_as_lost(bench: Bench) -> 
     bench.step(message(1, 7, [row(15, 20)]))
     assert bench.events[1:] == [RowLost(1, 1, LATE, RowSeen(20, 15, KEY), 20)]
     assert bench.receiver.stats.violations == 1
+    assert bench.receiver.stats.causes == {LATE: 1}
 
 
 def test_a_seal_that_has_begun_counts_as_done(bench: Bench) -> None:

@@ -30,7 +30,7 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.company import Company, Start
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.life import Life
+from tidemill.capture.life import Life, together
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
@@ -291,7 +291,7 @@ class Capture:
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
             if self.company is not None:
                 self.company.begin()
-            await asyncio.gather(
+            await together(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts),
                 pulling.watchdog.run(),
@@ -310,7 +310,7 @@ class Capture:
 
     async def _load(self) -> None:
         """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
-        await asyncio.gather(self._let_load(), self.loading.run(self._plan_what_is_asked))
+        await together(self._let_load(), self.loading.run(self._plan_what_is_asked))
 
     async def _let_load(self) -> None:
         if self.company is not None:

@@ -9,6 +9,19 @@ from typing import Any
 from tidemill.server.stalls import StallWatch
 
 
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    """All of them, until one fails: the others are cancelled and have ended before what it failed with is raised, alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as failures:
+        first: BaseException = failures
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+
+
 class Life:
     """Belongs to the event loop that it is made on."""
 

@@ -198,7 +198,15 @@ class Pulling:
             stuck=verdicts.stuck,
             locks_resolved=verdicts.locks_resolved,
             regions_renewed=verdicts.renewed,
+            streams_renewed=verdicts.streams_renewed,
             paused=self.paused,
+            region_questions=self.machine.questions,
+            spilled_prewrites=self.receiver.prewrites.written,
+            memory_bytes=matcher.memory(),
+            inbox_bytes=self.receiver.inbox.bytes,
+            violations=dict(stats.causes),
+            cpu_seconds={step: round(seconds, 3) for step, seconds in stats.cpu.items()},
+            **matcher.counts(),
         )
 
     def _named(self, index: int) -> int:

@@ -40,20 +40,37 @@ class Section:
     stuck: list[dict[str, Any]] = field(default_factory=list)
     locks_resolved: int = 0
     regions_renewed: int = 0
+    streams_renewed: int = 0
     paused: str = ""  # why nothing is published
+    matched_rows: int = 0
+    unknown_events: int = 0
+    stale_rows: int = 0
+    rows_out_of_range: int = 0
+    repeated_commits: int = 0
+    spilled_prewrites: int = 0
+    region_questions: int = 0
+    pending_prewrites: int = 0
+    late_commits: int = 0
+    memory_bytes: int = 0
+    inbox_bytes: int = 0
+    violations: dict[str, int] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Section:
-        """Of JSON. Raises TypeError, ValueError."""
-        heads = {name: {int(p): int(head) for p, head in fields.get(name, {}).items()} for name in ("heads", "synced")}
-        return cls(**{**fields, **heads})
+    def from_dict(cls, told: Mapping[str, Any]) -> Section:
+        """Of JSON. What another version does not tell, or tells besides, does not matter. Raises TypeError, ValueError."""
+        known = {one.name: told[one.name] for one in fields(cls) if one.name in told}
+        heads = {name: {int(p): int(head) for p, head in told.get(name, {}).items()} for name in ("heads", "synced")}
+        return cls(**{**known, **heads})
 
 
 _SUMS = (
     *("tables", "rows", "bytes", "segments", "received_bytes", "received_messages", "spilled_rows", "protocol_violations"),
-    *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed"),
+    *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed", "streams_renewed", "matched_rows", "unknown_events"),
+    *("stale_rows", "rows_out_of_range", "repeated_commits", "spilled_prewrites", "region_questions", "pending_prewrites"),
+    *("late_commits", "memory_bytes", "inbox_bytes"),
 )
-_COUNTS = ("regions", "region_errors")
+_COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
 """So many regions are listed at most."""
 
@@ -90,6 +107,20 @@ class CaptureStatus:
     stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
     locks_resolved: int = 0  # of clients that are gone, since the start of the process
     regions_renewed: int = 0  # subscribed again because they were stuck
+    streams_renewed: int = 0  # opened again because nothing was heard on them
+    matched_rows: int = 0  # received with their commit, some more than once
+    unknown_events: int = 0  # of subscriptions that are over
+    stale_rows: int = 0  # from before the start
+    rows_out_of_range: int = 0  # beside what was subscribed
+    repeated_commits: int = 0
+    spilled_prewrites: int = 0  # that waited on disk
+    region_questions: int = 0  # to PD
+    pending_prewrites: int = 0  # now, in memory
+    late_commits: int = 0  # now, that wait for prewrites on disk
+    memory_bytes: int = 0  # now, of rows, prewrites and received messages
+    inbox_bytes: int = 0  # now, of messages that wait to be read
+    violations: dict[str, int] = field(default_factory=dict)  # how stores broke the protocol
+    cpu_seconds: dict[str, float] = field(default_factory=dict)  # of receiving, by step
     gc_service: str = ""
     gc_safe_point: int = 0
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
@@ -200,8 +231,12 @@ def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:
         yield counter(f"tidemill_capture_{name}", text, part[name], **labels)
     for kind, n in part["region_errors"].items():
         yield counter("tidemill_capture_region_errors", "Errors of regions by kind", n, kind=kind, **labels)
-    yield gauge("tidemill_capture_waiting_bytes", "Bytes of rows that are not resolved yet", part["waiting_bytes"], **labels)
-    yield gauge("tidemill_capture_prewrite_bytes", "Bytes of prewrites without their commit", part["prewrite_bytes"], **labels)
+    for cause, n in part["violations"].items():
+        yield counter("tidemill_capture_violations", "How stores broke the protocol", n, cause=cause, **labels)
+    for step, seconds in part["cpu_seconds"].items():
+        yield counter("tidemill_capture_cpu_seconds", "CPU time of receiving by step", seconds, step=step, **labels)
+    for name, text in _GAUGES.items():
+        yield gauge(f"tidemill_capture_{name}", text, part[name], **labels)
 
 
 _COUNTERS = {
@@ -214,4 +249,21 @@ _COUNTERS = {
     "protocol_violations": "Subscriptions begun anew because a store broke the protocol",
     "locks_resolved": "Locks of dead clients that were ended",
     "regions_renewed": "Regions subscribed again because they were stuck",
+    "streams_renewed": "Streams opened again because nothing was heard on them",
+    "matched_rows": "Rows received with their commit, some more than once",
+    "unknown_events": "Events of subscriptions that were over",
+    "stale_rows": "Rows received from before the start",
+    "rows_out_of_range": "Rows received beside what was subscribed",
+    "repeated_commits": "Commits received again",
+    "spilled_prewrites": "Prewrites that waited on disk",
+    "region_questions": "Questions to PD for regions, many ranges in each",
+}
+
+_GAUGES = {
+    "waiting_bytes": "Bytes of rows that are not resolved yet",
+    "prewrite_bytes": "Bytes of prewrites without their commit",
+    "pending_prewrites": "Prewrites in memory without their commit",
+    "late_commits": "Commits that wait for prewrites on disk",
+    "memory_bytes": "Bytes of rows, prewrites and received messages in memory",
+    "inbox_bytes": "Bytes of messages that wait to be read",
 }

@@ -24,7 +24,7 @@ from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.messages import Assignment, Challenge, Ended, Head, Hello, Refused, Report, Stop, is_proof, proof
 from tidemill.capture.groups.ticket import Ticket
 from tidemill.capture.groups.wire import Wire, nonce
-from tidemill.capture.life import Life
+from tidemill.capture.life import Life, together
 from tidemill.capture.pulling import Pulling, maintain
 from tidemill.capture.status import Section
 from tidemill.capture.tikv.pd import PdClient
@@ -189,7 +189,7 @@ class Group:
             pulling.begin()
             self._pulling = pulling
             _log.info("group %d captures %d tables from %s", self.group, len(pulling.spans), describe(min(pulling.heads())))
-            await asyncio.gather(
+            await together(
                 self._follow(reader, history, pulling),
                 self._tidy(history, pulling),
                 self._sync(writer),

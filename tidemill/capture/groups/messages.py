@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from tidemill.errors import MalformedMessage
@@ -114,7 +114,8 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """A message of its line. Raises MalformedMessage for what is none, naming the field."""
+    """A message of its line. Fields that another version has besides do not matter. Raises MalformedMessage for what is no message, naming
+    the field."""
     try:
         found = json.loads(line)
         kind = _KINDS[found.pop("is")]
@@ -122,13 +123,13 @@ def decode(line: bytes) -> Message:
         raise MalformedMessage(f"a line of {len(line)} bytes is no message between the parts of a capture") from None
     values: dict[str, Any] = {}
     for one in fields(kind):
-        value = found.pop(one.name, None)
+        if one.name not in found and one.default is not MISSING:
+            continue
+        value = found.get(one.name)
         wanted = _TYPES[str(one.type)]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int):
             raise MalformedMessage(f"{kind.__name__}.{one.name} of a message between the parts of a capture is no {one.type}")
         values[one.name] = tuple(value) if isinstance(value, list) else value
-    if found:
-        raise MalformedMessage(f"{kind.__name__} of a message between the parts of a capture has a field {min(found)!r} too many")
     return kind(**values)
 
 

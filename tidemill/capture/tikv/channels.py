@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from typing import Any
@@ -25,6 +26,10 @@ OPTIONS = (
 )
 
 
+RETIRE_AFTER = 60.0
+"""Seconds after which a channel with certificates that were replaced is closed: no call takes as long. (A stream of timestamps begins
+again.)"""
+
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _NOT_IN_HOST = re.compile(r"[/@?#\s]")
 
@@ -35,27 +40,38 @@ class Channels:
     def __init__(self, security: Security | None = None) -> None:
         self.security = security
         self._open: dict[str, Any] = {}
-        self._retired: list[Any] = []
+        self._retired: dict[Any, asyncio.Task[None]] = {}
         self._stamp: Stamp = ()
 
     def get(self, address: str) -> Any:
         """The channel to `host:port`. Raises ConfigError for files of TLS that cannot be used."""
         if self.security is not None and (stamp := self.security.stamp()) != self._stamp:
-            self._retired += self._open.values()  # calls on them may be under way
+            for old in self._open.values():
+                self._retired[old] = asyncio.get_running_loop().create_task(self._retire(old))
             self._open, self._stamp = {}, stamp
         channel = self._open.get(address)
         if channel is None:
-            if self.security is None:
-                channel = grpc.aio.insecure_channel(address, options=OPTIONS)
-            else:
-                channel = grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
-            self._open[address] = channel
+            channel = self._open[address] = self.own(address)
         return channel
+
+    def own(self, address: str) -> Any:
+        """A channel to `host:port` that nobody else has: the caller closes it. Raises ConfigError."""
+        if self.security is None:
+            return grpc.aio.insecure_channel(address, options=OPTIONS)
+        return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
+
+    async def _retire(self, channel: Any) -> None:
+        await asyncio.sleep(RETIRE_AFTER)
+        await channel.close()
+        del self._retired[channel]
 
     async def close(self) -> None:
         """Close all channels."""
         opened, self._open = [*self._open.values(), *self._retired], {}
-        self._retired = []
+        retiring, self._retired = self._retired, {}
+        for task in retiring.values():
+            task.cancel()
+        await asyncio.gather(*retiring.values(), return_exceptions=True)
         for channel in opened:
             await channel.close()
 

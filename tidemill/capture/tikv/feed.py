@@ -74,7 +74,8 @@ class Feed(Protocol):
 
 
 class GrpcFeed:
-    """A stream through grpc.aio. A full inbox stops the reading, so HTTP/2 flow control stops the store."""
+    """A stream through grpc.aio, on a channel of its own, so that it goes on when certificates are replaced. A full inbox stops the
+    reading, so HTTP/2 flow control stops the store."""
 
     def __init__(self, channel: Any, slot: int, inbox: Inbox, method: Method) -> None:
         self.slot, self.inbox = slot, inbox
@@ -84,6 +85,7 @@ class GrpcFeed:
         call = channel.stream_stream(str(method), request_serializer=None, response_deserializer=None)
         self._call = call(metadata=tuple(method.metadata) or None)
         self._tasks = [loop.create_task(self._write()), loop.create_task(self._read())]
+        self._closing = loop.create_task(self._close(channel))
 
     def send(self, request: bytes) -> None:
         """Queue a request."""
@@ -100,6 +102,10 @@ class GrpcFeed:
             for task in self._tasks:
                 if task is not asyncio.current_task():
                     task.cancel()
+
+    async def _close(self, channel: Any) -> None:
+        await asyncio.wait([self.ended])
+        await channel.close()
 
     async def _write(self) -> None:
         try:
@@ -135,7 +141,7 @@ async def open_feed(
 ) -> Feed:
     """A stream to the store at `host:port`. Raises OSError where it cannot be connected (h2; grpc ends the stream instead)."""
     if transport is Transport.GRPC:
-        return GrpcFeed(channels.get(address), slot, inbox, method)
+        return GrpcFeed(channels.own(address), slot, inbox, method)
     from tidemill.capture.tikv import h2feed  # imports kernels
 
     return await h2feed.connect(address, slot, inbox, method, channels.security, window)

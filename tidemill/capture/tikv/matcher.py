@@ -37,6 +37,17 @@ CAUSES = {
 }
 
 
+COUNTED = {
+    "matched_rows": L.X_ROWS,
+    "unknown_events": L.X_UNKNOWN,
+    "stale_rows": L.X_STALE,
+    "rows_out_of_range": L.X_RANGE,
+    "repeated_commits": L.X_DUP,
+    "pending_prewrites": L.X_COUNT,
+    "late_commits": L.X_NLATE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Initialized:
     """The incremental scan of the subscription is over."""
@@ -311,6 +322,10 @@ class Matcher:
     def prewrite_bytes(self) -> int:
         """Bytes of the prewrites that wait for their COMMIT."""
         return int(self.x[L.X_PENDING_BYTES])
+
+    def counts(self) -> dict[str, int]:
+        """What the kernels count, by what it is called in a status."""
+        return {name: int(self.x[word]) for name, word in COUNTED.items()}
 
     def count(self, word: int) -> int:
         """A counter of the context: X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_COUNT, X_NLATE."""

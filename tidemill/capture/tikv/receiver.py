@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -126,8 +126,13 @@ class Stats:
     sealed_bytes: int = 0
     segments: int = 0
     spilled_rows: int = 0
-    violations: int = 0
+    causes: Counter[str] = field(default_factory=Counter)  # of violations
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("scan", "match", "spill", "take", "seal"), 0.0))
+
+    @property
+    def violations(self) -> int:
+        """How often a store broke the protocol."""
+        return self.causes.total()
 
 
 class Receiver:
@@ -357,12 +362,12 @@ class Receiver:
         head = max(self.logs[partition].head, int(self._closed[partition]))
         if control.complete < head:
             return self._lost(control, head)
-        self.stats.violations += 1
+        self.stats.causes[control.cause] += 1
         self.matcher.rewind(control.sub, control.complete)
         return ProtocolBroken(piece, control.complete, control.cause, control.row)
 
     def _lost(self, control: Violation, head: int) -> RowLost:
-        self.stats.violations += 1
+        self.stats.causes[control.cause] += 1
         region_id = int(self.matcher.subs[control.sub]["region_id"])
         return RowLost(self._piece_of.get(control.sub, 0), region_id, control.cause, control.row, head)
 

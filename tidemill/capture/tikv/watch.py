@@ -141,13 +141,15 @@ class Watch:
         if not len(subs):
             return []
         found = []
-        for p in range(self.partitions):
-            which = np.flatnonzero((subs["state"] != FREE) & (subs["partition"] == p))
-            if len(which):
-                i = int(which[np.argmin(subs["resolved"][which])])
-                resolved = int(subs["resolved"][i])
-                held = self._held.get(p)
-                if held is None or held[0] != resolved:
-                    held = self._held[p] = resolved, min(now, float(self._since[i]))
-                found.append(Holder(p, int(subs["piece"][i]), resolved, now - held[1]))
+        taken = np.flatnonzero(subs["state"] != FREE)
+        partition, resolved_ts = subs["partition"][taken], subs["resolved"][taken]
+        least = np.full(self.partitions, np.iinfo(np.int64).max)
+        np.minimum.at(least, partition, resolved_ts)
+        slowest = taken[resolved_ts == least[partition]]
+        for p, first in zip(*np.unique(subs["partition"][slowest], return_index=True), strict=True):
+            i, resolved = int(slowest[first]), int(least[p])
+            held = self._held.get(int(p))
+            if held is None or held[0] != resolved:
+                held = self._held[int(p)] = resolved, min(now, float(self._since[i]))
+            found.append(Holder(int(p), int(subs["piece"][i]), resolved, now - held[1]))
         return sorted(found, key=lambda h: h.resolved)

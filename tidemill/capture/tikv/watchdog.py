@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill import tso
+from tidemill.capture.life import together
 from tidemill.capture.tikv.kv import raw_range
 from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
 from tidemill.capture.tikv.pd import Region
@@ -143,7 +144,7 @@ class Watchdog:
 
         for region_id in wanted:
             self._searched[region_id] = now
-        await asyncio.gather(*(search(*one) for one in wanted.values()))
+        await together(*(search(*one) for one in wanted.values()))
 
     async def _search(self, piece: Piece, region: Region, max_version: int, present: int) -> None:
         try:

@@ -218,7 +218,7 @@ def anything(random_: random.Random) -> Row | int:
         op_type=op,  # type: ignore[arg-type]
         key=random_.choice((b"a", b"b")),
         start_ts=start,
-        commit_ts=start + random_.randint(1, 6) if type_ in (2, 4, 9) else 0,
+        commit_ts=start + random_.randint(1, 6) if type_ in (2, 4) or (type_ == 9 and start % 2) else 0,
         value=random_.choice((b"v", b"w", b"w", b"")) if op == PUT and type_ in (1, 4) else b"",
         old_value=random_.choice((b"", b"o")) if type_ in (1, 4) else b"",
         generation=generation,

@@ -76,8 +76,8 @@ class Violation:
 
     @property
     def complete(self) -> int:
-        """How far the range is complete at the most."""
-        return min(self.resolved, self.row.commit_ts - 1)
+        """How far the range is complete at the most. A row without a commit_ts tells nothing of that."""
+        return min(self.resolved, self.row.commit_ts - 1) if self.row.commit_ts else self.resolved
 
 
 Control = Initialized | RegionError | Violation

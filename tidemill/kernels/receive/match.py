@@ -72,6 +72,7 @@ from tidemill.kernels.receive.layout import (
     S_PARTITION,
     S_RESOLVED,
     S_SEEN,
+    S_SINCE,
     S_STATE,
     S_TOUCHED,
     V_FAKE_ONLY,
@@ -98,6 +99,7 @@ from tidemill.kernels.receive.layout import (
     X_UNKNOWN,
 )
 from tidemill.kernels.receive.pending import (
+    STALE,
     account,
     bump,
     control,
@@ -116,7 +118,6 @@ from tidemill.kernels.receive.pending import (
     size_of,
     spilled,
     touch,
-    violation,
 )
 from tidemill.kernels.receive.subs import find_sub, set_word, word
 from tidemill.kernels.receive.text import MASK32, compare, hash32
@@ -431,7 +432,8 @@ def match(ctx, entries, n, first, base, chunk):
             continue
         if kind == 0:  # it may be a change
             commit, start = ld64(ent + E_COMMIT), ld64(ent + E_START)
-            violation(ctx, sub_at, sub, i, V_UNKNOWN_TYPE, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
+            verdict = STALE if 0 < commit <= ld64(sub_at + S_SINCE) else V_UNKNOWN_TYPE
+            reject(ctx, sub_at, sub, i, verdict, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))
             continue
         lack = on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i)
         if lack != 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -11,9 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.eventfeeds import Row, message
+from tidemill import tso
+from tidemill.capture.capture import Capture
 from tidemill.capture.tikv import h2feed
 from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.pieces import Phase, Piece
+from tidemill.errors import ResolvedTsBroken
+from tidemill.kernels.receive.layout import COMMIT, COMMITTED, PUT
 from tidemill.playground.server import Playground
+from tidemill.tidb.keys import record_key
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -84,3 +92,64 @@ def test_a_store_that_is_none(
             compare(cluster, tmp_path / "log")
 
     asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def live_piece(capture: Capture, table: str) -> Piece:
+    """The subscription of a table's rows."""
+    pieces = (capture.puller.machine.piece(id_) for id_ in capture.receiver._sub_of)
+    return next(piece for piece in pieces if piece is not None and piece.phase is Phase.LIVE and table in piece.span.label)
+
+
+def slip_in(capture: Capture, piece: Piece, row: Row) -> None:
+    """A store sends this row."""
+    assert piece.region is not None
+    capture.receiver.inbox.put(piece.slot, message(piece.region.id, piece.request_id, [row]))
+
+
+def test_a_row_below_the_log_ends_the_capture_and_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Playground(31, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key); insert into t values (1)")
+            (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+            key = record_key(table.model.id, 7)
+            capture = Capture(config(playground, tmp_path / "log"))
+            task = asyncio.ensure_future(capture.run())
+            await until(lambda: capture.status.state == "running" and capture.resolved_ts > 0)
+            await caught_up(capture, late := playground.cluster.oracle.next())
+            piece = live_piece(capture, "test.t ")
+            slip_in(capture, piece, Row(type=COMMITTED, op_type=PUT, start_ts=late - 1, commit_ts=late, key=key, value=b"v"))
+            with pytest.raises(ResolvedTsBroken, match="commit_ts at or below the resolved ts") as caught:
+                await task
+            told = caught.value.message
+            assert piece.region is not None
+            assert f"region {piece.region.id} of test.t ({table.model.id}) at store" in told
+            assert key.hex() in told
+            assert str(late) in told
+            assert not caught.value.retryable, "a supervisor must not start it again past the row, without a word"
+            assert capture.status.violations == {"commit_ts at or below the resolved ts": 1}
+            assert json.loads((capture.config.folder / "status.json").read_text())["error"]["code"] == "TM:ErrResolvedTsBroken"
+
+    asyncio.run(main())
+
+
+def test_a_commit_without_its_prewrite_costs_a_scan_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Playground(32, resolved_interval=0.1) as playground:
+            playground.execute("create table t (id int primary key); insert into t values (1)")
+            (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+            async with running(config(playground, tmp_path / "log")) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                key, ts = record_key(table.model.id, 7), playground.cluster.oracle.next() + (600_000 << tso.LOGICAL_BITS)
+                slip_in(capture, live_piece(capture, "test.t "), Row(type=COMMIT, op_type=PUT, start_ts=ts, commit_ts=ts + 1, key=key))
+                await until(lambda: capture.status.protocol_violations == 1)
+                playground.execute("insert into t values (2)")
+                await caught_up(capture, playground.cluster.oracle.next())
+                assert capture.status.region_errors == {"protocol": 1}
+                await until(lambda: capture.status.matched_rows >= 1)
+            compare(playground.cluster, tmp_path / "log")
+            (told,) = [r.message for r in caplog.records if "broke the protocol" in r.message]
+            assert "test.t (" in told
+            assert key.hex() in told
+            assert "COMMIT without its PREWRITE" in told
+
+    asyncio.run(main())

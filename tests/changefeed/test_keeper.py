@@ -33,9 +33,7 @@ class World:
         self.now = 1000.0
         self.folder = FeedFolder(folder, "f")
         self.folder.path.mkdir(parents=True)
-        self.keeper = FeedKeeper(
-            self.folder, Patience(stuck_s), resume="type this", new=new, clock=lambda: self.now, chance=lambda: 0.5
-        )
+        self.keeper = FeedKeeper(self.folder, Patience(stuck_s), resume="type this", new=new, clock=lambda: self.now, chance=lambda: 0.5)
 
     def process(self, pid: int, *, begun: bool = True, **said: Any) -> None:
         """A process has started and said this last."""

@@ -6,6 +6,7 @@ The end of a file is taken apart here once more, from the description alone, wit
 from __future__ import annotations
 
 import json
+import os
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -195,6 +196,25 @@ def test_a_damaged_batch_is_named_with_its_file_and_others_can_be_read(tmp_path:
     sources = Sources([[str(path)]], START + 31, START + 60)  # as a task reads it
     with pytest.raises(LogCorrupt, match=rf"{path}: record batch 1 is damaged"):
         sources.advance(0)
+
+
+def test_a_process_looks_once_at_a_batch_of_a_mapped_file_and_verify_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_log(tmp_path).close()
+    [path, *_] = sorted((tmp_path / "rows/0").glob("*.arrow"))
+    looks: list[int] = []
+    check = sums.Sums.check
+    monkeypatch.setattr(sums.Sums, "check", lambda self, stretch, data: (looks.append(stretch), check(self, stretch, data)))
+    for _ in range(3):
+        sources = Sources([[str(path)]], START, START + 10)
+        sources.advance(0)
+    assert looks == [0]
+    os.utime(path, ns=(0, 0))  # another file of that name
+    open_segment(str(path)).get_batch(0)
+    assert looks == [0, 0]
+    looks.clear()
+    assert verify(tmp_path).problems == []
+    assert verify(tmp_path).problems == []
+    assert len(looks) >= 2 * 3
 
 
 # ---- logs

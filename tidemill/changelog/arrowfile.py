@@ -29,11 +29,12 @@ class ArrowFile:
     Raises LogCorrupt for bytes that do not fit their checksums; `get_batch` also what Arrow raises for what it does not understand.
     """
 
-    def __init__(self, source: Any, path: str) -> None:
+    def __init__(self, source: Any, path: str, checked: set[int] | None = None) -> None:
+        """`checked`: record batches that this process has found whole before, and will have found by and by. Only of a mapped file."""
         self.path = path
         self.size = int(source.size())
         self._source = source
-        self._checked: set[int] = set()
+        self._checked: set[int] = set() if checked is None else checked
         try:
             self._sums = self._look()
         except Damaged as e:

@@ -16,9 +16,10 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.company import Company, Start
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.life import Life, together
+from tidemill.capture.life import Life, in_thread, together
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
@@ -182,17 +183,17 @@ class Capture:
         config = self.config
         options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
         storage = open_storage(config.log, config.folder / "scratch")
-        has_writer = storage.read(IDENTITY) is None
+        has_writer = await asyncio.to_thread(storage.read, IDENTITY) is None
         if has_writer:
-            check_place(storage)
+            await asyncio.to_thread(check_place, storage)
             await self._create_log(storage, options)
         else:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
-            check_free(storage)
-            LogWriter.check(storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions)
+            await asyncio.to_thread(check_free, storage)
+            await asyncio.to_thread(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions)
         try:
-            reader = LogReader(storage)
+            reader = await asyncio.to_thread(LogReader, storage)
             identity = reader.identity
             self.status.start_ts = identity.start_ts
             capture_id = identity.extra.get(CAPTURE_ID)
@@ -206,16 +207,16 @@ class Capture:
             planned = await asyncio.to_thread(initial.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
-            check_heads(reader, await self.pd.tso())
+            await asyncio.to_thread(check_heads, reader, await self.pd.tso())
             heads = await asyncio.to_thread(durable_heads, reader)
             await self.safe_point.protect(self._not_loaded(min(heads)))
-            self.history = load_history(reader)
+            self.history = await asyncio.to_thread(load_history, reader)
             if not has_writer:  # whoever writes this log goes on until all else has succeeded
                 await self._take(storage, options)
                 has_writer = True
             await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
-            follow(self.history, reader)
+            await asyncio.to_thread(follow, self.history, reader)
         except BaseException:
             if has_writer:
                 self.writer.close()
@@ -225,7 +226,7 @@ class Capture:
         """Open the log for writing, when the disk has room for that."""
         for attempt in itertools.count():
             try:
-                self._open(storage, options)
+                self.writer = await self._opened(partial(self._open, storage, options))
                 break
             except DiskLow as e:
                 self.status.paused = f"disk low: {e.message}"
@@ -233,9 +234,18 @@ class Capture:
                     _log.warning("the capture waits for room on the disk before it begins: %s", e.message)
             await asyncio.sleep(MAINTAIN_EVERY)
 
-    def _open(self, storage: Storage, options: LogOptions) -> None:
+    async def _opened(self, make: Callable[[], LogWriter]) -> LogWriter:
+        """What `make` opens, in a thread: a storage takes its time. It is closed again if nobody waits for it any more."""
+        opening = asyncio.ensure_future(asyncio.to_thread(make))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            (await opening).close()
+            raise
+
+    def _open(self, storage: Storage, options: LogOptions) -> LogWriter:
         cluster_id, partitions = str(self.pd.cluster_id), self.config.partitions
-        self.writer = LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
+        return LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
 
     async def _create_log(self, storage: Storage, options: LogOptions) -> None:
         config = self.config
@@ -265,22 +275,24 @@ class Capture:
         )
         if config.rules is not None and config.rules.rules != rules.EVERYTHING:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
-        history = SchemaHistory.bootstrap(start_ts, pairs.items())  # what cannot be read had better not become a log
+        history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # what cannot be read must not become a log
         if config.snapshot:
             wants = rules.wants_of(config.rules)
             tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
-            initial.write_plan(storage, await plan_tables(self.pd, start_ts, tables))
-        self.writer = LogWriter.create(storage, identity, snapshot=pairs, options=options)
+            plan = await plan_tables(self.pd, start_ts, tables)
+            await asyncio.to_thread(initial.write_plan, storage, plan)
+        create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
+        self.writer = await self._opened(create)
         if self.divided:
             self.writer.close()
-            self._open(self.writer.storage, options)
+            self.writer = await self._opened(partial(self._open, self.writer.storage, options))
         _log.info("new log %s of cluster %s from %s", self.status.log, identity.cluster_id, tso.describe(start_ts))
 
     # ------------------------------------------------------------------ pulling
 
     async def _pull(self, folder: Path) -> None:
         writer, life = self.writer, self._life
-        self._settle_rules()
+        await asyncio.to_thread(self._settle_rules)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed)
@@ -400,8 +412,7 @@ class Capture:
 
     async def _report(self, folder: Path) -> None:
         while True:
-            self._look()
-            self.status.write(folder)
+            await in_thread(self.status.write, folder, self._look())
             self.pulling.tidy()
             self.history.forget(self.resolved_ts)
             await asyncio.sleep(STATUS_EVERY)

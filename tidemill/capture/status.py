@@ -154,11 +154,11 @@ class CaptureStatus:
         """As JSON has it."""
         return asdict(self)
 
-    def write(self, folder: Path) -> None:
-        """Replace status.json at once and whole. On a full disk the one before stays."""
+    def write(self, folder: Path, fields: Mapping[str, Any] | None = None) -> None:
+        """Replace status.json at once and whole, by what `as_dict` gave. On a full disk the one before stays."""
         temporary = folder / f".{FILE}.tmp"
         try:
-            temporary.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+            temporary.write_text(json.dumps(fields or self.as_dict(), indent=2) + "\n")
             temporary.replace(folder / FILE)
         except OSError as e:
             if e.errno not in FULL:

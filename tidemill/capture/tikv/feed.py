@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -142,6 +142,12 @@ async def open_feed(
     """A stream to the store at `host:port`. Raises OSError where it cannot be connected (h2; grpc ends the stream instead)."""
     if transport is Transport.GRPC:
         return GrpcFeed(channels.own(address), slot, inbox, method)
-    from tidemill.capture.tikv import h2feed  # imports kernels
+    connect = await asyncio.to_thread(_h2)
+    return await connect(address, slot, inbox, method, channels.security, window)
 
-    return await h2feed.connect(address, slot, inbox, method, channels.security, window)
+
+def _h2() -> Callable[..., Awaitable[Feed]]:
+    """In a thread: kernels are compiled the first time."""
+    from tidemill.capture.tikv import h2feed
+
+    return h2feed.connect

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog.files import FULL
+from tidemill.changelog.outcomes import FULL
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 

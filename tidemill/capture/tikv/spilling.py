@@ -20,7 +20,7 @@ from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, size_of
 from tidemill.capture.tikv.partition import PartitionLog
 from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sealer import Plan, Sealer
-from tidemill.changelog.files import FULL
+from tidemill.changelog.outcomes import FULL
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, P_COUNT, ROW, V_UNMATCHED, address
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join

@@ -118,7 +118,13 @@ class LogTables:
 
 
 async def loaded(capture: Capture) -> None:
-    await until(lambda: not capture.loading.waiting and bool(initial.plans(capture.writer.storage)), 120)
+    storage = capture.writer.storage
+
+    def is_there() -> bool:
+        plans = initial.plans(storage)
+        return not capture.loading.waiting and bool(plans) and not any(initial.missing(storage, plan) for plan in plans)
+
+    await until(is_there, 120)
 
 
 @pytest.mark.spark

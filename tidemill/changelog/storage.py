@@ -353,8 +353,13 @@ class RemoteStorage(Storage):
             folder = name.rpartition("/")[0]
             temporary = f"{folder}/{temporary_name()}"
             self._put(temporary, data)
-            with storage_errors(self.path(name), writing=True):
-                self._fs.move(self._at(temporary), self._at(name))
+            try:
+                with storage_errors(self.path(name), writing=True):
+                    self._fs.move(self._at(temporary), self._at(name))
+            except LogUnavailable:
+                if self.names(folder).count(name.rpartition("/")[2]) == 0 or self.size(name) != data.size:
+                    raise
+                self.delete(temporary)  # it has its name already: an answer got lost
 
     @property
     def can_swap(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import shlex
@@ -32,7 +33,7 @@ from tidemill.changelog.storage import open_storage
 from tidemill.cli.feeds import DATA_DIR
 from tidemill.cli.starting import orphans_gone, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline import sparkconf
 from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
@@ -405,17 +406,18 @@ def command(
 
     logs.setup(log_level, log_file, part="run")
     check_master(master)
-    groups_of(
-        CaptureConfig(
-            pd=tuple(pd.split(",")),
-            log=log,
-            partitions=log_partitions,
-            data_dir=data_dir,
-            master=None if is_here(master) else master,
-            workers=workers or 1,
-            control_addr=control_addr,
+    with contextlib.suppress(LogUnavailable):  # what is away is waited for below
+        groups_of(
+            CaptureConfig(
+                pd=tuple(pd.split(",")),
+                log=log,
+                partitions=log_partitions,
+                data_dir=data_dir,
+                master=None if is_here(master) else master,
+                workers=workers or 1,
+                control_addr=control_addr,
+            )
         )
-    )
     changefeed = load_config(config)
     stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S

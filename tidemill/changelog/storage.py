@@ -417,8 +417,10 @@ class _RemoteDraft(Draft):
     def __init__(self, storage: RemoteStorage, folder: str) -> None:
         self._storage, self._folder = storage, folder
         with storage_errors(tempfile.gettempdir(), writing=True):
-            handle, self._scratch = tempfile.mkstemp(prefix="tidemill-", suffix=".arrow")
-            os.close(handle)
+            # Without a name from the start: however this process ends, nothing is left.
+            self._handle, name = tempfile.mkstemp(prefix="tidemill-", suffix=".arrow")
+            os.unlink(name)  # noqa: PTH108
+            self._scratch = f"/proc/self/fd/{self._handle}"
             self.sink = pa.OSFile(self._scratch, "wb")
 
     def seal(self) -> None:
@@ -432,4 +434,6 @@ class _RemoteDraft(Draft):
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self.sink.close()
-        _forget(self._scratch)
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

@@ -323,7 +323,7 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> N
         loading = Loading(storage, endless, {})
         life = asyncio.create_task(loading.run(asked))
         async with asyncio.timeout(60):
-            for _ in range(2):
+            for _ in range(2):  # plans are looked for behind the first
                 await rounds.get()
             assert loading.parts_missing == 1
             loading.begin.set()

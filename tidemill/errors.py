@@ -99,6 +99,12 @@ class LogUnavailable(LogError):
     retryable = True
 
 
+class LogRefused(LogError):
+    """The storage of the log, or of a changefeed's state, refuses: wrong credentials, no permission, no such bucket, a read-only disk."""
+
+    code = "TM:ErrLogRefused"
+
+
 class LogLocked(LogError):
     """Another writer owns the partition or the log."""
 

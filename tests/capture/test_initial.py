@@ -119,7 +119,13 @@ class LogTables:
 
 
 async def loaded(capture: Capture) -> None:
-    await until(lambda: not capture.loading.waiting and bool(initial.plans(capture.writer.storage)), 120)
+    storage = capture.writer.storage
+
+    def is_there() -> bool:
+        plans = initial.plans(storage)
+        return not capture.loading.waiting and bool(plans) and not any(initial.missing(storage, plan) for plan in plans)
+
+    await until(is_there, 120)
 
 
 @pytest.mark.spark
@@ -318,7 +324,7 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> N
         loading = Loading(storage, endless, {})
         life = asyncio.create_task(loading.run(asked))
         async with asyncio.timeout(60):
-            for _ in range(2):
+            for _ in range(2):  # plans are looked for behind the first
                 await rounds.get()
             assert loading.parts_missing == 1
             loading.begin.set()

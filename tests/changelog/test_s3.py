@@ -22,7 +22,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import DiskLow, LogError, LogFenced
+from tidemill.errors import DiskLow, LogError, LogFenced, LogRefused, LogUnavailable
 
 COORDINATOR = Share(schema=True, partitions=frozenset())
 GROUP = Share(schema=False, partitions=frozenset({0, 1}))
@@ -103,7 +103,7 @@ def test_the_endpoint_may_carry_its_scheme_and_that_of_the_environment_is_not_fo
 
 
 def test_a_bucket_that_is_not_there_is_an_error_not_a_store_without_conditions(s3_server: str) -> None:  # noqa: F811
-    with pytest.raises(OSError, match="NoSuchBucket"):
+    with pytest.raises(LogRefused, match="NoSuchBucket"):
         assert open_storage(url_of(s3_server, "nowhere-at-all")).can_swap
 
 
@@ -226,7 +226,7 @@ def test_a_store_that_does_not_answer_is_an_error_not_one_without_conditions(
     monkeypatch.setattr(swap, "TRIES", 1)
     with spoiled(s3_server, lambda method, path: Fault.LOST_REQUEST if method == "PUT" else Fault.NONE) as endpoint:
         place = open_storage(url_of(endpoint, bucket))
-        with pytest.raises(OSError, match="does not answer"):
+        with pytest.raises(LogUnavailable, match="does not answer"):
             assert place.can_swap
 
 

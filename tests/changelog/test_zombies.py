@@ -15,7 +15,7 @@ from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.swap import Outcome
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
-from tidemill.errors import LogError, LogFenced
+from tidemill.errors import LogError, LogFenced, LogUnavailable
 from tidemill.tso import compose
 
 OPTIONS = LogOptions(compact_rows=4, grace_s=0, low_water_bytes=0, retention_ms=0)
@@ -305,7 +305,7 @@ def test_an_answer_that_gets_lost_is_no_fence(bucket: Bucket) -> None:
 
 def test_an_announcement_that_failed_and_came_late_is_this_writers_own(bucket: Bucket) -> None:
     writer = opened(bucket)
-    with pytest.raises(OSError, match="does not say"):
+    with pytest.raises(LogUnavailable, match="does not say"):
         _without_answers(writer, lambda: publish(writer, 10))
     owner = Owner.from_json(bucket.content["rows/0/owner.json"], "owner.json")
     bucket.put("rows/0/owner.json", Owner(owner.epoch, owner.writer, START + 10).to_json())  # now it comes

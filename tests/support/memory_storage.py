@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.changelog.arrowfile import ArrowFile
-from tidemill.changelog.files import Draft, Entry, Storage, Token, gone
+from tidemill.changelog.files import Draft, Entry, Storage, Token
+from tidemill.changelog.outcomes import gone
 from tidemill.changelog.swap import Outcome, swap
 
 Gate = Callable[[str, str], None]

@@ -16,12 +16,12 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -35,7 +35,8 @@ from tidemill.capture.life import Life, in_thread, together
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.meta import read_meta
 from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
-from tidemill.capture.status import CaptureStatus, held_by
+from tidemill.capture.status import FILE as STATUS_FILE
+from tidemill.capture.status import CaptureStatus, held_by, start_of
 from tidemill.capture.tikv.partition import Sealed
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.puller import Puller
@@ -46,7 +47,9 @@ from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.changelog import initial
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.ownership import check_free
+from tidemill.changelog.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage import Storage, open_storage
@@ -69,6 +72,8 @@ from tidemill.tidb.schema.history import SchemaHistory
 
 STATUS_EVERY = 1.0
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +92,8 @@ class Capture:
         self.company: Company | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
+        self._status_told = 0.0  # when the next word is due of a status that cannot be written
+        self._patience = Patience()  # with the log's storage
         self._life: Life
         self._known_heads: list[int] = []  # of partitions, as they were when the capture began
 
@@ -120,7 +127,9 @@ class Capture:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.stop)
         folder = self.config.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        with storage_errors(str(folder), writing=True):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.status.start_ts = start_of(folder, self.status.log)
         pages = PageServer({"/status": json_page(self._look), "/metrics": metrics_page(self._samples)})
         try:
             if self.config.status_addr:
@@ -148,12 +157,38 @@ class Capture:
             self.status.error = {"code": code, "message": redact(str(error))}
         if self.status.resolved_ts:
             self.status.updated = time.time()
-            self.status.write(folder)
+            self._write_status(folder)
         elif not isinstance(error, LogLocked):  # else the status there is that of the capture that has the log
-            self.status.write_refused(folder)
+            self._write_status(folder, self.status.write_refused)
+
+    def _write_status(self, folder: Path, write: Callable[[Path], None] | None = None) -> None:
+        """Nothing hangs on it: a status that cannot be written is told, and the capture goes on."""
+        try:
+            (write or self.status.write)(folder)
+            self._status_told = 0.0
+        except OSError as e:
+            if time.monotonic() >= self._status_told:
+                self._status_told = time.monotonic() + TELL_EVERY_S
+                _log.warning("%s cannot be written; the capture goes on: %s", folder / STATUS_FILE, e)
+
+    async def _reached(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Work with the log at the start. Storage that this capture has never reached may be wrong, so it is not waited for without end."""
+        waiting = asyncio.ensure_future(self._tell_waiting())
+        try:
+            return await self._patience.lasting(work, None if self.status.start_ts else START_S)
+        finally:
+            waiting.cancel()
+
+    async def _tell_waiting(self) -> None:
+        while True:
+            await asyncio.sleep(STATUS_EVERY)
+            self._look()
+            if self.status.storage is not None:
+                self.status.updated = time.time()
+                self._write_status(self.config.folder)
 
     async def _capture(self, folder: Path) -> None:
-        self.divided = groups_of(self.config)
+        self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
             self.status.cluster_id = str(self.pd.cluster_id)
@@ -163,7 +198,7 @@ class Capture:
                     self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
                 )
                 await self.company.open()
-            await self._open_log()
+            await self._reached(self._open_log)
             try:
                 await self._pull(folder)
             finally:
@@ -182,7 +217,7 @@ class Capture:
     async def _open_log(self) -> None:
         config = self.config
         options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
-        storage = open_storage(config.log, config.folder / "scratch")
+        storage = await asyncio.to_thread(open_storage, config.log, config.folder / "scratch")
         has_writer = await asyncio.to_thread(storage.read, IDENTITY) is None
         if has_writer:
             await asyncio.to_thread(check_place, storage)
@@ -191,7 +226,7 @@ class Capture:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
             await asyncio.to_thread(check_free, storage)
-            await asyncio.to_thread(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions)
+            await asyncio.to_thread(partial(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions))
         try:
             reader = await asyncio.to_thread(LogReader, storage)
             identity = reader.identity
@@ -202,12 +237,13 @@ class Capture:
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
-            self.loading = loading_of(storage, config)
+            self.loading = loading_of(storage, config, self._patience)
             await self.loading.look()
             planned = await asyncio.to_thread(initial.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
-            await asyncio.to_thread(check_heads, reader, await self.pd.tso())
+            now = await self.pd.tso()
+            await asyncio.to_thread(check_heads, reader, now)
             heads = await asyncio.to_thread(durable_heads, reader)
             await self.safe_point.protect(self._not_loaded(min(heads)))
             self.history = await asyncio.to_thread(load_history, reader)
@@ -217,6 +253,7 @@ class Capture:
             await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             await asyncio.to_thread(follow, self.history, reader)
+            await asyncio.to_thread(self._settle_rules)
         except BaseException:
             if has_writer:
                 self.writer.close()
@@ -280,7 +317,7 @@ class Capture:
             wants = rules.wants_of(config.rules)
             tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
             plan = await plan_tables(self.pd, start_ts, tables)
-            await asyncio.to_thread(initial.write_plan, storage, plan)
+            await asyncio.to_thread(_plan_beginning, storage, plan)
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
         self.writer = await self._opened(create)
         if self.divided:
@@ -292,10 +329,9 @@ class Capture:
 
     async def _pull(self, folder: Path) -> None:
         writer, life = self.writer, self._life
-        await asyncio.to_thread(self._settle_rules)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
-        pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed)
+        pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
         self.pulling = pulling
         try:
             pulling.begin()
@@ -305,7 +341,7 @@ class Capture:
                 self.company.begin()
             await together(
                 self._report(folder),
-                maintain(self.pd, writer, lambda: self.resolved_ts),
+                maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
@@ -412,7 +448,8 @@ class Capture:
 
     async def _report(self, folder: Path) -> None:
         while True:
-            await in_thread(self.status.write, folder, self._look())
+            page = self._look()  # here: nothing else may change the status meanwhile
+            await in_thread(self._write_status, folder, partial(self.status.write, fields=page))
             self.pulling.tidy()
             self.history.forget(self.resolved_ts)
             await asyncio.sleep(STATUS_EVERY)
@@ -420,6 +457,8 @@ class Capture:
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date."""
         status = self.status
+        away = self._patience.away
+        status.storage = away.as_dict() if away is not None else None
         if status.state in ("running", "stopping"):
             groups = self.company.sections() if self.company is not None else []
             status.take([self.pulling.look(), *groups])
@@ -454,3 +493,10 @@ def check_heads(reader: LogReader, now: int) -> None:
                 f"it is {tso.describe(now)} there",
                 hint="The file was changed by hand, or the cluster was restored to an older state: start a new log.",
             )
+
+
+def _plan_beginning(storage: Storage, plan: initial.Plan) -> None:
+    """The tables of a new log. Plans that are there are of one that did not come to be."""
+    for ts in initial.timestamps(storage):
+        initial.remove(storage, ts)
+    initial.write_plan(storage, plan)

@@ -22,8 +22,9 @@ from tidemill.capture.tikv.pd import PdClient
 from tidemill.capture.tikv.tableread import plan_tables
 from tidemill.changelog import initial
 from tidemill.changelog.initial import Plan
+from tidemill.changelog.patience import Patience
 from tidemill.changelog.storage import Storage
-from tidemill.errors import EXIT_FATAL, DiskLow, LogError, redact
+from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, redact
 from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
@@ -44,6 +45,7 @@ class Loading:
     waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
     parts_missing: int = 0
     begin: asyncio.Event = field(default_factory=asyncio.Event)
+    patience: Patience = field(default_factory=Patience)
     planning: list[int] = field(default_factory=list)  # where tables are about to be read
     _complete: set[int] = field(default_factory=set)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -54,7 +56,7 @@ class Loading:
             await self._look()
 
     async def _look(self) -> None:
-        lacking = await asyncio.to_thread(self._lacking)  # the store takes its time
+        lacking = await self.patience.later(self._lacking)  # the store takes its time
         self.waiting = [plan for plan, _ in lacking]
         self.parts_missing = sum(n for _, n in lacking)
 
@@ -71,7 +73,7 @@ class Loading:
                 if n := len(initial.missing(self.storage, plan)):
                     found.append((plan, n))
                     continue
-                with suppress(DiskLow):  # a note is worth no trouble
+                with suppress(DiskLow, LogUnavailable):  # a note is worth no trouble
                     initial.note_complete(self.storage, ts)
             self._complete.add(ts)
         return found
@@ -96,7 +98,7 @@ class Loading:
     async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
         while True:
             async with self._looking:  # nobody takes for all plans what was seen before a new one
-                await requests()
+                await self.patience.lasting(requests)
                 began = time.monotonic()
                 await self._look()
                 self.planning.clear()
@@ -137,8 +139,8 @@ class Loading:
                 await asyncio.wait_for(process.wait(), STOP_S)
 
 
-def loading_of(storage: Storage, config: CaptureConfig) -> Loading:
-    """The loading of a capture's log."""
+def loading_of(storage: Storage, config: CaptureConfig, patience: Patience | None = None) -> Loading:
+    """The loading of a capture's log, whose storage may be away."""
     command = [sys.executable, "-m", "tidemill.pipeline.load", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
     for flag, value in (
@@ -149,7 +151,7 @@ def loading_of(storage: Storage, config: CaptureConfig) -> Loading:
         ("--key", config.key),
     ):
         command += [flag, str(value)] if value is not None else []
-    return Loading(storage, command, {"TIDEMILL_LOG": config.log})
+    return Loading(storage, command, {"TIDEMILL_LOG": config.log}, patience=patience or Patience())
 
 
 def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:

@@ -30,9 +30,10 @@ from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog import Watchdog
 from tidemill.capture.tikv.workers import Threads
 from tidemill.changelog import imports
+from tidemill.changelog.patience import Patience
 from tidemill.changelog.retention import no_room_text
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import DiskLow, UpstreamUnavailable
+from tidemill.errors import DiskLow, LogUnavailable, UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
@@ -61,7 +62,9 @@ class Pulling:
         life: Life,
         partitions: Sequence[int],
         on_schema: Callable[[Sealed], None] | None = None,
+        patience: Patience | None = None,
     ) -> None:
+        self.patience = patience or Patience()  # with the log's storage
         self.writer, self.history, self.life = writer, history, life
         self.partitions = tuple(partitions)
         self._on_schema = on_schema
@@ -79,6 +82,7 @@ class Pulling:
             options=config.receiving,
             note_import=self._note_import,
             workers=Threads(1 if writer.storage.local else min(len(logs), SEALERS)),
+            patience=self.patience,
         )
         self.machine = RegionMachine(len(logs))
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
@@ -155,26 +159,36 @@ class Pulling:
             self.receiver.short_of_disk = bool(short)
             before, self.paused = self.paused, lack or self.receiver.withheld or (short if self.receiver.full else "")
             now = asyncio.get_running_loop().time()
-            if self.paused and (not before or now - told >= TELL_EVERY):
+            if self.paused and self.patience.away is None and (not before or now - told >= TELL_EVERY):
                 told = now
                 _log.warning("the capture pauses: %s; it goes on by itself when there is room", self.paused)
             elif before and not self.paused:
-                _log.info("there is room again: the capture goes on")
+                _log.info("the capture goes on")
             await asyncio.sleep(ROOM_EVERY)
 
     def _lack_of_room(self) -> tuple[str, str]:
         """Why nothing is to be published now, and why nothing is to be spilled; empty where that may be done."""
-        low, limit = self.writer.low, self.writer.options.low_water_bytes
-        free = shutil.disk_usage(self._scratch).free
-        short = f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
-        return f"disk low: {low.message}" if low is not None else "", short
+        limit = self.writer.options.low_water_bytes
+        try:
+            low = self.writer.low
+            lack = f"disk low: {low.message}" if low is not None else ""
+        except LogUnavailable as e:
+            lack = f"storage away: {e.message}"
+        try:
+            free = shutil.disk_usage(self._scratch).free
+        except OSError as e:
+            return lack, f"disk away: {self._scratch}: {e.strerror or e}"
+        return lack, f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
 
     async def stop(self) -> None:
         """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
         await self.puller.stop()
+        self.patience.end()
         await asyncio.to_thread(self.receiver.stop)
         if self.receiver.failure is not None:
             self.life.fail(self.receiver.failure)
+        if self.receiver.withheld:
+            _log.warning("what was not written is captured again at the next start: %s", self.receiver.withheld)
 
     def look(self) -> Section:
         """How it is."""
@@ -237,8 +251,9 @@ class Pulling:
             self.life.fail(e)
 
 
-async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int]) -> None:
-    """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes."""
+async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int], patience: Patience) -> None:
+    """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes. It goes on where it
+    was when storage that was away is back."""
     while True:
         try:
             now = await pd.tso()
@@ -246,7 +261,7 @@ async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], in
             _log.warning("%s", e.message)
             now = resolved_ts()  # nothing gets older meanwhile
         try:
-            done = await asyncio.to_thread(writer.maintain, now)
+            done = await patience.later(partial(writer.maintain, now))
         except DiskLow as e:  # without a byte left nothing can be let go of either; told by who watches the room
             _log.debug("no upkeep: %s", e.message)
         else:

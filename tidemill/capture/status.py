@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog.files import FULL
+from tidemill.changelog.outcomes import FULL
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 
@@ -126,6 +126,7 @@ class CaptureStatus:
     gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
     gc_ttl_used: float = 0.0  # share of gc-ttl for which the log has not caught up; at 1 the capture ends and lets go
     groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: who, where, since when, its part
+    storage: dict[str, Any] | None = None  # while the log's storage is away: since when, for how many seconds, and what it says
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
     updated: float = 0.0  # Unix seconds
@@ -198,6 +199,8 @@ class CaptureStatus:
                               group=str(group["group"]))  # fmt: skip
         else:
             yield from _flow(asdict(self))
+        yield gauge("tidemill_capture_storage_away_seconds", "How long the log's storage has been away; 0 where it is there",
+                    self.storage["seconds"] if self.storage else 0)  # fmt: skip
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
         yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
         yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
@@ -220,6 +223,15 @@ def held_by(holding: dict[str, Any]) -> str:
     if "group" in holding:
         said += f", pulled by group {holding['group']} on {holding.get('host', '?')}"
     return f"{said}; at {holding.get('resolved_time', '?')} for {holding.get('seconds', 0)} s, since {holding.get('since', '?')}"
+
+
+def start_of(folder: Path, log: str) -> int:
+    """Where the log of the capture before this one begins, by the status that it left; 0 where there was none, or of another log."""
+    try:
+        content = json.loads((folder / FILE).read_text())
+        return int(content["start_ts"]) if content["log"] == log else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:

@@ -24,10 +24,11 @@ from typing import IO, Any
 
 from tidemill.changefeed.config import given_in
 from tidemill.changefeed.states import State
+from tidemill.changelog import outcomes
 from tidemill.changelog.storage import open_storage
 from tidemill.errors import FeedMismatch, TidemillError, redact
 from tidemill.pipeline import durable
-from tidemill.pipeline.guarded import EPOCH, FeedBroken, GuardedFile, parsed, storage_errors
+from tidemill.pipeline.guarded import EPOCH, FeedBroken, GuardedFile, parsed
 from tidemill.tso import physical_ms
 
 CHECKPOINT = "checkpoint.json"
@@ -142,11 +143,12 @@ class FeedFolder:
 
         Raises FeedLocked with the other's pid.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        file = open(self.path / name, "a+", encoding="ascii")  # noqa: SIM115 — held as long as the process lives
+        with outcomes.storage_errors(str(self.path), writing=True):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / name, "a+", encoding="ascii")  # noqa: SIM115 — held as long as the process lives
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             owner = file.read().strip()
             file.close()
@@ -154,9 +156,13 @@ class FeedFolder:
                 f"changefeed {self.changefeed} in {self.path} is delivered by process {owner or 'unknown'}",
                 hint="End that process, or choose another --changefeed-id or --data-dir.",
             ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        except OSError as error:
+            file.close()
+            raise outcomes.error_of(outcomes.outcome_of(error), str(self.path / name), error.strerror or error) from error
+        with outcomes.storage_errors(str(self.path / name), writing=True):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
         self._locks[name] = file
 
     def unlock(self) -> None:
@@ -262,13 +268,10 @@ class FeedFolder:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         place = self._state.path(name)
-        with storage_errors("reading", place):
-            data = self._state.read(name)
-        return parsed(data, place)
+        return parsed(self._state.read(name), place)
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        with storage_errors("writing", self._state.path(name)):
-            self._state.replace(name, (json.dumps(content, indent=1) + "\n").encode())
+        self._state.replace(name, (json.dumps(content, indent=1) + "\n").encode())
 
     def _shown(self, name: str) -> str:
         return redact(self._state.path(name))

@@ -8,6 +8,7 @@ DIR/changefeeds/ID/capture/status.json    by the capture, each second
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -19,10 +20,13 @@ from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.states import State
 from tidemill.changefeed.supervisor import Half
-from tidemill.errors import redact
+from tidemill.changelog.patience import TELL_EVERY_S
+from tidemill.errors import DiskLow, LogRefused, LogUnavailable, redact
 from tidemill.pipeline import durable
 from tidemill.server.metrics import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
+
+log = logging.getLogger(__name__)
 
 
 class Health:
@@ -35,6 +39,7 @@ class Health:
         self.state = "starting"
         self.address: str | None = None
         """Where this is served."""
+        self._next_word = 0.0  # when the next word is due of a status that cannot be written
 
     def look(self) -> dict[str, Any]:
         """The status as of now."""
@@ -69,8 +74,13 @@ class Health:
         return next((half.rule.resume for half in self._halves if isinstance(half.rule, FeedKeeper)), None)
 
     def write(self) -> None:
-        """Replace status.json at once and whole."""
-        durable.write_json(self._folder.path / "status.json", self.look(), sync=False)
+        """Replace status.json at once and whole. Nothing hangs on it: where it cannot be written, that is told, and the run goes on."""
+        try:
+            durable.write_json(self._folder.path / "status.json", self.look(), sync=False)
+        except (LogUnavailable, LogRefused, DiskLow) as error:
+            if time.monotonic() >= self._next_word:
+                self._next_word = time.monotonic() + TELL_EVERY_S
+                log.warning("the run's status cannot be written: %s", error.message)
 
     def samples(self) -> Iterable[Sample]:
         """As Prometheus has it, capture included."""
@@ -146,6 +156,6 @@ def _read(path: Path) -> Mapping[str, Any]:
     """A status file; empty where there is none, or none that can be read: statuses may be lost."""
     try:
         found = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -28,10 +28,14 @@ from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.beginning import is_covered, within
 from tidemill.changelog.history import load_history
+from tidemill.changelog.outcomes import storage_errors
+from tidemill.changelog.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.errors import (
     ConfigError,
+    DiskLow,
     Fenced,
+    LogUnavailable,
     RegistryError,
     SchemaIncompatible,
     SinkUnavailable,
@@ -85,6 +89,9 @@ class Runner:
 
     def __init__(self, wishes: Wishes, stop: threading.Event) -> None:
         self._wishes, self._stop = wishes, stop
+        self._patience = Patience(stop)  # with the storage of the log, and of the changefeed's state
+        # When the next words are due: of storage that is away, of a status that cannot be written.
+        self._next_storage_word = self._next_status_word = 0.0
         self._folder = FeedFolder(wishes.data_dir, wishes.changefeed, wishes.state)
         self._status = Status(wishes.changefeed, pid=os.getpid(), target_ts=wishes.target_ts)
         self._next_word = 0.0
@@ -95,10 +102,14 @@ class Runner:
         with ExitStack() as stack:
             stack.callback(self._folder.unlock)
             try:
-                self._deliver(stack)
+                with storage_errors(str(self._folder.path)):
+                    self._deliver(stack)
             except Stopped:
                 log.info("stopped")
             except TidemillError as error:
+                if isinstance(error, LogUnavailable) and self._stop.is_set():
+                    log.info("stopped while storage is away: %s", error.message)
+                    return
                 if not self._wishes.supervised:  # else the supervisor says what it means
                     self._note_end(Event.REFUSED, error)
                 raise
@@ -117,15 +128,16 @@ class Runner:
         )
         for rule in wishes.skip_rows:
             log.warning("a row is left out where it comes by: %s", rule)
+        patient = self._patience.through
         self._wait_for_log()
-        reader = LogReader(wishes.log)
-        identity = folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None)
-        delivered = folder.checkpoint()
+        reader = patient(lambda: LogReader(wishes.log))
+        identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None))
+        delivered = patient(folder.checkpoint)
         at = identity.start_ts if delivered is None else delivered
-        self._check_start(reader, at)
-        self._forget_refused()
-        self._begin_status(identity, at)
-        feeds.register(wishes.log, wishes.changefeed, within(reader.start_ts, at))
+        patient(lambda: self._check_start(reader, at))
+        patient(self._forget_refused)
+        patient(lambda: self._begin_status(identity, at))
+        patient(lambda: feeds.register(wishes.log, wishes.changefeed, within(reader.start_ts, at)))
         if wishes.target_ts is not None and at >= wishes.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
@@ -142,13 +154,14 @@ class Runner:
             find_limits=sink.message_limits,
             lenient=delivered is not None,
         )
-        history = load_history(reader, from_ts=within(reader.start_ts, at))
+        history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
         create_in = settings.zone if settings.sink.create_tables else None
         upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in)
         if schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what is refused had better be said before Spark starts
         fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(wishes.changefeed)}", floor=folder.old_epoch)
-        delivered = folder.claim(fence.driver, fence.take())  # from here on a driver before this one is over, wherever it is
+        epoch = patient(fence.take)
+        delivered = patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
         at = identity.start_ts if delivered is None else delivered
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         name = f"tidemill {wishes.changefeed}"
@@ -181,6 +194,7 @@ class Runner:
             trigger_ms=max(wishes.trigger_ms, settings.sink.flush_interval_ms),
             on_report=self._save,
             planned=fence.planned,
+            look=self._look,
         )
         self._note_begin()
         reached = changefeed.run()
@@ -216,9 +230,11 @@ class Runner:
         meet()
 
     def _wait_for_log(self) -> None:
-        """The capture may not have made the log yet. Raises Stopped."""
+        """The capture may not have made the log yet. Storage that this changefeed has never reached may be wrong, so it is not waited for
+        without end. Raises Stopped, LogUnavailable."""
         told = False
-        while not log_exists(self._wishes.log):
+        within_s = START_S if self._folder.identity() is None else None
+        while not self._patience.through(lambda: log_exists(self._wishes.log), within_s):
             if not told:
                 log.info("waiting for the log %s", redact(self._wishes.log))
                 told = True
@@ -260,8 +276,8 @@ class Runner:
 
     def _save(self, report: Report) -> None:
         """Make a batch's end durable, then tell the others."""
-        self._folder.save_checkpoint(report.to_ts)
-        feeds.update(self._wishes.log, self._wishes.changefeed, report.to_ts)
+        self._patience.through(lambda: self._folder.save_checkpoint(report.to_ts))
+        self._tell_log(report.to_ts)
         status, stats = self._status, report.stats
         status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
         status.moved_at = time.time()
@@ -287,6 +303,23 @@ class Runner:
                 status.batches,
             )
 
+    def _tell_log(self, checkpoint_ts: int) -> None:
+        """The log keeps less from now on. Nothing hangs on it: where that cannot be written, the next batch writes it."""
+        try:
+            feeds.update(self._wishes.log, self._wishes.changefeed, checkpoint_ts)
+        except (LogUnavailable, DiskLow) as error:
+            log.debug("the log is not told of the checkpoint: %s", error.message)
+
+    def _look(self) -> None:
+        """While no batch comes: is it because the log's storage is away?"""
+        try:
+            log_exists(self._wishes.log)
+        except LogUnavailable as error:
+            if time.monotonic() >= self._next_storage_word:
+                self._next_storage_word = time.monotonic() + TELL_EVERY_S
+                log.warning("the log's storage is away and is looked for until it is back: %s", error.message)
+            self._note_failure(error)
+
     def _note_failure(self, error: TidemillError) -> None:
         status = self._status
         status.state = after(State(status.state), Event.ERRED)
@@ -303,11 +336,21 @@ class Runner:
         status = self._status
         status.state = after(State(status.state), event)
         status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
-        if not isinstance(error, Fenced):  # the state is another driver's by now
+        if isinstance(error, Fenced):  # the state is another driver's by now
+            return
+        try:
             self._folder.save_state(status.state, status.error)
+        except (LogUnavailable, DiskLow) as failure:
+            log.warning("the changefeed's state %s cannot be written down: %s", status.state, failure.message)
 
     def _save_status(self) -> None:
-        self._folder.save_status(self._status)
+        """Nothing hangs on it: a status that cannot be written is told, and the delivery goes on."""
+        try:
+            self._folder.save_status(self._status)
+        except (LogUnavailable, DiskLow) as error:
+            if time.monotonic() >= self._next_status_word:
+                self._next_status_word = time.monotonic() + TELL_EVERY_S
+                log.warning("the changefeed's status cannot be written: %s", error.message)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from tidemill.changelog import sums
-from tidemill.changelog.files import broken
+from tidemill.changelog.outcomes import broken, storage_errors
 from tidemill.changelog.sums import Damaged, Entry, Sums
 from tidemill.errors import LogCorrupt, redact
 
@@ -58,10 +58,8 @@ class ArrowFile:
         """Of all batches, none of which is read."""
         if self._sums is not None:
             return self._sums.rows
-        try:
+        with storage_errors(self.path, content=True):
             return int(self._arrow.count_rows())
-        except pa.ArrowException as e:
-            raise broken(self.path, e) from None
 
     def last_ts(self, number: int) -> int | None:
         """commit_ts of a batch's last row, without reading it; None where the file does not say, and without rows."""
@@ -96,12 +94,8 @@ class ArrowFile:
         return pa.Table.from_batches([self.get_batch(i) for i in range(self.num_record_batches)], self.schema)
 
     def _opened(self, source: Any) -> Any:
-        try:
+        with storage_errors(self.path, content=True):
             return pyarrow.ipc.open_file(source)
-        except (pa.ArrowException, OSError) as e:
-            if isinstance(e, OSError) and e.errno is not None:  # of the storage, not of what is in the file
-                raise
-            raise broken(self.path, e) from None
 
     def _read(self, start: int, end: int) -> pa.Buffer:
         self._source.seek(start)

@@ -6,6 +6,7 @@ the lock keeps others out; whoever waits too long says which process that is.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.storage import make_folder
 from tidemill.errors import FolderHeld
 
@@ -46,7 +48,7 @@ class FolderLock:
         self._pid, self._signature = 0, b""
 
     def __enter__(self) -> None:
-        """Raises FolderHeld naming the process that does not let go."""
+        """Raises FolderHeld naming the process that does not let go; LogUnavailable, LogRefused where the file system fails."""
         self._turn.acquire()
         try:
             self._handle = self._locked()
@@ -56,19 +58,31 @@ class FolderLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         handle, self._handle = self._handle, -1
-        # A child that was forked meanwhile shares the lock: closing alone would leave it locked.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
-        self._turn.release()
+        try:
+            # A child that was forked meanwhile shares the lock: closing alone would leave it locked.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):  # a file system that is gone holds no lock
+                os.close(handle)
+        finally:
+            self._turn.release()
 
     def _locked(self) -> int:
-        handle = self._open()
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._wait(handle)
-        self._sign(handle)
-        return handle
+        with storage_errors(self.path, writing=True):
+            handle = self._open()
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(handle)
+            except OSError:
+                os.close(handle)
+                raise
+            try:
+                self._sign(handle)
+            except OSError:
+                os.close(handle)
+                raise
+            return handle
 
     def _sign(self, handle: int) -> None:
         """Say in the file who holds it, unless it says so already."""
@@ -83,6 +97,9 @@ class FolderLock:
         """Until the lock is free. Raises FolderHeld, and gives the handle up."""
         waiting = _Waiting(handle)
         if waiting.over.wait(PATIENCE):
+            if waiting.failure is not None:
+                os.close(handle)
+                raise waiting.failure
             return
         by = describe_holder(os.pread(handle, 4096, 0))
         if waiting.give_up():
@@ -108,10 +125,14 @@ class _Waiting:
         self._handle = handle
         self._turn = threading.Lock()
         self._given_up = False
+        self.failure: OSError | None = None
         threading.Thread(target=self._run, name="flock", daemon=True).start()
 
     def _run(self) -> None:
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        except OSError as error:
+            self.failure = error
         with self._turn:
             if self._given_up:
                 os.close(self._handle)

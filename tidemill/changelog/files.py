@@ -2,24 +2,21 @@
 
 Names are relative to the log (`rows/0/head.json`); `path` makes them what people see and tasks open. A file appears whole or
 not at all.
+
+Every request has three outcomes: it is done; it is not to be had now (LogUnavailable: nothing is known to be broken, and a change may have
+been made all the same, so that it has to be one that can be made again); it fails for good, with an error that names what is wrong
+(LogRefused, DiskLow, SegmentGone, LogCorrupt). See `outcomes`. Here nothing waits or tries again: that is for the caller, see `patience`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import itertools
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.errors import DiskLow, LogCorrupt, SegmentGone, redact
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the operating system says where there is no room."""
 _ORIGIN = secrets.token_hex(4)
 _counter = itertools.count()
 
@@ -56,7 +53,7 @@ class Draft(ABC):
 
 
 class Storage(ABC):
-    """The files of one log. Folders need no making."""
+    """The files of one log. Folders need no making. Every request may raise LogUnavailable, LogRefused or DiskLow."""
 
     location: str
 
@@ -150,35 +147,6 @@ class Storage(ABC):
     @abstractmethod
     def free_bytes(self) -> int | None:
         """Room left there; None where nobody can say."""
-
-
-def gone(path: str) -> SegmentGone:
-    """The error for a file that is not there."""
-    return SegmentGone(
-        f"{redact(path)} is not there (any more)",
-        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
-        "removed by hand: restore it, or start a new log.",
-    )
-
-
-def broken(path: str, why: object) -> LogCorrupt:
-    """The error for a file that cannot be read."""
-    return LogCorrupt(
-        f"{redact(path)} is no whole Arrow file: {why}",
-        hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
-        "file's interval.",
-    )
-
-
-@contextlib.contextmanager
-def full_disk_is_disk_low(path: str) -> Iterator[None]:
-    """Turns the operating system's "no space left" into DiskLow."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno not in FULL:
-            raise
-        raise DiskLow(f"no room for {redact(path)}: {e.strerror or e}; nothing was published", hint="Free disk space.") from e
 
 
 def temporary_name() -> str:

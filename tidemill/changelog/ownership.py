@@ -26,6 +26,7 @@ from pathlib import Path
 from tidemill.changelog import layout
 from tidemill.changelog.fence import FolderLock, describe_holder, holder
 from tidemill.changelog.layout import Owner
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.storage import Storage, Token
 from tidemill.errors import LogError, LogFenced, LogLocked, redact
 
@@ -38,24 +39,31 @@ class LocalLock:
         self._handle = -1
 
     def take(self) -> None:
-        """Raises LogLocked naming the pid and host of the holder."""
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Raises LogLocked naming the pid and host of the holder, LogUnavailable, LogRefused."""
+        with storage_errors(self._path, writing=True):
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                self._lock(handle)
+            except BaseException:
+                os.close(handle)
+                raise
+            self._handle = handle
+
+    def _lock(self, handle: int) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            found = os.pread(handle, 4096, 0)
-            os.close(handle)
             raise LogLocked(
-                f"{self._path} is held: {describe_holder(found)} writes this log",
+                f"{self._path} is held: {describe_holder(os.pread(handle, 4096, 0))} writes this log",
                 hint="Stop it first; several captures need a log each.",
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, holder(), 0)
-        self._handle = handle
 
     def release(self) -> None:
         if self._handle >= 0:
-            os.close(self._handle)
+            with contextlib.suppress(OSError):  # a file system that is gone holds no lock
+                os.close(self._handle)
             self._handle = -1
 
 
@@ -63,13 +71,14 @@ def lock_of(storage: Storage) -> LocalLock | None:
     """The lock of a local log; None where there is no locking."""
     if not storage.local:
         return None
-    Path(storage.location).mkdir(parents=True, exist_ok=True)
+    with storage_errors(storage.location, writing=True):
+        Path(storage.location).mkdir(parents=True, exist_ok=True)
     return LocalLock(storage.path(layout.LOCK))
 
 
 def check_free(storage: Storage) -> None:
     """Raises LogLocked if another process writes a local log. Says nothing about the next moment: the writer takes the lock itself."""
-    if not storage.local or not Path(storage.path(layout.LOCK)).exists():
+    if not storage.local or layout.LOCK not in storage.names(""):
         return
     lock = LocalLock(storage.path(layout.LOCK))
     lock.take()

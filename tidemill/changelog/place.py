@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidemill.changelog import layout
 from tidemill.changelog.storage import Storage, make_folder
-from tidemill.errors import LogError, redact
+from tidemill.errors import LogError, LogRefused, redact
 
 _OURS = {layout.SCHEMA, layout.ROWS, layout.FEEDS, layout.SNAPSHOT, layout.LOCK, layout.PROBE, layout.IDENTITY}
 """What the making of a log that was cut short may leave."""
@@ -25,8 +25,9 @@ def check_place(storage: Storage) -> None:
         )
     try:
         _write_once(storage)
-    except OSError as error:
-        raise LogError(f"--log {where} cannot be written: {error}", hint="Name a place that this user may write to.") from error
+    except (OSError, LogRefused) as error:
+        why = error.message if isinstance(error, LogRefused) else str(error)
+        raise LogError(f"--log {where} cannot be written: {why}", hint="Name a place that this user may write to.") from error
 
 
 def _write_once(storage: Storage) -> None:

@@ -49,6 +49,7 @@ class LogReader:
         self._clock = clock
         self._identity = read_identity(self.storage)
         self._folders: dict[str, _Folder] = {}
+        self._behind = ""  # the folder that was seen behind last
 
     @property
     def location(self) -> str:
@@ -86,6 +87,17 @@ class LogReader:
     def resolved_ts(self) -> int:
         """Nothing of the log at or below this ts is missing."""
         return min(self._head(folder) for folder in layout.folders(self.partitions))
+
+    def resolved_beyond(self, ts: int) -> int:
+        """As `resolved_ts` where that is above `ts`; else some head that is not, by a look at no more than is needed to know: usually at
+        the one that was behind before."""
+        heads = []
+        for folder in sorted(layout.folders(self.partitions), key=lambda folder: folder != self._behind):
+            heads.append(self._head(folder))
+            if heads[-1] <= ts:
+                self._behind = folder
+                break
+        return min(heads)
 
     def _head(self, folder: str) -> int:
         """head.json, or, where there is none (it is written without a sync), what a crash of the machine has left."""

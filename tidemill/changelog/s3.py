@@ -13,16 +13,28 @@ from typing import Any
 
 import pyarrow.fs
 
+from tidemill.changelog import outcomes
 from tidemill.changelog.files import Token
-from tidemill.changelog.swap import TRIES, Outcome
-from tidemill.errors import redact
+from tidemill.changelog.swap import Outcome
+from tidemill.errors import LogError, LogUnavailable
 
 LARGEST_PUT = 5 << 30
 """A larger file is not put in one request."""
 
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 10.0
+"""How long a connection may take, and how long it may be silent. What asks again after that waits in between; see `patience`."""
+REQUESTS = 3
+"""So often a request is made before it counts as failed: pyarrow's own way would be to make it 31 times, of 3 s each."""
+PUTS = 2
+"""So often a file is sent whose PUT has no answer, before whoever asked for it has to ask again."""
+
 _REFUSED = {404, 412}  # 404: a version is asked for, and there is none
 _UNCONDITIONAL = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
-_UNKNOWN = {408, 409, 429}  # 409: a request for the same object was under way
+_LASTING = (
+    *("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ConfigParseError", "InvalidConfigError", "NoRegionError"),
+    *("InvalidRegionError", "ParamValidationError", "UnauthorizedSSOTokenError", "SSOTokenLoadError", "UnknownEndpointError"),
+)
+"""Errors of botocore's that stay until a person changes something."""
 
 
 class S3Objects:
@@ -41,10 +53,10 @@ class S3Objects:
             found = self._client.get_object(**self._key(name))
             return found["Body"].read(), str(found["ETag"])
         except ClientError as error:
-            if _status(error) == 404:
+            if _status(error) == 404 and _code(error) != "NoSuchBucket":
                 return None
             raise self._failure(name, error) from None
-        except BotoCoreError as error:
+        except (BotoCoreError, OSError) as error:  # OSError: the connection ended in the middle of the body
             raise self._failure(name, error) from None
 
     def put(self, name: str, data: bytes, expected: Token | None) -> Token | Outcome:
@@ -54,38 +66,72 @@ class S3Objects:
     def create(self, name: str, path: str) -> bool:
         if Path(path).stat().st_size > LARGEST_PUT:
             return False
-        for _ in range(TRIES):
+        for _ in range(PUTS):
             with open(path, "rb") as body:
                 outcome = self._put(name, body, {"IfNoneMatch": "*"})
             if outcome is Outcome.UNCONDITIONAL:
                 return False
             if outcome is not Outcome.UNKNOWN:
                 return True
-        raise OSError(f"{name}: the object store does not say whether it was written")
+        raise LogUnavailable(f"{self._url(name)}: the object store does not say whether it was written")
 
     def _put(self, name: str, body: Any, condition: dict[str, str]) -> Token | Outcome:
-        from botocore.exceptions import ClientError, HTTPClientError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             return str(self._client.put_object(**self._key(name), Body=body, **condition)["ETag"])
-        except HTTPClientError:  # the connection, not the store
-            return Outcome.UNKNOWN
         except ClientError as error:
-            status, code = _status(error), error.response.get("Error", {}).get("Code")
+            status, code = _status(error), _code(error)
             if code in _UNCONDITIONAL or status == 501:
                 return Outcome.UNCONDITIONAL
-            if status in _UNKNOWN or status >= 500:
-                return Outcome.UNKNOWN
             if status in _REFUSED and code != "NoSuchBucket":
                 return Outcome.REFUSED
+            if outcomes.of_aws(code, status) is outcomes.Outcome.AWAY:
+                return Outcome.UNKNOWN
+            raise self._failure(name, error) from None
+        except (BotoCoreError, OSError) as error:
+            if _outcome(error) is outcomes.Outcome.AWAY:  # the connection, not the store
+                return Outcome.UNKNOWN
             raise self._failure(name, error) from None
 
-    def _failure(self, name: str, error: Exception) -> OSError:
-        return OSError(redact(f"s3://{self._bucket}/{self._key(name)['Key']}: {error}"))
+    def _url(self, name: str) -> str:
+        return f"s3://{self._bucket}/{self._key(name)['Key']}"
+
+    def _failure(self, name: str, error: Exception) -> LogError:
+        return outcomes.error_of(_outcome(error), self._url(name), error)
+
+
+def _outcome(error: Exception) -> outcomes.Outcome:
+    """What an error of botocore's means: that of a service by its name, others by their class."""
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ClientError):
+        return outcomes.of_aws(_code(error), _status(error))
+    if isinstance(error, tuple(getattr(exceptions, name) for name in _LASTING)):
+        return outcomes.Outcome.REFUSED
+    return outcomes.Outcome.AWAY  # no connection, no answer in time, no answer to the question for credentials
 
 
 def _status(error: Any) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def with_patience(filesystem: Any) -> Any:
+    """The same file system with time-outs and repetitions that fit a storage which is asked again; another one than S3 as it is."""
+    if not isinstance(filesystem, pyarrow.fs.S3FileSystem):
+        return filesystem
+    options = dict(filesystem.__reduce__()[1][0])
+    for name, default in (("connect_timeout", CONNECT_TIMEOUT_S), ("request_timeout", READ_TIMEOUT_S)):
+        if options[name] < 0:  # not given
+            options[name] = default
+    if not options["proxy_options"]["host"]:
+        options["proxy_options"] = None
+    given = {name: value for name, value in options.items() if value not in ("", None)}
+    return pyarrow.fs.S3FileSystem(**given, retry_strategy=pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=REQUESTS))
 
 
 def objects_of(filesystem: Any, root: str) -> S3Objects | None:
@@ -131,8 +177,9 @@ def _client(pid: int, **options: Any) -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         ignore_configured_endpoint_urls=True,  # pyarrow goes where its options say
-        connect_timeout=10,
-        retries={"mode": "standard", "max_attempts": 3},  # the answer to the last is looked into, and then it is tried again
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "max_attempts": REQUESTS},  # the answer to the last is looked into, and then it is tried again
     )
     return botocore.session.Session().create_client(
         "s3",

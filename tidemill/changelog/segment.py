@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from tidemill.changelog import arrowfile
-from tidemill.changelog.files import Draft, full_disk_is_disk_low
+from tidemill.changelog.files import Draft
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
+from tidemill.changelog.outcomes import Outcome, error_of, outcome_of, storage_errors
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.events import RAW_CHANGE
 
@@ -48,12 +49,18 @@ def check_columns(reader: Any, wanted: pa.Schema, path: str) -> None:
 def read_batch(reader: Any, number: int, path: str, wanted: pa.Schema = RAW_CHANGE) -> pa.RecordBatch:
     """A record batch of a file that has the wanted columns, fit to be read by address: a mapped file is nothing to be trusted.
 
-    Every buffer is as long as its rows need, offsets ascend, and what may not be null is there. Raises LogCorrupt.
+    Every buffer is as long as its rows need, offsets ascend, and what may not be null is there. Raises LogCorrupt, and LogUnavailable
+    where the storage does not answer.
     """
     try:
         batch = reader.get_batch(number)
         batch.validate()
-    except (pa.ArrowException, OSError) as error:
+    except pa.ArrowException as error:
+        raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
+    except OSError as error:
+        outcome = outcome_of(error, content=True)
+        if outcome is not Outcome.BROKEN:
+            raise error_of(outcome, path, error) from error
         raise _unreadable(path, f"record batch {number} cannot be read: {error}") from error
     for field, column in zip(wanted, batch.columns, strict=True):
         if column.null_count and not field.nullable:
@@ -240,7 +247,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
-    """The batches as an Arrow IPC file with checksums, sealed but without a name. Raises DiskLow where there is no room."""
-    with full_disk_is_disk_low(draft.place or where):
+    """The batches as an Arrow IPC file with checksums, sealed but without a name. Raises DiskLow where there is no room, LogUnavailable."""
+    with storage_errors(draft.place or where, writing=True):
         arrowfile.write(draft.sink, batches, schema, ipc_options(compression))
         draft.seal()

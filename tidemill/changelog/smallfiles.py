@@ -98,12 +98,21 @@ class IdentityFile:
                 self._storage.replace(layout.IDENTITY, identity.to_json().encode())
             return identity
         signed = self._signed(identity)
-        token = self._storage.swap(layout.IDENTITY, self._token, signed.to_json().encode())
-        if token is None:
-            self._ownership.check(layout.SCHEMA)
-            raise LogError(f"{redact(self._storage.path(layout.IDENTITY))} was changed by somebody else", hint="Start the writer again.")
+        while (token := self._storage.swap(layout.IDENTITY, self._token, signed.to_json().encode())) is None:
+            self._own_version()
         self._token = token
         return signed
+
+    def _own_version(self) -> None:
+        """Go on from the version that is there: a request of this writer that seemed to have failed was done after all. Raises LogFenced,
+        and LogError where it is somebody else's."""
+        found = self._storage.versioned(layout.IDENTITY)
+        self._ownership.check(layout.SCHEMA)
+        name = redact(self._storage.path(layout.IDENTITY))
+        mine = self._ownership.epoch(layout.SCHEMA)
+        if found is None or found[1] == self._token or LogIdentity.from_json(found[0], name).extra.get(WRITER_EPOCH) != mine:
+            raise LogError(f"{name} was changed by somebody else", hint="Start the writer again.")
+        self._token = found[1]
 
     def _signed(self, identity: LogIdentity) -> LogIdentity:
         return replace(identity, extra={**identity.extra, WRITER_EPOCH: self._ownership.epoch(layout.SCHEMA)})

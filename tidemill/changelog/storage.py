@@ -1,6 +1,7 @@
 """Where a change log lies: a local folder, whose segments are mapped, or a file system that pyarrow knows.
 
-Locally a file is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it.
+Locally a file is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it. What the operating
+system and pyarrow raise is told as one of our errors, see `outcomes`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import pyarrow.fs
 
 from tidemill.changelog import s3
 from tidemill.changelog.arrowfile import ArrowFile
-from tidemill.changelog.files import Draft, Entry, Storage, Token, broken, full_disk_is_disk_low, gone, temporary_name
+from tidemill.changelog.files import Draft, Entry, Storage, Token, temporary_name
+from tidemill.changelog.mounts import is_remote
+from tidemill.changelog.outcomes import Outcome, broken, gone, outcome_of, storage_errors
 from tidemill.changelog.swap import Objects, swap, tried
-from tidemill.errors import LogError, redact
+from tidemill.errors import LogError, LogUnavailable, redact
 
 __all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token", "make_folder", "open_segment", "open_storage"]
 
@@ -47,7 +50,7 @@ def open_storage(location: str | Path | Storage, scratch: Path | None = None) ->
 def open_segment(path: str) -> ArrowFile:
     """A segment by its path or URL alone, as tasks know it; mapped if it is local.
 
-    Raises SegmentGone where there is no such file, LogCorrupt where it is no whole Arrow file.
+    Raises SegmentGone where there is no such file, LogCorrupt where it is no whole Arrow file, LogUnavailable, LogRefused.
     """
     if "://" not in path:
         return _open_local(path, remembered=True)
@@ -61,9 +64,13 @@ def open_segment(path: str) -> ArrowFile:
 def _file_system(url: str) -> tuple[Any, str]:
     try:
         filesystem, root = pyarrow.fs.FileSystem.from_uri(url)
-    except (pa.ArrowInvalid, OSError, NotImplementedError) as e:
+    except (pa.ArrowInvalid, NotImplementedError) as e:
         raise LogError(redact(f"{url} cannot be opened: {e}")) from None
-    return filesystem, root
+    except OSError as e:  # pyarrow asks AWS for the region of a bucket, and HDFS for its name node
+        if outcome_of(e) is Outcome.AWAY and (e.errno is not None or "AWS Error" in str(e)):
+            raise LogUnavailable(redact(f"{url} cannot be opened now: {e}")) from None
+        raise LogError(redact(f"{url} cannot be opened: {e}")) from None
+    return s3.with_patience(filesystem), root
 
 
 @lru_cache(maxsize=4096)
@@ -73,16 +80,13 @@ def _checked(path: str, inode: int, size: int, modified: int) -> set[int]:
 
 
 def _open_local(path: str, *, remembered: bool = False) -> ArrowFile:
-    try:
+    with storage_errors(path, content=True):
         stat = Path(path).stat()
         if not stat.st_size:
             raise broken(path, "it is empty")
         checked = _checked(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) if remembered else None
-        return ArrowFile(pa.memory_map(path), path, checked)
-    except FileNotFoundError:
-        raise gone(path) from None
-    except (pa.ArrowException, OSError) as e:
-        raise broken(path, e) from None
+        # A mapped file whose server is away ends the process that looks at it (SIGBUS): one that is read raises an error.
+        return ArrowFile(pa.OSFile(path) if is_remote(path) else pa.memory_map(path), path, checked)
 
 
 # ---- a local folder ------------------------------------------------------------------------------------------------
@@ -100,19 +104,28 @@ class LocalStorage(Storage):
         return True
 
     def names(self, folder: str) -> list[str]:
+        path = self.path(folder)
         try:
-            return os.listdir(self.path(folder))  # noqa: PTH208 – thousands of names, each of which pathlib would wrap
+            with storage_errors(path):
+                return os.listdir(path)  # noqa: PTH208 – thousands of names, each of which pathlib would wrap
         except FileNotFoundError:
             return []
 
     def below(self, folder: str) -> list[str]:
         start = len(self.path(folder)) + 1
-        return [f"{where}/{name}"[start:] for where, _, names in os.walk(self.path(folder)) for name in names]
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        with storage_errors(self.path(folder)):
+            return [f"{where}/{name}"[start:] for where, _, names in os.walk(self.path(folder), onerror=fail) for name in names]
 
     def entries(self, folder: str) -> list[Entry]:
         found = []
+        path = self.path(folder)
         try:
-            with os.scandir(self.path(folder)) as files:
+            with storage_errors(path), os.scandir(path) as files:
                 for f in files:
                     with contextlib.suppress(FileNotFoundError):
                         stat = f.stat()
@@ -123,14 +136,17 @@ class LocalStorage(Storage):
         return found
 
     def subfolders(self, folder: str) -> list[str]:
+        path = self.path(folder)
         try:
-            return [p.name for p in Path(self.path(folder)).iterdir() if p.is_dir()]
+            with storage_errors(path), os.scandir(path) as files:
+                return [f.name for f in files if f.is_dir()]
         except FileNotFoundError:
             return []
 
     def read(self, name: str) -> bytes | None:
+        path = self.path(name)
         try:
-            with open(self.path(name), "rb", buffering=0) as f:
+            with storage_errors(path), open(path, "rb", buffering=0) as f:
                 return f.read()
         except FileNotFoundError:
             return None
@@ -139,11 +155,11 @@ class LocalStorage(Storage):
         path, folder = self.path(name), name.rpartition("/")[0]
         temporary = self.path(f"{folder}/{temporary_name()}" if folder else temporary_name())
         try:
-            with full_disk_is_disk_low(path):
+            with storage_errors(path, writing=True):
                 self._write(temporary, data, sync=durable and self._sync)
                 os.replace(temporary, path)  # noqa: PTH105 – heads are written often, pathlib doubles the price
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            _forget(temporary)
             raise
         if durable:
             self.settle(folder)
@@ -167,12 +183,14 @@ class LocalStorage(Storage):
 
     def settle(self, folder: str) -> None:
         if self._sync:
-            _sync_folder(self.path(folder) if folder else self.location)
+            path = self.path(folder) if folder else self.location
+            with storage_errors(path, writing=True):
+                _sync_folder(path)
 
     def sync(self, name: str) -> None:
         if not self._sync:
             return
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), storage_errors(self.path(name)):
             handle = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(handle)
@@ -181,23 +199,29 @@ class LocalStorage(Storage):
             self.settle(name.rpartition("/")[0])
 
     def delete(self, name: str) -> None:
-        Path(self.path(name)).unlink(missing_ok=True)
+        with storage_errors(self.path(name)):
+            Path(self.path(name)).unlink(missing_ok=True)
 
     def delete_folder(self, folder: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), storage_errors(self.path(folder)):
             shutil.rmtree(self.path(folder))
 
     def open(self, name: str) -> ArrowFile:
         return _open_local(self.path(name))
 
     def size(self, name: str) -> int:
-        try:
+        with storage_errors(self.path(name), content=True):
             return Path(self.path(name)).stat().st_size
-        except FileNotFoundError:
-            raise gone(self.path(name)) from None
 
     def free_bytes(self) -> int | None:
-        return shutil.disk_usage(self.location).free
+        with storage_errors(self.location):
+            return shutil.disk_usage(self.location).free
+
+
+def _forget(temporary: str) -> None:
+    """Remove a file that nobody will read. Where that fails too, whoever takes the folder next removes it."""
+    with contextlib.suppress(OSError):
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _sync_folder(path: str) -> None:
@@ -221,20 +245,23 @@ def make_folder(path: str, *, sync: bool) -> None:
 
 class _LocalDraft(Draft):
     def __init__(self, folder: str, *, sync: bool) -> None:
-        make_folder(folder, sync=sync)
         self._folder, self._sync = folder, sync
         self._path = f"{folder}/{temporary_name()}"
-        self.sink = pa.OSFile(self._path, "wb")
-        # Opened now: whoever takes the folder removes the name, and its writer is to learn that where it looks for it.
-        self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC) if sync else -1
+        self._handle = -1
+        with storage_errors(folder, writing=True):
+            make_folder(folder, sync=sync)
+            self.sink = pa.OSFile(self._path, "wb")
+            # Opened now: whoever takes the folder removes the name, and its writer is to learn that where it looks for it.
+            self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC) if sync else -1
 
     def seal(self) -> None:
-        self.sink.close()
-        try:
-            if self._sync:
-                os.fdatasync(self._handle)
-        finally:
-            self._close()
+        with storage_errors(self._folder, writing=True):
+            self.sink.close()
+            try:
+                if self._sync:
+                    os.fdatasync(self._handle)
+            finally:
+                self._close()
 
     def _close(self) -> None:
         if self._handle >= 0:
@@ -242,13 +269,15 @@ class _LocalDraft(Draft):
             self._handle = -1
 
     def publish(self, name: str) -> None:
-        os.rename(self._path, f"{self._folder}/{name}")  # noqa: PTH104
+        with storage_errors(f"{self._folder}/{name}", writing=True):
+            os.rename(self._path, f"{self._folder}/{name}")  # noqa: PTH104
 
     def discard(self) -> None:
-        self._close()
+        with contextlib.suppress(OSError):
+            self._close()
         with contextlib.suppress(OSError):
             self.sink.close()
-        Path(self._path).unlink(missing_ok=True)
+        _forget(self._path)
 
 
 # ---- any file system of pyarrow ------------------------------------------------------------------------------------
@@ -282,7 +311,8 @@ class RemoteStorage(Storage):
         return f"{self._root}/{name}" if name else self._root
 
     def _listing(self, folder: str) -> list[Any]:
-        found: list[Any] = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
+        with storage_errors(self.path(folder)):
+            found: list[Any] = self._fs.get_file_info(pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True))
         return found
 
     def names(self, folder: str) -> list[str]:
@@ -291,7 +321,8 @@ class RemoteStorage(Storage):
     def below(self, folder: str) -> list[str]:
         selector = pyarrow.fs.FileSelector(self._at(folder), allow_not_found=True, recursive=True)
         start = len(self._at(folder)) + 1
-        return [i.path[start:] for i in self._fs.get_file_info(selector) if i.is_file]
+        with storage_errors(self.path(folder)):
+            return [i.path[start:] for i in self._fs.get_file_info(selector) if i.is_file]
 
     def entries(self, folder: str) -> list[Entry]:
         return [Entry(i.base_name, i.size, (i.mtime_ns or 0) / 1e9) for i in self._listing(folder) if i.is_file]
@@ -301,7 +332,7 @@ class RemoteStorage(Storage):
 
     def read(self, name: str) -> bytes | None:
         try:
-            with self._fs.open_input_stream(self._at(name)) as f:
+            with storage_errors(self.path(name)), self._fs.open_input_stream(self._at(name)) as f:
                 return bytes(f.read())
         except FileNotFoundError:
             return None
@@ -313,10 +344,11 @@ class RemoteStorage(Storage):
     def _make_folder(self, folder: str) -> None:
         # Object stores have no folders; file systems want them.
         if self._fs.type_name not in ("s3", "gcs", "abfs"):
-            self._fs.create_dir(self._at(folder), recursive=True)
+            with storage_errors(self.path(folder), writing=True):
+                self._fs.create_dir(self._at(folder), recursive=True)
 
     def _put(self, name: str, data: Any) -> None:
-        with full_disk_is_disk_low(self.path(name)), self._fs.open_output_stream(self._at(name)) as f:
+        with storage_errors(self.path(name), writing=True), self._fs.open_output_stream(self._at(name)) as f:
             f.write(data)
 
     def put_file(self, name: str, scratch: str) -> None:
@@ -332,7 +364,13 @@ class RemoteStorage(Storage):
             folder = name.rpartition("/")[0]
             temporary = f"{folder}/{temporary_name()}"
             self._put(temporary, data)
-            self._fs.move(self._at(temporary), self._at(name))
+            try:
+                with storage_errors(self.path(name), writing=True):
+                    self._fs.move(self._at(temporary), self._at(name))
+            except LogUnavailable:
+                if self.names(folder).count(name.rpartition("/")[2]) == 0 or self.size(name) != data.size:
+                    raise
+                self.delete(temporary)  # it has its name already: an answer got lost
 
     @property
     def can_swap(self) -> bool:
@@ -361,26 +399,23 @@ class RemoteStorage(Storage):
         """A PUT that returned is durable."""
 
     def delete(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), storage_errors(self.path(name)):
             self._fs.delete_file(self._at(name))
 
     def delete_folder(self, folder: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), storage_errors(self.path(folder)):
             self._fs.delete_dir(self._at(folder))
 
     def open(self, name: str) -> ArrowFile:
-        try:
+        with storage_errors(self.path(name), content=True):
             source = self._fs.open_input_file(self._at(name))
             if not source.size():
                 raise broken(self.path(name), "it is empty")
             return ArrowFile(source, self.path(name))
-        except FileNotFoundError:
-            raise gone(self.path(name)) from None
-        except pa.ArrowException as e:
-            raise broken(self.path(name), e) from None
 
     def size(self, name: str) -> int:
-        info = self._fs.get_file_info(self._at(name))
+        with storage_errors(self.path(name)):
+            info = self._fs.get_file_info(self._at(name))
         if not info.is_file:
             raise gone(self.path(name))
         return int(info.size)
@@ -403,14 +438,16 @@ class _RemoteDraft(Draft):
     def __init__(self, storage: RemoteStorage, folder: str, scratch: Path) -> None:
         self._storage, self._folder = storage, folder
         self.place = str(scratch)
-        with full_disk_is_disk_low(self.place):
+        with storage_errors(self.place, writing=True):
             scratch.mkdir(parents=True, exist_ok=True)
+            # Without a name from the start: however this process ends, nothing is left.
             self._handle, path = tempfile.mkstemp(dir=scratch, prefix=".draft-")
             self.sink = pa.OSFile(path, "wb")
             os.unlink(path)  # noqa: PTH108
 
     def seal(self) -> None:
-        self.sink.close()
+        with storage_errors(self.place, writing=True):
+            self.sink.close()
 
     def publish(self, name: str) -> None:
         self._storage.put_file(f"{self._folder}/{name}", f"/proc/self/fd/{self._handle}")

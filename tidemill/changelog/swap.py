@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tidemill.changelog import layout
 from tidemill.changelog.files import Token
+from tidemill.errors import LogRefused, LogUnavailable
 
 TRIES = 5
 """So often a request whose outcome stays unknown is made."""
@@ -26,7 +27,8 @@ class Outcome(enum.Enum):
 
 
 class Objects(Protocol):
-    """Single requests to an object store. Names are relative to the log. Raises OSError where the store refuses for another reason."""
+    """Single requests to an object store. Names are relative to the log. Raise LogUnavailable where there is
+    no answer to a question, LogRefused where the store refuses for another reason."""
 
     def get(self, name: str) -> tuple[bytes, Token] | None:
         """A small object and its version; None where there is none."""
@@ -39,19 +41,19 @@ class Objects(Protocol):
 
 
 def swap(objects: Objects, name: str, expected: Token | None, data: bytes) -> Token | None:
-    """See `Storage.swap`. Raises OSError if the store does not say what became of it."""
+    """See `Storage.swap`. Raises LogUnavailable if the store does not say what became of it: asked again for the same, it will say."""
     for _ in range(TRIES):
         outcome = objects.put(name, data, expected)
         if isinstance(outcome, Token):
             return outcome
         if outcome is Outcome.UNCONDITIONAL:
-            raise OSError(f"{name}: {outcome.value} any more")
+            raise LogRefused(f"{name}: {outcome.value} any more", hint="The log needs them: give the store back what it could do before.")
         found = objects.get(name)
         if found is not None and found[0] == data:
             return found[1]  # it was this one, and its answer got lost
         if outcome is Outcome.REFUSED or (found[1] if found else None) != expected:
             return None
-    raise OSError(f"{name}: the object store does not say whether it was written")
+    raise LogUnavailable(f"{name}: the object store does not say whether it was written")
 
 
 def tried(objects: Objects) -> bool:
@@ -62,7 +64,7 @@ def tried(objects: Objects) -> bool:
             if outcome is not Outcome.UNKNOWN:
                 break
         else:
-            raise OSError(f"{layout.PROBE}: the object store does not answer")
+            raise LogUnavailable(f"{layout.PROBE}: the object store does not answer")
         if outcome is Outcome.UNCONDITIONAL or (attempt and outcome is not Outcome.REFUSED):
             return False
     return True

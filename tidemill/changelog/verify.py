@@ -23,7 +23,7 @@ from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Ow
 from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
 from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage import Storage, open_storage
-from tidemill.errors import LogError, SegmentGone, TidemillError, redact
+from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, TidemillError, redact
 from tidemill.events import Op
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
@@ -68,6 +68,10 @@ def verify(location: str | Path | Storage, *, quick: bool = False) -> Report:
     check = _Check(open_storage(location), quick)
     check.run()
     return check.report
+
+
+_NOT_SEEN = (LogUnavailable, LogRefused)
+"""Where the storage does not answer, nothing is known of a file: that is no damage."""
 
 
 class _Check:
@@ -115,10 +119,14 @@ class _Check:
         for ts in snapshots:
             try:
                 self.reader.read_snapshot(ts)
+            except _NOT_SEEN:
+                raise
             except TidemillError as e:
                 self.problem(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}", e.message)
         try:
             return load_history(self.reader)
+        except _NOT_SEEN:
+            raise
         except TidemillError as e:
             self.problem(layout.SCHEMA, f"the schema history cannot be read: {e.message}")
             return None
@@ -159,6 +167,8 @@ class _Check:
     def _head(self, folder: str) -> int | None:
         try:
             head = read_head(self.storage, folder)
+        except _NOT_SEEN:
+            raise
         except LogError as e:
             self.problem(f"{folder}/{layout.HEAD}", e.message)
             return None
@@ -173,6 +183,8 @@ class _Check:
             return  # as in a log that nobody has written since its folders have owners
         try:
             Owner.from_json(data, redact(self.storage.path(name)))
+        except _NOT_SEEN:
+            raise
         except LogError as e:
             self.problem(name, e.message)
 
@@ -180,6 +192,8 @@ class _Check:
         for name in self.storage.names(folder):
             try:
                 known = name in _KNOWN or layout.is_temporary(name) or layout.parse_segment(name) is not None
+            except _NOT_SEEN:
+                raise
             except LogError as e:
                 self.problem(f"{folder}/{name}", e.message)
                 return Chain(())
@@ -231,7 +245,9 @@ class _Check:
             except SegmentGone as e:
                 if self.storage.read(name) is None and interval in self.reader.listing(folder).intervals:
                     self.problem(name, e.message)
-            except (TidemillError, pa.ArrowException, OSError) as e:
+            except _NOT_SEEN:
+                raise
+            except (TidemillError, pa.ArrowException) as e:
                 self.problem(name, e.message if isinstance(e, TidemillError) else f"cannot be read: {e}")
 
     def _segment(self, folder: str, path: str, interval: Interval, history: SchemaHistory | None) -> None:

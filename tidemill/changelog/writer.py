@@ -25,7 +25,7 @@ from tidemill.changelog.retention import Retention, lack_of_room, no_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage import Draft, Storage, open_storage
-from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, SegmentGone, redact
+from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogUnavailable, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 
 HOUR_MS = 3_600_000
@@ -397,11 +397,11 @@ class LogWriter:
         return min(w.head for w in self._writers.values())
 
     def sync_heads(self) -> int:
-        """Make the heads safe from a crash of the machine, as far as there is room for that. Returns the smallest that is safe.
+        """Make the heads safe from a crash of the machine, as far as the storage takes that now. Returns the smallest that is safe.
 
         Only what is safe may be let go of upstream. Raises LogFenced."""
         for writer in self._writers.values():
-            with suppress(DiskLow):
+            with suppress(DiskLow, LogUnavailable):
                 writer.sync_head()
         return min(writer.synced_head for writer in self._writers.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from tidemill.capture.tikv.feed import Transport
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, LogUnavailable
 from tidemill.places import meet_master
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -100,10 +101,12 @@ def command(
         log_file=log_file,
         rules=capture_rules(config) if config is not None else None,
     )
-    if groups_of(settings) and settings.master is not None:
-        from tidemill.pipeline.session import find_java
+    if settings.master is not None:
+        with suppress(LogUnavailable):  # the capture waits for the log, or tells
+            if groups_of(settings):
+                from tidemill.pipeline.session import find_java
 
-        find_java()
+                find_java()
     uvloop.run(Capture(settings).run())
 
 

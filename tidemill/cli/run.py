@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import shlex
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,9 +32,9 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage import open_storage
 from tidemill.cli.feeds import DATA_DIR
-from tidemill.cli.starting import orphans_gone, unless
+from tidemill.cli.starting import orphans_gone, reached, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ClusterMismatch, ConfigError, StartTsOutOfLog, TidemillError, redact
+from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, StartTsOutOfLog, TidemillError, redact
 from tidemill.pipeline import sparkconf
 from tidemill.pipeline.meeting import meet_sink
 from tidemill.pipeline.zone import parse_zone, zone_name
@@ -132,7 +134,7 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     if known is not None and delivered is not None:
         given = known.start_ts if start is None else start - wishes.ahead
         folder.check(known, _identity(wishes, cluster_id, given), start_given=start is not None)
-    if not log_exists(wishes.log):
+    if not await asyncio.to_thread(log_exists, wishes.log):
         if known is not None and delivered is not None:
             _tell_of_snapshot(wishes, delivered)
             return Times(delivered, None, target)
@@ -240,7 +242,7 @@ async def run(wishes: Wishes) -> None:
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGUSR1, resumed.set)
     folder = FeedFolder(wishes.data_dir, wishes.changefeed_id, wishes.state)
-    times = await unless(over, resolve(wishes, folder))
+    times = await unless(over, reached(folder, lambda: resolve(wishes, folder)))
     if times is None:
         return
     delivered = folder.checkpoint()
@@ -250,8 +252,8 @@ async def run(wishes: Wishes) -> None:
     folder.lock("run.lock")
     try:
         if await unless(over, orphans_gone(folder)):
-            times = await unless(over, resolve(wishes, folder))
-        await unless(over, asyncio.to_thread(_meet, wishes, new=delivered is None))
+            times = await unless(over, reached(folder, lambda: resolve(wishes, folder)))
+        await unless(over, reached(folder, partial(asyncio.to_thread, _meet, wishes, new=delivered is None)))
         if times is not None and not over.is_set():
             await _supervise(wishes, halves(wishes, times, folder, new=delivered is None), folder, over, resumed)
     finally:
@@ -405,17 +407,18 @@ def command(
 
     logs.setup(log_level, log_file, part="run")
     check_master(master)
-    groups_of(
-        CaptureConfig(
-            pd=tuple(pd.split(",")),
-            log=log,
-            partitions=log_partitions,
-            data_dir=data_dir,
-            master=None if is_here(master) else master,
-            workers=workers or 1,
-            control_addr=control_addr,
+    with contextlib.suppress(LogUnavailable):  # what is away is waited for below
+        groups_of(
+            CaptureConfig(
+                pd=tuple(pd.split(",")),
+                log=log,
+                partitions=log_partitions,
+                data_dir=data_dir,
+                master=None if is_here(master) else master,
+                workers=workers or 1,
+                control_addr=control_addr,
+            )
         )
-    )
     changefeed = load_config(config)
     stuck_s = changefeed.stuck_s if stuck is None else _seconds(stuck)
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from tidemill.changefeed.checkpoint import FeedFolder
 from tidemill.changefeed.health import old_processes
+from tidemill.changelog.patience import START_S, Patience
 
 ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
 """How long halves of a supervisor that was killed may take to end, see `lifeline`."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,13 @@ async def unless(over: asyncio.Event, work: Coroutine[Any, Any, Any]) -> Any:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     return None
+
+
+async def reached(folder: FeedFolder, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` with the log and the state returns. Storage that is away is waited for; where this changefeed has never reached it, not
+    without end: it may be wrong. Raises LogUnavailable."""
+    is_known = any((folder.path / name).exists() for name in ("feed.json", folder.delivery.name))
+    return await Patience().lasting(work, None if is_known else START_S)
 
 
 async def orphans_gone(folder: FeedFolder) -> bool:

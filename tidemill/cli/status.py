@@ -120,6 +120,8 @@ def summary(status: dict[str, Any]) -> list[str]:
     lines += [group_line(one) for one in status.get("groups", ())]
     if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
+    if storage := status.get("storage"):
+        lines.append(f"storage    away since {storage.get('since')}, for {storage.get('seconds')} s: {storage.get('message')}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines

@@ -5,6 +5,9 @@
     resolved(to_ts)            to every (topic, partition)
 
 Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`fence`).
+
+A sink that is away is tried again for as long as the policy says. Storage that is away (of the log, of the changefeed's state), or full, is
+waited for without end: nothing is lost meanwhile, and a restart would only meet the same.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.changelog.layout import Affinity
-from tidemill.errors import BatchFailed, Fenced, MessageRefused, SegmentGone, TidemillError, made
+from tidemill.changelog.outcomes import storage_errors
+from tidemill.errors import BatchFailed, DiskLow, Fenced, LogUnavailable, MessageRefused, SegmentGone, TidemillError, made
 from tidemill.events import DdlEvent
 from tidemill.pipeline import planner
 from tidemill.pipeline.corrupted import CorruptedRows
@@ -33,6 +38,10 @@ LOOK_S = 60.0
 """How long partitions that are added to a topic, and a limit that is raised, may go unnoticed."""
 GRACE_S = 3.0
 """How long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
+
+
+STORAGE_ERRORS = (LogUnavailable, DiskLow)
+"""What is waited for without end."""
 
 
 class JobLost(TidemillError):
@@ -59,19 +68,28 @@ class Stopped(TidemillError):
 class RetryPolicy:
     """Pauses between tries: they double from `first_s` to `longest_s`; none is made once `total_s` have passed since the first failure.
 
-    A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help.
+    A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help. Storage that is away does not
+    count: it is tried again until it is back, told `storage_word_s` apart.
     """
 
     first_s: float = 1.0
     longest_s: float = 30.0
     total_s: float = 300.0
     lost_tries: int = 3
+    storage_word_s: float = 60.0
     clock: Callable[[], float] = time.monotonic
 
     def pauses(self) -> Iterator[float]:
         """Seconds to wait before the second try, the third, …; ends when no more are due. To be asked first at the first failure."""
         pause, began = self.first_s, self.clock()
         while self.clock() - began < self.total_s:
+            yield pause
+            pause = min(self.longest_s, 2 * pause)
+
+    def pauses_for_storage(self) -> Iterator[float]:
+        """The same without an end."""
+        pause = self.first_s
+        while True:
             yield pause
             pause = min(self.longest_s, 2 * pause)
 
@@ -160,26 +178,35 @@ class BatchDriver:
     on_ddl: Callable[[DdlEvent], None] = lambda event: None
     """Called for each DDL once its batch is delivered, before the rows past it."""
 
+    _storage_word: float = 0.0  # when the next word of storage that is away is due
+
     def run(self, batch: int, from_ts: int, to_ts: int) -> Report:
         """Deliver (from_ts, to_ts]. Raises what ended the last try, with the batch named, or Stopped."""
-        self.upstream.follow(to_ts)
-        inside = [b for b in self.upstream.barriers(from_ts, to_ts) if b < to_ts]
-        if inside:
-            raise BatchFailed(f"({from_ts}, {to_ts}] has the DDL barrier {inside[0]} inside: it became known after the batch was cut")
-        pauses = self.retry.pauses()
-        tries = 0
+        pauses, for_storage = self.retry.pauses(), self.retry.pauses_for_storage()
+        tries = waited = 0
+        is_cut = False
         while True:
             tries += 1
             try:
+                if not is_cut:
+                    self._cut(from_ts, to_ts)
+                    is_cut = True
                 report = self._try(batch, from_ts, to_ts, tries)
             except TidemillError as error:
                 self._end_epoch(error, from_ts, to_ts)
-                lost = isinstance(error, JobLost) and tries >= self.retry.lost_tries
+                if isinstance(error, STORAGE_ERRORS):
+                    waited += 1
+                    pauses = self.retry.pauses()  # the sink's time does not run meanwhile
+                    self._pause(error, next(for_storage), batch)
+                    continue
+                for_storage = self.retry.pauses_for_storage()
+                lost = isinstance(error, JobLost) and tries - waited >= self.retry.lost_tries
                 pause = next(pauses, None) if self._may_go_better(error) and not lost else None
                 if pause is None:
                     raise self._named(error, batch, from_ts, to_ts, tries) from error
                 self._pause(error, pause, batch)
             else:
+                self._storage_word = 0.0
                 for event in report.ddls:
                     self.on_ddl(event)
                 return report
@@ -190,8 +217,18 @@ class BatchDriver:
             self.fence.advance(from_ts, to_ts)
         except Fenced as other:
             raise other from error
+        except STORAGE_ERRORS as other:  # the next try is told to wait for it
+            log.debug("the epoch of a failed try cannot be ended now: %s", other.message)
         except TidemillError as other:
             log.warning("the epoch of a failed try cannot be ended now, the next try will: %s", other)
+
+    def _cut(self, from_ts: int, to_ts: int) -> None:
+        """Learn the schemas, and see that the batch ends where it should."""
+        with self._coded():
+            self.upstream.follow(to_ts)
+        inside = [b for b in self.upstream.barriers(from_ts, to_ts) if b < to_ts]
+        if inside:
+            raise BatchFailed(f"({from_ts}, {to_ts}] has the DDL barrier {inside[0]} inside: it became known after the batch was cut")
 
     def _may_go_better(self, error: TidemillError) -> bool:
         """Is another try worth it? After a refused message it is if the topics take something else than before."""
@@ -209,9 +246,10 @@ class BatchDriver:
             self.next_look = time.monotonic() + LOOK_S
 
     def _try(self, batch: int, from_ts: int, to_ts: int, tries: int) -> Report:
-        self._greet(batch, from_ts)
+        with self._coded():
+            self._greet(batch, from_ts)
         context = self._context(batch, from_ts, to_ts)
-        try:
+        with self._discarding(context):
             self._look(tries)
             self.sink.begin_batch(context)
             stats = self._rows(context)
@@ -224,10 +262,26 @@ class BatchDriver:
             self.corrupted.tell(stats)
             self._send_resolved(to_ts)
             self.sink.finish_batch(context)
+        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls))
+
+    @contextmanager
+    def _coded(self) -> Iterator[None]:
+        """An error of the operating system, of whatever file, is one of ours: tried again if it may pass."""
+        try:
+            with storage_errors(f"changefeed {self.feed}"):
+                yield
+        except FileNotFoundError as error:
+            raise made(BatchFailed.code, f"a file is missing: {error}", retryable=True) from error
+
+    @contextmanager
+    def _discarding(self, context: BatchContext) -> Iterator[None]:
+        """What a try that fails inside has left at the sink is discarded."""
+        try:
+            with self._coded():
+                yield
         except TidemillError:
             self.sink.discard(context)
             raise
-        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls))
 
     def _greet(self, batch: int, from_ts: int) -> None:
         """Before the first rows of this process: a batch of no time."""
@@ -237,14 +291,11 @@ class BatchDriver:
         messages = list(self.greetings())
         if messages:
             context = self._context(batch, from_ts, from_ts)
-            try:
+            with self._discarding(context):
                 self.sink.begin_batch(context)
                 for message in messages:
                     self.sink.ddl(*message)
                 self.sink.finish_batch(context)
-            except TidemillError:
-                self.sink.discard(context)
-                raise
         self.greetings = None
 
     def _context(self, batch: int, from_ts: int, to_ts: int) -> BatchContext:
@@ -289,7 +340,11 @@ class BatchDriver:
             self.upstream.refresh()
         if isinstance(error, (JobLost, ExecutorLost)):
             pause = max(pause, GRACE_S)
-        log.warning("batch %d failed and is tried again in %.0f s: %s", batch, pause, error)
+        if not isinstance(error, STORAGE_ERRORS):
+            log.warning("batch %d failed and is tried again in %.0f s: %s", batch, pause, error)
+        elif time.monotonic() >= self._storage_word:
+            self._storage_word = time.monotonic() + self.retry.storage_word_s
+            log.warning("batch %d waits for storage, and is tried again until it is there: %s", batch, error)
         self.on_failure(error)
         if self.stop.wait(pause):
             raise Stopped(f"stopped while batch {batch} waited for its next try ({error.message})")

@@ -1,4 +1,7 @@
-"""Small files that survive a crash: written under another name, synced, renamed, the folder synced."""
+"""Small files that survive a crash: written under another name, synced, renamed, the folder synced.
+
+A disk or mount that fails is told as the log's storage is: LogUnavailable where it may answer later, DiskLow, LogRefused.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tidemill.changelog.outcomes import storage_errors
+
 
 def write(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file at once. `sync`: it is safe from a crash of the machine when this returns."""
+    """Replace a file at once. `sync`: it is safe from a crash of the machine when this returns. Written again after it failed, it is there
+    once."""
+    with storage_errors(str(path), writing=True):
+        _write(path, data, sync=sync)
+
+
+def _write(path: Path, data: bytes, *, sync: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "wb") as file:
@@ -35,7 +46,8 @@ def write_json(path: Path, content: Mapping[str, Any], *, sync: bool = True) -> 
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object; None where there is no file. Raises ValueError for anything else."""
     try:
-        data = path.read_bytes()
+        with storage_errors(str(path)):
+            data = path.read_bytes()
     except FileNotFoundError:
         return None
     content = json.loads(data)

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemill.errors import TidemillError, redact
+from tidemill.changelog.outcomes import storage_errors
+from tidemill.changelog.patience import Patience
+from tidemill.errors import LogUnavailable, TidemillError, redact
 from tidemill.pipeline.batch import BatchDriver, JobLost, Report, Stopped
 from tidemill.pipeline.clock import NAME, Clock
 from tidemill.pipeline.fence import Interval
@@ -32,6 +35,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.25
 """How often the end of the query is looked for: Spark tells nobody by itself."""
+LOOK_S = 30.0
+"""How often, while no batch comes, the log is looked at."""
 
 
 class QueryFailed(TidemillError):
@@ -57,32 +62,47 @@ class Changefeed:
         trigger_ms: int,
         on_report: Callable[[Report], None],
         planned: Interval | None = None,
+        look: Callable[[], None] = lambda: None,
+        patience: Patience | None = None,
     ) -> None:
-        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable.
-        `planned`: the interval of the newest try, by this driver or one before."""
+        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
+        the interval of the newest try, by this driver or one before. `look` is called now and then while no batch comes: the clock waits
+        for storage that is away without a word."""
+        self._look, self._looking = look, threading.Thread()
+        self._patience = patience or Patience(driver.stop)  # with the file system of Spark's checkpoint
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
         self._delivered = start_ts if delivered_ts is None else delivered_ts
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
         self._planned = planned if planned is not None and planned[0] == self._delivered < planned[1] else None
         self._busy = threading.Lock()
-        self._over = threading.Event()
+        self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
         self._error: TidemillError | None = None
 
     def run(self) -> bool:
         """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
         if self._reached():
             return True
-        set_aside_broken(self._folder, self._delivered)
         self._session.dataSource.register(Clock)
+        try:
+            self._patience.through(self._query)
+        except LogUnavailable:
+            if not self._driver.stop.is_set():
+                raise
+        if self._error is not None and not isinstance(self._error, Stopped):
+            raise self._error
+        return self._reached()
+
+    def _query(self) -> None:
+        """One query, until it ends or is to. Raises LogUnavailable where Spark could not write or read its own checkpoint."""
+        with storage_errors(str(self._folder), writing=True):
+            set_aside_broken(self._folder, self._delivered)
+        self._ending.clear()
         query = self._start()
         try:
             self._watch(query)
         finally:
             self._end(query)
-        if self._error is not None and not isinstance(self._error, Stopped):
-            raise self._error
-        return self._reached()
 
     def _start(self) -> StreamingQuery:
         source = self._session.readStream.format(NAME).options(**self._log_option()).option("start_ts", str(self._delivered))
@@ -103,18 +123,28 @@ class Changefeed:
         return {"log_file": str(file)}
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Return when the feed is over. Raises QueryFailed."""
+        """Return when the feed is over. Raises QueryFailed, LogUnavailable."""
+        next_look = time.monotonic() + LOOK_S
         try:
             while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
+                if time.monotonic() >= next_look:
+                    self._look_around()
+                    next_look = time.monotonic() + LOOK_S
                 if not query.isActive:
                     failure = query.exception()
                     raise _query_error(str(failure) if failure is not None else "without an error")
         except Py4JError as error:
             raise _query_error(str(error)) from error
 
+    def _look_around(self) -> None:
+        """Beside the watch: storage that is away may take its time to say so."""
+        if not self._busy.locked() and not self._looking.is_alive():
+            self._looking = threading.Thread(target=self._look, name="look", daemon=True)
+            self._looking.start()
+
     def _end(self, query: StreamingQuery) -> None:
         """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
-        self._over.set()
+        self._ending.set()
         with self._busy:
             pass
         try:
@@ -125,10 +155,11 @@ class Changefeed:
     def _batch(self, _: DataFrame, batch: int) -> None:
         """Called by Spark for each batch."""
         with self._busy:
-            if self._over.is_set() or self._driver.stop.is_set():
+            if self._ending.is_set() or self._over.is_set() or self._driver.stop.is_set():
                 raise Stopped("no batch begins any more")
-            to_ts = self._wanted(offset_of(self._folder, batch))
-            from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
+            with storage_errors(str(self._folder), writing=True):
+                to_ts = self._wanted(offset_of(self._folder, batch))
+                from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
             if to_ts > self._delivered:
                 self._deliver(batch, max(from_ts, self._delivered), to_ts)
             if self._reached():
@@ -185,13 +216,15 @@ def set_aside_broken(folder: Path, delivered_ts: int) -> None:
                 raise ValueError(f"{name} is no commit")
         if (begin := next_begin(folder, delivered_ts)) > delivered_ts:
             raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered_ts}")
-    except (ValueError, KeyError, IndexError, OSError) as error:
+    except (ValueError, KeyError, IndexError, FileNotFoundError, IsADirectoryError) as error:
         number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.broken-*"))
         aside = folder.with_name(f"{folder.name}.broken-{number}")
         log.warning("Spark's checkpoint in %s cannot be used (%s); it is moved to %s and a new one begins", folder, error, aside.name)
         folder.rename(aside)
 
 
+_DISK = re.compile(r"Input/output error|Stale (NFS )?file handle|No space left on device|Disk quota exceeded")
+"""What Java says of the file system of Spark's checkpoint."""
 _RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
 
 
@@ -207,4 +240,6 @@ def _query_error(text: str) -> TidemillError:
             kinds += kind.__subclasses__()
     if any(sign in text for sign in ("Answer from Java side is empty", "Error while sending or receiving", "network")):
         return JobLost("Spark's Java process is gone")
+    if _DISK.search(text):
+        return LogUnavailable(f"Spark cannot use its checkpoint now: {cause_of(text)}")
     return QueryFailed(f"the streaming query ended: {cause_of(text)}")

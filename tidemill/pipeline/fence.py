@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.storage import LocalStorage, Storage, open_storage
 from tidemill.errors import Fenced, TidemillError, redact
-from tidemill.pipeline.guarded import DRIVER, EPOCH, GuardedFile, parsed, storage_errors
+from tidemill.pipeline.guarded import DRIVER, EPOCH, GuardedFile, parsed
 
 REMOTE_EVERY_S = 1.0
 """A file that is a request away is looked at so often, and whenever something is about to be published."""
@@ -49,7 +50,7 @@ class Look:
         """Raises Fenced if the epoch in force is another one, LogUnavailable if nobody can tell. `now`: something is published next."""
         if self._every_s and not now and time.monotonic() < self._due:
             return
-        with storage_errors("reading the fence", self._place):
+        with storage_errors(self._place):
             data = self._read()
         if data is None or data != self._seen:
             check(parsed(data, self._place), self._epoch, self._place)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from tidemill.changelog.fence import FolderLock
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.storage import Storage, Token
-from tidemill.errors import Fenced, LogUnavailable, TidemillError, redact
+from tidemill.errors import Fenced, TidemillError, redact
 
 EPOCH, DRIVER = "epoch", "driver"
 
@@ -24,15 +25,6 @@ class FeedBroken(TidemillError):
     """A file of a changefeed's state cannot be read."""
 
     code = "TM:ErrFeedBroken"
-
-
-@contextmanager
-def storage_errors(what: str, place: str) -> Iterator[None]:
-    """Failures of the storage below as LogUnavailable: what is stored is not in doubt."""
-    try:
-        yield
-    except OSError as error:
-        raise LogUnavailable(f"{what} {redact(place)}: {redact(str(error.strerror or error))}") from error
 
 
 class GuardedFile:
@@ -48,13 +40,13 @@ class GuardedFile:
 
     def read(self) -> dict[str, Any] | None:
         """What is there; None where nothing is. Raises FeedBroken, LogUnavailable."""
-        with storage_errors("reading", self.place):
+        with storage_errors(self.place):
             return parsed(self._storage.read(self._name), self.place)
 
     def write(self, content: Mapping[str, Any], epoch: int) -> None:
         """Durable when this returns. Raises Fenced naming the driver that has come since, LogUnavailable."""
         data = self._signed(content, epoch)
-        with self._turn, storage_errors("writing", self.place):
+        with self._turn, storage_errors(self.place, writing=True):
             if self._storage.local:
                 self._publish(data, epoch)
                 return
@@ -69,7 +61,7 @@ class GuardedFile:
 
     def change(self, change: Callable[[Mapping[str, Any] | None], Mapping[str, Any]], epoch: int) -> dict[str, Any] | None:
         """As `write`, of what `change` makes of what is there. Returns what was there."""
-        with self._turn, storage_errors("writing", self.place):
+        with self._turn, storage_errors(self.place, writing=True):
             if not self._storage.can_swap:
                 return self._replace(lambda found: self._signed(change(found), epoch), epoch)
             while True:

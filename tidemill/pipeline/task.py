@@ -13,6 +13,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.changelog.outcomes import error_of, outcome_of
 from tidemill.errors import TidemillError
 from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
 from tidemill.kernels.layout import ROW
@@ -33,7 +34,15 @@ def run(item: WorkItem) -> TaskResult:
     try:
         return deliver(item)
     except TidemillError as error:
-        return TaskFailure(item.number, error.code, str(error), error.retryable)
+        return _failure(item, error)
+    except FileNotFoundError:  # a path that this machine does not have
+        raise
+    except OSError as error:  # a disk or mount of this machine, under a pack, a spool or a sink's file
+        return _failure(item, error_of(outcome_of(error), str(error.filename or item), error.strerror or error))
+
+
+def _failure(item: WorkItem, error: TidemillError) -> TaskFailure:
+    return TaskFailure(item.number, error.code, str(error), error.retryable)
 
 
 def deliver(item: WorkItem) -> TaskStats:

@@ -87,7 +87,7 @@ class ClaimCheckStorage:
         name = file_name(key, value)
         try:
             self._storage.replace(name, pack(key, value, raw=self.raw))
-        except (OSError, pa.ArrowException) as error:
+        except (LogError, OSError, pa.ArrowException) as error:
             raise SinkUnavailable(f"a claim-check file cannot be written to {redact(self.location)}: {error}") from error
         return f"{self.location}/{name}"
 
@@ -98,7 +98,7 @@ class ClaimCheckStorage:
             raise MalformedMessage(f"a message names no claim-check file: {location[:200]!r}")
         try:
             data = self._storage.read(name)
-        except (OSError, pa.ArrowException) as error:
+        except (LogError, OSError, pa.ArrowException) as error:
             raise SinkUnavailable(f"claim-check file {name} cannot be read from {redact(self.location)}: {error}") from error
         if data is None:
             raise MalformedMessage(

@@ -16,6 +16,7 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+from tidemill.changelog.outcomes import storage_errors
 from tidemill.pipeline import durable
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class IdCache:
         digest = _digest(text)
         self._note(subject, digest, schema_id)
         if self._path is not None:
-            with open(self._path, "a", encoding="utf-8") as file:
+            with storage_errors(str(self._path), writing=True), open(self._path, "a", encoding="utf-8") as file:
                 file.write(_line(subject, digest, schema_id))
 
     def knows(self, subject: str) -> bool:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tidemill.capture.status import Section
 from tidemill.capture.tikv.pd import PdClient
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import SCHEMA
+from tidemill.changelog.patience import Patience
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
@@ -62,6 +64,7 @@ class Group:
         self._pulling: Pulling | None = None
         self._head = Head(0, 0)
         self._news = asyncio.Event()
+        self._patience = Patience()
 
     def stop(self) -> None:
         """End cleanly, as if the coordinator had said so."""
@@ -160,7 +163,7 @@ class Group:
         config = CaptureConfig.from_coordinator(assignment.settings, self.ticket.log, self.scratch)
         pd = await PdClient.connect(config.pd, cluster_id=int(assignment.cluster_id), security=config.security)
         try:
-            writer = await asyncio.to_thread(self._open, config, assignment)
+            writer = await self._patience.later(partial(self._open, config, assignment))
             try:
                 await self._pull(config, pd, writer, assignment.partitions)
             finally:
@@ -179,12 +182,12 @@ class Group:
         return writer
 
     async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
-        reader = LogReader(writer.storage)
+        reader = await self._patience.later(partial(LogReader, writer.storage))
         head = self._head
-        await _seen(reader, head)
-        history = await asyncio.to_thread(load_history, reader, head.last_to)
+        await self._patience.lasting(partial(_seen, reader, head))
+        history = await self._patience.later(partial(load_history, reader, head.last_to))
         history.advance((), head.ts)
-        pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions)
+        pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions, patience=self._patience)
         try:
             pulling.begin()
             self._pulling = pulling
@@ -193,7 +196,7 @@ class Group:
                 self._follow(reader, history, pulling),
                 self._tidy(history, pulling),
                 self._sync(writer),
-                maintain(pd, writer, lambda: min(pulling.heads())),
+                maintain(pd, writer, lambda: min(pulling.heads()), self._patience),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
             )
@@ -209,8 +212,8 @@ class Group:
             head = self._head
             changes: pa.Table | Sequence[Any] = ()
             if head.last_to > history.resolved_ts:
-                await _seen(reader, head)
-                changes = await asyncio.to_thread(reader.read_schema, history.resolved_ts, head.last_to)
+                await self._patience.lasting(partial(_seen, reader, head))
+                changes = await self._patience.later(partial(reader.read_schema, history.resolved_ts, head.last_to))
             history.advance(changes, head.ts)
             pulling.follow(head.ts)
 
@@ -227,13 +230,19 @@ class Group:
             history.forget(min(pulling.heads()))
 
 
+def _has(reader: LogReader, head: Head) -> bool:
+    """Whether the schema's last segment is there. Else the next look is at the storage itself."""
+    if head.last_to <= max(reader.listing(SCHEMA).to_ts or 0, reader.start_ts):
+        return True
+    reader.refresh()
+    return False
+
+
 async def _seen(reader: LogReader, head: Head) -> None:
     """Wait until the schema's last segment is there for us too: rows must not pass a DDL that we have not read. Raises LogError."""
     for _ in range(LOOKS):
-        end = (await asyncio.to_thread(reader.listing, SCHEMA)).to_ts
-        if head.last_to <= max(end or 0, reader.start_ts):
+        if await asyncio.to_thread(_has, reader, head):
             return
-        reader.refresh()
         await asyncio.sleep(LOOK_EVERY)
     raise LogError(
         f"{redact(reader.location)} does not show the schema stream up to {describe(head.last_to)} here, "

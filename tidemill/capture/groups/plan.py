@@ -12,7 +12,9 @@ from tidemill.places import LOOPBACK, host_for
 
 
 def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:
-    """The partitions of each group; nothing where one process has them all. Raises ConfigError, LogError."""
+    """The partitions of each group; nothing where one process has them all. Raises ConfigError, LogError, LogUnavailable."""
+    if config.worker_count(DEFAULT_PARTITIONS) == 1:
+        return []  # whatever the log has: it need not be asked
     storage = open_storage(config.log)
     if (config.workers or 1) > 1:
         check_shareable(storage)

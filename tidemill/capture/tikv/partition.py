@@ -162,7 +162,8 @@ class PartitionLog:
             past = max(self.writer.last_to, self.writer.head)
             rows = rows[rows["commit_ts"] > past]
         self._reached = []
-        if self._runs or len(rows) > 4 * self.slice_rows:
+        # What was announced before a try failed may end anywhere below: only a merge makes two segments.
+        if self._runs or len(rows) > 4 * self.slice_rows or self.writer.pledged_to not in (None, to_ts):
             self._seal_merged(done, rows, to_ts, past)
         elif len(rows):
             plan = self._sealer.plan(rows)

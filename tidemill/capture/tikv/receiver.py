@@ -30,6 +30,7 @@ from tidemill.capture.tikv.sealing import AGAIN, Sealing
 from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watch import Survey
 from tidemill.capture.tikv.workers import Threads, Workers
+from tidemill.changelog.patience import Patience
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 
 LATE_JOIN = 65536
@@ -148,9 +149,10 @@ class Receiver:
         options: Options | None = None,
         note_import: Callable[[int, int], None] = lambda ts, table_id: None,
         workers: Workers | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on a sealing thread, before any
-        segment that reaches so far."""
+        segment that reaches so far. `patience` is told of seals that wait for storage."""
         self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
@@ -167,7 +169,7 @@ class Receiver:
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
-        self._sealing = Sealing(self.logs, self.workers, note_import)
+        self._sealing = Sealing(self.logs, self.workers, note_import, patience)
         self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far a seal has begun to go
         self.short_of_disk = False
         """The disk of the scratch files is low: nothing is spilled. Set by others."""

@@ -1,7 +1,7 @@
 """Seals under way, one a partition: what was taken for them, and what becomes of it.
 
 A seal that finds no room on the disk, or a storage that does not answer, keeps its rows and is
-tried again after a while, as often as it takes. Its partition stands still meanwhile.
+tried again after a while, as often as it takes; storage ever more rarely. Its partition stands still meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 from tidemill.capture.tikv.chunks import Array
 from tidemill.capture.tikv.partition import NOT_NOW, PartitionLog, Sealed
 from tidemill.capture.tikv.workers import Workers
+from tidemill.changelog.patience import Patience, pause_after
+from tidemill.errors import DiskLow, LogUnavailable
 
 AGAIN = 1.0
 """Seconds after which what found no room is tried again."""
@@ -29,13 +31,17 @@ class _Seal:
     to_ts: int
     future: Future[tuple[Sealed, float]]
     refusal: str = ""
+    failures: int = 0  # of the storage, in a row
     again_at: float = 0.0
 
 
 class Sealing:
     """Belongs to the ingest thread; seals run on the workers'. `note_import` as in `Receiver`."""
 
-    def __init__(self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], patience: Patience | None = None
+    ) -> None:
+        self._patience = patience
         self._logs, self._workers, self._note_import = logs, workers, note_import
         self._under_way: dict[int, _Seal] = {}
         self._notes: deque[tuple[int, int]] = deque()
@@ -80,12 +86,29 @@ class Sealing:
             try:
                 done, cpu = one.future.result()
             except NOT_NOW as e:
-                one.refusal, one.again_at = e.message, self._workers.now() + AGAIN
+                one.refusal, one.again_at = e.message, self._workers.now() + self._pause(one, e)
                 continue
+            self._is_there(one)
             self.cpu += cpu
             del self._under_way[p]
             found.append((p, one.rows, done))
         return found
+
+    def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
+        """Seconds until the next try."""
+        if isinstance(error, DiskLow):
+            self._is_there(one)
+            return AGAIN
+        one.failures += 1
+        if self._patience is not None:
+            self._patience.begun(error, first=one.failures == 1)
+        return pause_after(one.failures)
+
+    def _is_there(self, one: _Seal) -> None:
+        """The storage answered."""
+        if one.failures and self._patience is not None:
+            self._patience.over(back=True)
+        one.failures = 0
 
     def _submit(self, partition: int, rows: Array, to_ts: int) -> Future[tuple[Sealed, float]]:
         return self._workers.seal.submit(self._seal, partition, rows, to_ts)

@@ -22,7 +22,7 @@ from tidemill.capture.tikv.matcher import CAUSES, FOREVER, Matcher, Violation, s
 from tidemill.capture.tikv.partition import PartitionLog
 from tidemill.capture.tikv.runs import BOUNCE, Run, write_run
 from tidemill.capture.tikv.sealer import Plan, Sealer
-from tidemill.changelog.files import FULL
+from tidemill.changelog.outcomes import Outcome, outcome_of
 from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED, address
 from tidemill.kernels.receive.seal import release
 from tidemill.kernels.receive.spill import join
@@ -43,9 +43,10 @@ class _Writing:
 
     @property
     def refusal(self) -> str:
-        """Why there was no room for them; empty where there was, and before that is known. They are still in memory."""
+        """Why they could not be written now (no room, a disk that does not answer); empty where they were, and before that is known.
+        They are still in memory."""
         error = self.future.exception() if self.future.done() else None
-        return str(error) if isinstance(error, OSError) and error.errno in FULL else ""
+        return str(error) if isinstance(error, OSError) and outcome_of(error) in (Outcome.FULL, Outcome.AWAY) else ""
 
     def taken(self, chunks: Chunks) -> Run:
         """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
@@ -77,7 +78,7 @@ class _Spill:
         return next((text for one in self._writing if (text := one.refusal)), "")
 
     def try_again(self) -> None:
-        """Write what there was no room for."""
+        """Write what could not be written."""
         for one in self._writing:
             if one.refusal:
                 one.future = self._disk.submit(one.job)

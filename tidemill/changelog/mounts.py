@@ -1,0 +1,38 @@
+"""Which files lie on file systems that other machines, or other processes, serve: their pages can stop coming while a file is mapped."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+_SERVED = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"),
+        *("orangefs", "ocfs2", "gfs2", "fuse", "fuseblk"),
+    }
+)
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a file system that holds a file is served from elsewhere. False where that cannot be told. Raises OSError for the file."""
+    return _is_served(os.stat(path).st_dev)  # noqa: PTH116 – of every segment that is opened
+
+
+@lru_cache(maxsize=256)
+def _is_served(device: int) -> bool:
+    try:
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return kind_of(lines, f"{os.major(device)}:{os.minor(device)}").partition(".")[0] in _SERVED
+
+
+def kind_of(lines: list[str], device: str) -> str:
+    """The type of the file system of a device (MAJOR:MINOR) in lines of mountinfo; empty where it is not among them."""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        if fields.split(" ", 3)[2:3] == [device]:
+            return rest.partition(" ")[0]
+    return ""

@@ -1,0 +1,151 @@
+"""What a failure of storage means: *not now*, *no room*, *refused*, *gone* or *broken*. Pure: it looks at errors, not at storage.
+
+An error of the operating system tells by its number. pyarrow's file systems of object stores give none, so AWS's name of the error is
+looked for in the text. What is left is taken for an error that passes: nothing is known to be broken by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tidemill.errors import DiskLow, LogCorrupt, LogError, LogRefused, LogUnavailable, SegmentGone, redact
+
+
+class Outcome(enum.Enum):
+    """Of a request to storage that failed."""
+
+    AWAY = "not now: it may be answered later"
+    FULL = "no room"
+    REFUSED = "refused: it will be again, until a person changes something"
+    GONE = "there is no such file"
+    BROKEN = "what is stored makes no sense"
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTSUP}
+)
+"""Other numbers (EIO, ESTALE, ETIMEDOUT, ECONNRESET, EHOSTUNREACH, EAGAIN, ENOLCK, …) may pass."""
+
+_PASSING = frozenset(
+    {
+        *("requesttimeout", "requesttimeoutexception", "requesttimetooskewed", "requestexpired", "expiredtoken", "expiredtokenexception"),
+        *("slowdown", "throttling", "throttlingexception", "toomanyrequests", "toomanyrequestsexception", "requestlimitexceeded"),
+        *("internalerror", "internalfailure", "serviceunavailable", "networkconnection", "operationaborted", "bandwidthlimitexceeded"),
+    }
+)
+"""Names of AWS's errors, whatever the status that they come with: an expired token is one that was valid."""
+_PASSING_STATUS = frozenset({408, 409, 425, 429})
+_REFUSED_NAMES = frozenset(
+    {
+        *("accessdenied", "accountproblem", "allaccessdisabled", "invalidaccesskeyid", "invalidclienttokenid", "signaturedoesnotmatch"),
+        *("unrecognizedclient", "missingauthenticationtoken", "invalidsignature", "optinrequired", "nosuchbucket", "invalidbucketname"),
+        *("validation", "invalidparametervalue", "invalidparametercombination", "invalidqueryparameter", "missingparameter"),
+        *("authorizationheadermalformed", "permanentredirect", "notimplemented", "methodnotallowed", "invalidtoken"),
+    }
+)
+_AWS = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during")
+_AWS_UNPARSED = re.compile(r"Unable to parse ExceptionName: (\w+)")
+_NETWORK = re.compile(
+    r"connect|network|timed? ?out|unavailable|reset by peer|broken pipe|curl|google::cloud|HTTP/1|namenode|datanode", re.IGNORECASE
+)
+"""How pyarrow's other file systems complain of a network; Arrow's readers complain of a file's content without a number too."""
+
+
+def of_aws(name: str, status: int = 0) -> Outcome:
+    """What an error of AWS, or of a store that speaks as AWS does, means. `name`: SlowDown or SLOW_DOWN;
+    `status`: of HTTP, 0 if unknown."""
+    plain = name.replace("_", "").lower()
+    if plain in _PASSING or status in _PASSING_STATUS or status >= 500:
+        return Outcome.AWAY
+    if plain in ("nosuchkey", "resourcenotfound"):
+        return Outcome.GONE
+    if plain in _REFUSED_NAMES or 300 <= status < 500:
+        return Outcome.REFUSED
+    return Outcome.AWAY
+
+
+def outcome_of(error: OSError, *, content: bool = False) -> Outcome:
+    """What it means. `content`: what a file holds was being read, so that a complaint of Arrow's is one of that."""
+    number = error.errno
+    if number == errno.ENOENT or isinstance(error, FileNotFoundError):
+        return Outcome.GONE
+    if number is not None:
+        return Outcome.FULL if number in FULL else Outcome.REFUSED if number in REFUSED else Outcome.AWAY
+    text = str(error)
+    aws = _AWS.search(text)
+    if aws is not None:
+        unparsed = _AWS_UNPARSED.search(text)
+        return of_aws(unparsed[1] if unparsed else aws[1], int(aws[2] or 0))
+    return Outcome.BROKEN if content and not _NETWORK.search(text) else Outcome.AWAY
+
+
+def error_of(outcome: Outcome, path: str, why: object) -> LogError:
+    """The error for a file or folder by its path or URL."""
+    where, text = redact(path), redact(" ".join(str(why).split()))
+    match outcome:
+        case Outcome.AWAY:
+            return LogUnavailable(f"{where} cannot be reached now: {text}", hint=_AWAY_HINT)
+        case Outcome.FULL:
+            return DiskLow(f"no room for {where}: {text}; nothing was published", hint="Free disk space.")
+        case Outcome.REFUSED:
+            return LogRefused(f"{where}: the storage refuses: {text}", hint=_REFUSED_HINT)
+        case Outcome.GONE:
+            return gone(path)
+        case Outcome.BROKEN:
+            return broken(path, why)
+
+
+_AWAY_HINT = "Nothing that is stored is in doubt: once the storage (disk, mount, network, endpoint) answers again, it goes on where it was."
+_REFUSED_HINT = (
+    "Look at the address (bucket, endpoint, region, path), at the credentials, and at what they may do: list, read, write and delete below "
+    "this place. Then start again: it goes on where it was."
+)
+
+
+@contextlib.contextmanager
+def storage_errors(path: str, *, content: bool = False, writing: bool = False) -> Iterator[None]:
+    """What fails inside with an error of the operating system or of pyarrow's file systems is told as one of ours.
+
+    `content`: a file is being read, so what Arrow finds in it counts too. `writing`: a file or folder that is missing was there a moment
+    ago, or a request that NFS sent twice has been done already; making it once more tells. Else FileNotFoundError is let through: whether a
+    file may be missing is for the caller to say.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if writing:
+            raise error_of(Outcome.AWAY, path, error.strerror or error) from error
+        if not content:
+            raise
+        raise gone(path) from None
+    except OSError as error:
+        raise error_of(outcome_of(error, content=content), path, error.strerror or error) from error
+    except pa.ArrowException as error:
+        if not content:
+            raise
+        raise broken(path, error) from None
+
+
+def gone(path: str) -> SegmentGone:
+    """The error for a file that is not there."""
+    return SegmentGone(
+        f"{redact(path)} is not there (any more)",
+        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
+        "removed by hand: restore it, or start a new log.",
+    )
+
+
+def broken(path: str, why: object) -> LogCorrupt:
+    """The error for a file that cannot be read."""
+    return LogCorrupt(
+        f"{redact(path)} is no whole Arrow file: {why}",
+        hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
+        "file's interval.",
+    )

@@ -1,0 +1,174 @@
+"""Waiting for storage that is away: what it refused is tried again, with pauses of 1 s to 30 s, for as long as it takes.
+
+An outage is told once when it begins, once a minute while it lasts, and once when it is over. Only LogUnavailable is waited for: what is
+asked for again has to be something that may have been done already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from tidemill.errors import LogUnavailable, redact
+
+FIRST_S, LONGEST_S = 1.0, 30.0
+TELL_EVERY_S = 60.0
+START_S = 30.0
+"""How long a storage is waited for that was never reached: its address may be wrong."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """An outage."""
+
+    since: float  # Unix seconds
+    error: LogUnavailable
+
+    def as_dict(self) -> dict[str, Any]:
+        """As status files have it."""
+        since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds")
+        return {"since": since, "seconds": round(max(0.0, time.time() - self.since)), "message": redact(self.error.message)}
+
+
+def pause_after(failures: int) -> float:
+    """Seconds to wait after so many failures in a row, from 1 on."""
+    return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 16))
+
+
+class Patience:
+    """Of one process with one storage. Every method may be called from any thread; `lasting` and `later` belong to an event loop."""
+
+    def __init__(
+        self, ended: threading.Event | None = None, *, clock: Callable[[], float] = time.monotonic, tell: Callable[..., None] = _log.warning
+    ) -> None:
+        """`ended`: once it is set nothing is waited for any more."""
+        self._ended = ended or threading.Event()
+        self._clock, self._tell = clock, tell
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._away: Away | None = None
+        self._next_word = 0.0
+
+    @property
+    def away(self) -> Away | None:
+        """The outage that is being waited for; None where nothing is."""
+        return self._away
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is waited for any more."""
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """Wait no more: what the storage refuses from now on fails at once."""
+        self._ended.set()
+
+    def through(self, work: Callable[[], T], within: float | None = None) -> T:
+        """What `work` returns once the storage is there. Raises LogUnavailable after `end`, and, if `within` is given, so many seconds
+        after it failed first."""
+        wait = _Wait(self, within)
+        try:
+            while True:
+                try:
+                    result = work()
+                except LogUnavailable as error:
+                    if self._ended.wait(wait.pause(error)):
+                        raise
+                else:
+                    wait.back()
+                    return result
+        finally:
+            wait.close()
+
+    async def lasting(self, work: Callable[[], Awaitable[T]], within: float | None = None) -> T:
+        """As `through`, of a coroutine function, on the event loop."""
+        wait = _Wait(self, within)
+        try:
+            while True:
+                try:
+                    result = await work()
+                except LogUnavailable as error:
+                    if self._ended.is_set():
+                        raise
+                    await asyncio.sleep(wait.pause(error))
+                else:
+                    wait.back()
+                    return result
+        finally:
+            wait.close()
+
+    async def later(self, work: Callable[[], T], within: float | None = None) -> T:
+        """As `lasting`, of a function that runs in a thread."""
+        return await self.lasting(lambda: asyncio.to_thread(work), within)
+
+    # ---- what `_Wait` tells
+
+    def begun(self, error: LogUnavailable, *, first: bool) -> None:
+        """Something waits because of this error."""
+        with self._lock:
+            self._waiting += first
+            now = self._clock()
+            since = self._away.since if self._away is not None else time.time()
+            is_new = self._away is None
+            self._away = Away(since, error)
+            if not is_new and now < self._next_word:
+                return
+            self._next_word = now + TELL_EVERY_S
+        if is_new:
+            self._tell("storage is away and is tried again until it is back: %s", error.message)
+        else:
+            told = self._away.as_dict()
+            self._tell("storage is away since %s, for %d s, and is tried again: %s", told["since"], told["seconds"], error.message)
+
+    def over(self, *, back: bool) -> None:
+        """Something that waited does not any more: the storage is `back`, or it gave up."""
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting or self._away is None:
+                return
+            away, self._away = self._away, None
+        if back:
+            self._tell("storage is back after %d s", away.as_dict()["seconds"])
+
+
+class _Wait:
+    """One piece of work that may have to wait."""
+
+    def __init__(self, patience: Patience, within: float | None) -> None:
+        self._patience = patience
+        self._within = within
+        self._deadline: float | None = None  # counted from the first failure
+        self._failures = 0
+        self._waits = False
+
+    def pause(self, error: LogUnavailable) -> float:
+        """Seconds until the next try. Raises the error where there is to be none."""
+        self._failures += 1
+        pause = pause_after(self._failures)
+        if self._deadline is None and self._within is not None:
+            self._deadline = time.monotonic() + self._within
+        if self._patience.is_over or (self._deadline is not None and time.monotonic() + pause > self._deadline):
+            raise error
+        self._patience.begun(error, first=not self._waits)
+        self._waits = True
+        return pause
+
+    def back(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._patience.over(back=True)
+
+    def close(self) -> None:
+        if self._waits:
+            self._waits = False
+            self._patience.over(back=False)

@@ -245,12 +245,12 @@ def test_what_spark_takes_for_a_master() -> None:
 
 def test_a_dead_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream: PlaygroundThread) -> None:
     master = ("--master", "spark://127.0.0.1:1,127.0.0.1:2")
-    says = ("no Spark master answers at spark://127.0.0.1:1,127.0.0.1:2", "refused")
-    refused(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", *master, code="TM:ErrSparkStart", says=says)
+    says = ("no Spark master answers: 127.0.0.1:1: ", "127.0.0.1:2: ", "refused")
+    refused(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", *master, code="TM:ErrSparkUnavailable", says=says)
     pd = ("--pd", pd_of(upstream), "--log", tmp_path / "log")
-    refused(capsys, "capture", *pd, *master, code="TM:ErrSparkStart", says=says)
+    refused(capsys, "capture", *pd, *master, code="TM:ErrSparkUnavailable", says=says)
     data = ("--data-dir", tmp_path / "data")
-    refused(capsys, "run", *pd, "--sink-uri", "blackhole://", *master, *data, code="TM:ErrSparkStart", says=says)
+    refused(capsys, "run", *pd, "--sink-uri", "blackhole://", *master, *data, code="TM:ErrSparkUnavailable", says=says)
     assert not (tmp_path / "log").exists()
 
 
@@ -258,8 +258,8 @@ def test_a_dead_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream
 @pytest.mark.parametrize(
     ("environment", "code", "says"),
     [
-        ({"JAVA_HOME": "NO_JAVA"}, "TM:ErrSparkStart", "changefeed: Spark did not start: "),
-        ({"SPARK_CONF_DIR": "BAD_PORT"}, "TM:ErrSparkStart", "spark.driver.port"),
+        ({"JAVA_HOME": "NO_JAVA"}, "TM:ErrSparkUnavailable", "no room for the heap"),
+        ({"SPARK_CONF_DIR": "BAD_PORT"}, "TM:ErrSparkUnavailable", "spark.driver.port"),
     ],
     ids=["a java that does not work", "settings that spark refuses"],
 )

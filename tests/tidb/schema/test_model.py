@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support import schemas as s
-from tidemill.errors import SchemaError
+from tidemill.errors import SchemaError, TidemillError
+from tidemill.kernels.avro import AvroRowEncoder
+from tidemill.kernels.canal_json import CanalJsonRowEncoder
+from tidemill.kernels.csv import CsvRowEncoder
+from tidemill.kernels.encode import KeyHash, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.simple import SimpleRowEncoder
+from tidemill.protocols.avro import schemas_of
+from tidemill.protocols.options import CsvOptions, EncodingOptions, MessageFormat
+from tidemill.protocols.simple.schema import named_schema
 from tidemill.tidb.schema.codes import HandleKind, MySQLType, PartitionType
 from tidemill.tidb.schema.model import ColumnInfo, DBInfo, TableInfo
 
@@ -107,6 +119,46 @@ def test_bits_of_defaults_are_bytes() -> None:
 def test_a_broken_description_is_an_error_of_its_table(data: Any) -> None:
     with pytest.raises(SchemaError):
         TableInfo.from_json(data)
+
+
+ENCODERS: tuple[Callable[[TableProgram], object], ...] = (
+    lambda program: OpenRowEncoder([program], EncodingOptions(delete_only_handle_key_columns=True)),
+    lambda program: CanalJsonRowEncoder([program]),
+    lambda program: CsvRowEncoder([program], EncodingOptions(MessageFormat.CSV, csv=CsvOptions(output_handle_key=True))),
+    lambda program: SimpleRowEncoder([program]),
+    lambda program: named_schema("s", "t", program.info),
+    lambda program: AvroRowEncoder([program], EncodingOptions(MessageFormat.AVRO), [(1, 2)]),
+    lambda program: schemas_of("s", "t", program.info, EncodingOptions(MessageFormat.AVRO)),
+    lambda program: KeyHash([program]),
+    lambda program: UniqueChange([program]),
+)
+STRANGE = (None, True, 5, -5, 1 << 70, 1.5, "x", "", [], ["x"], [5], [None], {}, {"O": 5}, {"x": 1})
+
+
+@pytest.mark.parametrize("name", sorted(s.read_json("tidb/tableinfos.json.gz")))
+def test_members_of_other_types_are_an_error_or_nothing(name: str) -> None:
+    """Each member of a description becomes something else: it is refused by name, or the table can be encoded all the same."""
+    data = s.read_json("tidb/tableinfos.json.gz")[name]
+    rng = random.Random(name)
+    refused = 0
+    for _ in range(150):
+        broken = copy.deepcopy(data)
+        place = broken
+        while True:
+            at = rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if not isinstance(place[at], dict | list) or not place[at] or rng.random() < 0.2:
+                break
+            place = place[at]
+        place[at] = rng.choice(STRANGE)
+        try:
+            info = TableInfo.from_json(broken)
+        except SchemaError:
+            refused += 1
+            continue
+        for make in ENCODERS:
+            with contextlib.suppress(TidemillError):
+                make(TableProgram("s", "t", info))
+    assert refused > 20
 
 
 @pytest.mark.parametrize("data", [{}, {"id": 1}, []])

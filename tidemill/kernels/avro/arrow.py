@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidemill.kernels.avro import scan
 from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, default_value, schema_id, unscaled
-from tidemill.protocols.avro.parse import FieldType, Primitive, RecordType
+from tidemill.protocols.avro.parse import AvroSchemaError, FieldType, Primitive, RecordType
 from tidemill.protocols.avro.wire import HEAD_SIZE
 
 LARGEST_DECIMAL = 38
@@ -85,7 +85,10 @@ def _default(field: FieldType, kind: pa.DataType) -> pa.Scalar | None:
         return None
     if isinstance(value, Decimal) and pa.types.is_string(kind):
         value = f"{value:f}"
-    return pa.scalar(None if isinstance(value, str) and pa.types.is_timestamp(kind) else value, kind)
+    try:
+        return pa.scalar(None if isinstance(value, str) and pa.types.is_timestamp(kind) else value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise AvroSchemaError(f"field {field.name}: its default is no {kind}: {error}") from None
 
 
 def wanted_columns(schema: pa.StructType) -> list[Wanted]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -28,6 +29,7 @@ _Raw = None | bool | int | float | str | bytes
 _MOST_DIGITS = 200
 """Of any decimal, whatever a schema promises: TiDB's have 65 at most."""
 _EXACT = Context(prec=_MOST_DIGITS)
+_LARGEST_FLOAT = sys.float_info.max
 _MASK64 = (1 << 64) - 1
 _PROMOTIONS = {
     Primitive.INT: (Primitive.LONG, Primitive.FLOAT, Primitive.DOUBLE),
@@ -173,11 +175,16 @@ def default_of(field: FieldType) -> _Raw:
         return None
     if field.primitive is Primitive.BYTES:
         return _default_bytes(field, default)
-    if field.primitive in (Primitive.FLOAT, Primitive.DOUBLE):
-        return float(default)
-    if isinstance(default, bool | int | str):
-        return default
-    raise AvroMessageError(0, field.name, f"the default {default!r} is of no type that a column has")
+    match field.primitive, default:
+        case ((Primitive.FLOAT | Primitive.DOUBLE), (int() | float())) if not isinstance(default, bool) and abs(default) <= _LARGEST_FLOAT:
+            return float(default)
+        case Primitive.BOOLEAN, bool():
+            return default
+        case ((Primitive.INT | Primitive.LONG), int()) if not isinstance(default, bool) and -_MASK64 <= default <= _MASK64:
+            return default
+        case Primitive.STRING, str():
+            return default
+    raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is no {field.primitive.value}")
 
 
 def default_value(field: FieldType, tz: tzinfo = UTC) -> Value:
@@ -190,7 +197,7 @@ def _default_bytes(field: FieldType, default: object) -> bytes:
     try:
         return base64.b64decode(str(default), validate=True)
     except ValueError:
-        raise AvroMessageError(0, field.name, f"the default {default!r} is no base64") from None
+        raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is no base64") from None
 
 
 def _promoted(written: FieldType, wanted: FieldType, raw: _Raw) -> _Raw:

@@ -74,6 +74,8 @@ def parse_schema(text: str) -> RecordType:
         schema = json.loads(text)
     except ValueError as error:
         raise AvroSchemaError(f"a schema is no JSON: {error}") from None
+    except RecursionError:
+        raise AvroSchemaError(f"a schema is nested too deep: {text[:200]}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise AvroSchemaError(f"a schema is no record: {text[:200]}")
     name, namespace = str(schema.get("name", "")), str(schema.get("namespace", ""))
@@ -93,14 +95,17 @@ def _field(record: str, field: Any) -> FieldType:
     parameters = attributes.get("connect.parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
     decimal = attributes.get("logicalType") == "decimal"
+    precision, scale = (_number(place, attributes, name) if decimal else None for name in ("precision", "scale"))
+    if precision is not None and scale is not None and scale > precision:
+        raise AvroSchemaError(f"{place}: a decimal of {precision} digits has no {scale} behind the point")
     return FieldType(
         name=field["name"],
         column=str(parameters.get("tidb_name", field["name"])),
         primitive=primitive,
         null_branch=null_branch,
         tidb_type=str(parameters.get("tidb_type", "")),
-        precision=_number(place, attributes, "precision") if decimal else None,
-        scale=_number(place, attributes, "scale") if decimal else None,
+        precision=precision,
+        scale=scale,
         length=_number(place, parameters, "length") if "length" in parameters else None,
         allowed=tuple(_elements(str(parameters["allowed"]))) if "allowed" in parameters else (),
         default=field.get("default", NoDefault.TOKEN),
@@ -118,7 +123,7 @@ def _without_null(place: str, kind: Any) -> tuple[Any, int | None]:
 
 def _number(place: str, attributes: dict[str, Any], name: str) -> int:
     text = str(attributes.get(name, 0))
-    if not re.fullmatch("[0-9]{1,9}", text):
+    if not re.fullmatch("[0-9]{1,4}", text):
         raise AvroSchemaError(f"{place}: {name} is {text[:40]!r}")
     return int(text)
 

@@ -16,6 +16,7 @@ from tidemill.errors import SchemaError
 from tidemill.tidb.schema.codes import ColumnFlag, HandleKind, MySQLType, PartitionType, SchemaState, mysql_type
 from tidemill.tidb.schema.details import NOTHING, TableDetails, policy_of
 from tidemill.tidb.schema.details import name_of as _name
+from tidemill.tidb.schema.jsonvalues import flag, identifier, integer, integers, member, members, plain, text, texts
 
 __all__ = [
     "ColumnInfo",
@@ -39,7 +40,7 @@ def _bytes(value: str | None) -> bytes | None:
         return None
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
+    except (binascii.Error, TypeError) as error:
         raise SchemaError(f"a column's default bits are no base64: {value[:60]!r}") from error
 
 
@@ -73,33 +74,30 @@ class ColumnInfo:
     @classmethod
     def from_json(cls, data: Json) -> ColumnInfo:
         """A member of TableInfo's `cols`."""
-        get = data.get
-        field = data["type"]
-        elems = field.get("Elems")
-        default_bit, origin_bit = get("default_bit"), get("origin_default_bit")
+        kind = member(data, "type") or {}
         return cls(
-            id=data["id"],
+            id=identifier(data, "id"),
             name=_name(data["name"]),
-            offset=get("offset", 0),
-            tp=mysql_type(field["Tp"]),
-            flag=field.get("Flag", 0),
-            flen=field.get("Flen", 0),
-            decimal=field.get("Decimal", 0),
-            charset=field.get("Charset", ""),
-            collate=field.get("Collate", ""),
-            elems=tuple(elems) if elems else (),
-            default=get("default"),
-            default_bit=_bytes(default_bit) if default_bit is not None else None,
-            default_is_expr=get("default_is_expr", False),
-            origin_default=get("origin_default"),
-            origin_default_bit=_bytes(origin_bit) if origin_bit is not None else None,
-            generated_expr=get("generated_expr_string", ""),
-            generated_stored=get("generated_stored", False),
-            hidden=get("hidden", False),
-            state=get("state", 0),
-            comment=get("comment", ""),
-            array=field.get("Array", False),
-            version=get("version", 0),
+            offset=integer(data, "offset"),
+            tp=mysql_type(identifier(kind, "Tp")),
+            flag=integer(kind, "Flag"),
+            flen=integer(kind, "Flen"),
+            decimal=integer(kind, "Decimal"),
+            charset=text(kind, "Charset"),
+            collate=text(kind, "Collate"),
+            elems=texts(kind, "Elems"),
+            default=plain(data, "default"),
+            default_bit=_bytes(data.get("default_bit")),
+            default_is_expr=flag(data, "default_is_expr"),
+            origin_default=plain(data, "origin_default"),
+            origin_default_bit=_bytes(data.get("origin_default_bit")),
+            generated_expr=text(data, "generated_expr_string"),
+            generated_stored=flag(data, "generated_stored"),
+            hidden=flag(data, "hidden"),
+            state=integer(data, "state"),
+            comment=text(data, "comment"),
+            array=flag(kind, "Array"),
+            version=integer(data, "version"),
         )
 
     @property
@@ -167,21 +165,20 @@ class IndexInfo:
     @classmethod
     def from_json(cls, data: Json) -> IndexInfo:
         """A member of TableInfo's `index_info`."""
-        get = data.get
-        parts = get("idx_cols") or ()
+        parts = members(data, "idx_cols")
         return cls(
-            id=data["id"],
+            id=identifier(data, "id"),
             name=_name(data["idx_name"]),
-            columns=tuple(IndexColumn(_name(c["name"]), c.get("offset", 0), c.get("length", -1)) for c in parts),
-            unique=get("is_unique", False),
-            primary=get("is_primary", False),
-            state=get("state", 0),
-            invisible=get("is_invisible", False),
-            is_global=get("is_global", False),
-            multi_valued=get("mv_index", False),
-            condition=get("condition_expr_string") or get("condition") or "",
-            comment=get("comment", ""),
-            distance=(get("vector_index") or {}).get("distance_metric") or "",
+            columns=tuple(IndexColumn(_name(c["name"]), integer(c, "offset"), integer(c, "length", -1)) for c in parts),
+            unique=flag(data, "is_unique"),
+            primary=flag(data, "is_primary"),
+            state=integer(data, "state"),
+            invisible=flag(data, "is_invisible"),
+            is_global=flag(data, "is_global"),
+            multi_valued=flag(data, "mv_index"),
+            condition=text(data, "condition_expr_string") or text(data, "condition"),
+            comment=text(data, "comment"),
+            distance=text(member(data, "vector_index") or {}, "distance_metric"),
         )
 
     @property
@@ -204,13 +201,12 @@ class PartitionDefinition:
     @classmethod
     def from_json(cls, data: Json) -> PartitionDefinition:
         """A member of the partition's `definitions`, `adding_definitions` or `dropping_definitions`."""
-        values = data.get("in_values") or ()
         return cls(
-            id=data["id"],
+            id=identifier(data, "id"),
             name=_name(data.get("name")),
-            less_than=tuple(data.get("less_than") or ()),
-            in_values=tuple(tuple(row) for row in values),
-            comment=data.get("comment") or "",
+            less_than=texts(data, "less_than"),
+            in_values=tuple(texts({"in_values": row}, "in_values") for row in data.get("in_values") or ()),
+            comment=text(data, "comment"),
             placement_policy=policy_of(data),
         )
 
@@ -233,23 +229,22 @@ class PartitionInfo:
     @classmethod
     def from_json(cls, data: Json) -> PartitionInfo:
         """TableInfo's `partition`."""
-        get = data.get
-        kind = get("type", 0)
+        kind = integer(data, "type")
 
-        def definitions(member: str) -> tuple[PartitionDefinition, ...]:
-            return tuple(PartitionDefinition.from_json(d) for d in get(member) or ())
+        def definitions(name: str) -> tuple[PartitionDefinition, ...]:
+            return tuple(PartitionDefinition.from_json(d) for d in members(data, name))
 
         return cls(
             type=PartitionType(kind) if kind in _PARTITION_TYPES else kind,
-            expr=get("expr", ""),
-            columns=tuple(_name(c) for c in get("columns") or ()),
-            enable=get("enable", False),
+            expr=text(data, "expr"),
+            columns=tuple(_name(c) for c in data.get("columns") or ()),
+            enable=flag(data, "enable"),
             definitions=definitions("definitions"),
             adding=definitions("adding_definitions"),
             dropping=definitions("dropping_definitions"),
-            new_table_id=get("new_table_id") or 0,
-            new_partition_ids=tuple(get("new_partition_ids") or get("NewPartitionIDs") or ()),
-            ddl_state=get("ddl_state", 0),
+            new_table_id=integer(data, "new_table_id"),
+            new_partition_ids=integers(data, "new_partition_ids") or integers(data, "NewPartitionIDs"),
+            ddl_state=integer(data, "ddl_state"),
         )
 
 
@@ -297,32 +292,31 @@ class TableInfo:
 
     @classmethod
     def _from_json(cls, data: Json) -> TableInfo:
-        get = data.get
-        columns = sorted((ColumnInfo.from_json(c) for c in get("cols") or ()), key=lambda c: c.offset)
-        indices = tuple(IndexInfo.from_json(i) for i in get("index_info") or ())
+        columns = sorted((ColumnInfo.from_json(c) for c in members(data, "cols")), key=lambda c: c.offset)
+        indices = tuple(IndexInfo.from_json(i) for i in members(data, "index_info"))
         for index in indices:
             if any(not 0 <= part.offset < len(columns) for part in index.columns):
                 raise ValueError(f"index {index.name} has a column that the table has not")
-        partition = get("partition")
+        partition = member(data, "partition")
         return cls(
-            id=data["id"],
+            id=identifier(data, "id"),
             name=_name(data["name"]),
-            charset=get("charset", ""),
-            collate=get("collate", ""),
-            state=get("state", 0),
+            charset=text(data, "charset"),
+            collate=text(data, "collate"),
+            state=integer(data, "state"),
             columns=tuple(columns),
             indices=indices,
-            pk_is_handle=get("pk_is_handle", False),
-            is_common_handle=get("is_common_handle", False),
-            common_handle_version=get("common_handle_version", 0),
-            partitioning=PartitionInfo.from_json(partition) if partition and partition.get("enable") else None,
-            view=get("view"),
-            sequence=get("sequence"),
-            temp_type=get("temp_table_type", 0),
-            comment=get("comment", ""),
-            update_ts=get("update_timestamp", 0),
-            version=get("version", 0),
-            mode=get("mode", 0),
+            pk_is_handle=flag(data, "pk_is_handle"),
+            is_common_handle=flag(data, "is_common_handle"),
+            common_handle_version=integer(data, "common_handle_version"),
+            partitioning=PartitionInfo.from_json(partition) if partition and flag(partition, "enable") else None,
+            view=member(data, "view"),
+            sequence=member(data, "sequence"),
+            temp_type=integer(data, "temp_table_type"),
+            comment=text(data, "comment"),
+            update_ts=integer(data, "update_timestamp"),
+            version=integer(data, "version"),
+            mode=integer(data, "mode"),
             details=TableDetails.from_json(data),
         )
 
@@ -476,11 +470,11 @@ class DBInfo:
         """DBInfo as stored in a field of `DBs` or in a DDL job. Raises SchemaError."""
         try:
             return cls(
-                id=data["id"],
+                id=identifier(data, "id"),
                 name=_name(data["db_name"]),
-                charset=data.get("charset", ""),
-                collate=data.get("collate", ""),
-                state=data.get("state", 0),
+                charset=text(data, "charset"),
+                collate=text(data, "collate"),
+                state=integer(data, "state"),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise SchemaError(f"the description of a database cannot be read: {type(error).__name__} {error}") from error

@@ -16,9 +16,10 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,17 +181,18 @@ class Capture:
         config = self.config
         options = LogOptions(compression=config.compression, retention_ms=config.retention_ms, low_water_bytes=config.low_water_bytes)
         storage = open_storage(config.log, config.folder / "scratch")
-        has_writer = storage.read(IDENTITY) is None
+        has_writer = await asyncio.to_thread(storage.read, IDENTITY) is None
         if has_writer:
-            check_place(storage)
+            await asyncio.to_thread(check_place, storage)
             await self._create_log(storage, options)
         else:
             if config.start_ts is not None:
                 _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
             check_free(storage)
-            LogWriter.check(storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions)
+            cluster_id = str(self.pd.cluster_id)
+            await asyncio.to_thread(partial(LogWriter.check, storage, cluster_id=cluster_id, partitions=config.partitions))
         try:
-            reader = LogReader(storage)
+            reader = await asyncio.to_thread(LogReader, storage)
             identity = reader.identity
             self.status.start_ts = identity.start_ts
             capture_id = identity.extra.get(CAPTURE_ID)
@@ -204,16 +206,16 @@ class Capture:
             planned = await asyncio.to_thread(initial.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
-            check_heads(reader, await self.pd.tso())
+            await asyncio.to_thread(check_heads, reader, await self.pd.tso())
             heads = await asyncio.to_thread(durable_heads, reader)
             await self.safe_point.protect(self._not_loaded(min(heads)))
-            self.history = load_history(reader)
+            self.history = await asyncio.to_thread(load_history, reader)
             if not has_writer:  # whoever writes this log goes on until all else has succeeded
                 await self._take(storage, options)
                 has_writer = True
             await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
-            follow(self.history, reader)
+            await asyncio.to_thread(follow, self.history, reader)
         except BaseException:
             if has_writer:
                 self.writer.close()
@@ -223,7 +225,7 @@ class Capture:
         """Open the log for writing, when the disk has room for that."""
         for attempt in itertools.count():
             try:
-                self._open(storage, options)
+                await self._opened(partial(self._open, storage, options))
                 break
             except DiskLow as e:
                 self.status.paused = f"disk low: {e.message}"
@@ -231,9 +233,20 @@ class Capture:
                     _log.warning("the capture waits for room on the disk before it begins: %s", e.message)
             await asyncio.sleep(MAINTAIN_EVERY)
 
-    def _open(self, storage: Storage, options: LogOptions) -> None:
+    async def _opened(self, make: Callable[[], LogWriter]) -> None:
+        """The writer, made in a thread; whoever is stopped meanwhile leaves none that is open."""
+        making = asyncio.ensure_future(asyncio.to_thread(make))
+        try:
+            self.writer = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            if making.exception() is None:
+                making.result().close()
+            raise
+
+    def _open(self, storage: Storage, options: LogOptions) -> LogWriter:
         cluster_id, partitions = str(self.pd.cluster_id), self.config.partitions
-        self.writer = LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
+        return LogWriter.open(storage, cluster_id=cluster_id, partitions=partitions, options=options, share=self._share)
 
     async def _create_log(self, storage: Storage, options: LogOptions) -> None:
         config = self.config
@@ -267,11 +280,11 @@ class Capture:
         if config.snapshot:
             wants = rules.wants_of(config.rules)
             tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
-            initial.write_plan(storage, await plan_tables(self.pd, start_ts, tables))
-        self.writer = LogWriter.create(storage, identity, snapshot=pairs, options=options)
+            await asyncio.to_thread(initial.write_plan, storage, await plan_tables(self.pd, start_ts, tables))
+        await self._opened(partial(LogWriter.create, storage, identity, snapshot=pairs, options=options))
         if self.divided:
             self.writer.close()
-            self._open(self.writer.storage, options)
+            await self._opened(partial(self._open, storage, options))
         _log.info("new log %s of cluster %s from %s", self.status.log, identity.cluster_id, tso.describe(start_ts))
 
     # ------------------------------------------------------------------ pulling

@@ -23,10 +23,10 @@ from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
-from tidemill.kernels.encode.rows import RawRecord
-from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
+from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
+from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.model import TableInfo
 

@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.make_log import Shape, make_log
-from tidemill.changefeed.config import parse_config
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import Affinity
 from tidemill.changelog.reader import LogReader
-from tidemill.pipeline.batch import BatchDriver, JobRunner
-from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.runners import LocalRunner, SparkRunner
-from tidemill.pipeline.upstream import LogUpstream
-from tidemill.pipeline.work import TaskStats, total
+from tidemill.config.file import parse_config
+from tidemill.delivery.batch import BatchDriver, JobRunner
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.work_item import TaskStats, total
 from tidemill.sinks.base import open_driver_sink
+from tidemill.spark.jobs import LocalRunner, SparkRunner
 
 TICDC_NS = {"narrow": 10_500, "mixed": 21_500}
 WARM_UP = 25
@@ -115,7 +115,7 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
     settings = Settings("bench", config.sink_uri(sink_uri), config, UTC)
     sink = open_driver_sink(settings.sink.text, fresh=True)
     stack.callback(sink.close)
-    chooser = Chooser(settings, sink.place)
+    chooser = TableRouter(settings, sink.place)
     packs = PackStore(
         *(folder / "packs", settings.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [settings.sink.topic]),
         find_limits=sink.message_limits,
@@ -160,7 +160,7 @@ def run(name: str, options: argparse.Namespace, log: Path, *, spark: bool) -> di
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-bench-")))
         runner: JobRunner = LocalRunner()
         if spark:
-            from tidemill.pipeline.session import start_session
+            from tidemill.spark.session import start_session
 
             session: Any = start_session(folder / "spark.log", master=f"local[{options.tasks}]")
             stack.callback(session.stop)

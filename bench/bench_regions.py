@@ -26,12 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.partition import PartitionLog
-from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, Receiver, ScanDone, StreamLost
-from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.capture.tikv.watch import Watch
+from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFailed, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.regions import actions as A
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.sort.partition import PartitionLog
+from tidemill.capture.tikv.watchdog.detect import Watch
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.writer import LogWriter
 from tidemill.tidb.keys import record_key
@@ -95,10 +95,10 @@ class Fleet:
         receiver = self.receiver
         for action in self.machine.actions():
             match action:
-                case A.Place(piece, checkpoint, partition):
-                    receiver.call(partial(receiver.place, piece, checkpoint, partition))
-                case A.Drop(pieces):
-                    receiver.call(partial(receiver.drop, pieces))
+                case A.Place(sub_range, checkpoint, partition):
+                    receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
+                case A.Drop(sub_ranges):
+                    receiver.call(partial(receiver.drop, sub_ranges))
                 case A.LoadRegions():
                     self.loads.append(action)
                 case A.OpenStream(slot, store_id, multiplexed):
@@ -107,7 +107,9 @@ class Fleet:
                     self.machine.stream_opened(slot, self.now)
                 case A.Subscribe():
                     self.waiting.append(action)
-                    call = partial(receiver.subscribe, action.piece, action.slot, action.region.id, action.request_id, action.checkpoint)
+                    call = partial(
+                        receiver.subscribe, action.sub_range, action.slot, action.region.id, action.request_id, action.checkpoint
+                    )
                     receiver.call(partial(call, action.start, action.end, action.partition))
 
     def run(self) -> None:
@@ -153,10 +155,10 @@ class Fleet:
             self.receiver.step([action.slot], [cdcpb.ChangeDataEvent(events=[event]).SerializeToString()])
         while self.events:
             match self.events.popleft():
-                case ScanDone(piece):
-                    self.machine.scan_done(piece, self.now)
-                case StreamLost(stream, pieces, _, _):
-                    self.machine.stream_lost(stream, pieces, self.now)
+                case ScanDone(sub_range):
+                    self.machine.scan_done(sub_range, self.now)
+                case StreamLost(stream, sub_ranges, _, _):
+                    self.machine.stream_lost(stream, sub_ranges, self.now)
                 case PieceFailed():
                     raise AssertionError("no region fails here")
 

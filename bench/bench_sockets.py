@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.feed.base import Transport
 from tidemill.playground.feed import region_not_found
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key

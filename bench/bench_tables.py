@@ -30,10 +30,10 @@ from typing import Any
 
 import psutil
 
-from tidemill.changelog import initial
-from tidemill.changelog.initial import Plan, PlannedTable
+from tidemill.changelog import initial_load
+from tidemill.changelog.initial_load import Plan, PlannedTable
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.playground.server import Playground
 
 PATIENCE_S = 1800.0
@@ -116,7 +116,7 @@ def load_tables(log: str, count: int) -> None:
     storage = open_storage(log)
     start_ts = LogReader(storage).start_ts
     plan = Plan(start_ts, tuple(PlannedTable(100 + i, f"d.t{i}", ((b"a", b"z"),)) for i in range(count)))
-    initial.write_plan(storage, plan)
+    initial_load.write_plan(storage, plan)
     for part in plan.parts():
         storage.replace(f"{part.folder}/{part.name}", b"rows")
 

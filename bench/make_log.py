@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
 from tidemill.changelog.layout import Affinity, LogIdentity
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.events import RAW_CHANGE
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY, db_key, table_key

@@ -36,7 +36,11 @@ def kind_of(process: psutil.Process) -> str:
     if "java" in process.name():
         return "java"
     line = " ".join(process.cmdline())
-    for kind, sign in (("capture", "tidemill.cli.main capture"), ("driver", "changefeed.runner"), ("workers", "tidemill.pipeline.daemon")):
+    for kind, sign in (
+        ("capture", "tidemill.cli.main capture"),
+        ("driver", "changefeed.runner"),
+        ("workers", "tidemill.spark.worker_daemon"),
+    ):
         if sign in line:
             return kind
     return "supervisor" if "tidemill.cli.main" in line else "workers"

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from tests.support.captures import caught_up, compare, config, log_changes, partition_changes, running, stored_changes, until
-from tidemill.capture import pulling
-from tidemill.capture.tikv.feed import Transport
+from tidemill.capture import worker
+from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.feeds import register, update
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
 from tidemill.cli.status import summary
@@ -378,7 +378,7 @@ def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_draine
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int
 ) -> None:
     """With a low-water mark, and without one: until the disk has not a byte left."""
-    monkeypatch.setattr(pulling, "MAINTAIN_EVERY", 0.2)
+    monkeypatch.setattr(worker, "MAINTAIN_EVERY", 0.2)
     log = small_disk / "log"
 
     async def main() -> None:

@@ -21,10 +21,10 @@ from tests.capture.test_capture import churn, run, session
 from tests.support.captures import caught_up, compare, config, log_changes, running, until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.capture import Capture
-from tidemill.capture.groups.company import Company
+from tidemill.capture.groups.credentials import VARIABLE, Credentials
 from tidemill.capture.groups.launch import Processes
-from tidemill.capture.groups.roster import Phase, Who
-from tidemill.capture.groups.ticket import VARIABLE, Ticket
+from tidemill.capture.groups.manager import WorkerManager
+from tidemill.capture.groups.scheduler import Phase, Who
 from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import CaptureRules
@@ -147,7 +147,7 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
     _, transactions = session()
     ends: list[tuple[int, int, str]] = []
 
-    def start(ticket: Ticket, company: Company) -> Processes:
+    def start(ticket: Credentials, company: WorkerManager) -> Processes:
         def ended(group: int, attempt: int, how: str) -> None:
             ends.append((group, attempt, how))
             company.exited(group, attempt, how)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.capture.test_tables import N, change, version
 from tests.support.captures import until
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
-from tidemill.capture.groups.control import Control
+from tidemill.capture.groups.connection import Wire
+from tidemill.capture.groups.credentials import Credentials, new_token
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.group import Group, Outcome
 from tidemill.capture.groups.messages import (
@@ -36,7 +37,7 @@ from tidemill.capture.groups.messages import (
     proof,
 )
 from tidemill.capture.groups.plan import address_for, groups_of
-from tidemill.capture.groups.roster import (
+from tidemill.capture.groups.scheduler import (
     COMES_WITHIN_S,
     FAILURES_IN_A_ROW,
     TRANSITIONS,
@@ -49,20 +50,19 @@ from tidemill.capture.groups.roster import (
     Order,
     Phase,
     Refuse,
-    Roster,
     Say,
+    Scheduler,
     Who,
     pause_after,
 )
-from tidemill.capture.groups.ticket import Ticket, new_token
-from tidemill.capture.groups.wire import Wire
+from tidemill.capture.groups.server import Control
 from tidemill.capture.status import CaptureStatus, Section
-from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.cli.status import summary
 from tidemill.errors import ConfigError, LogError, LogFenced, LogLocked, MalformedMessage
-from tidemill.places import host_for, is_here, local_cores
-from tidemill.server.metrics import Sample
+from tidemill.metrics.samples import Sample
+from tidemill.process.places import host_for, is_here, local_cores
 
 # ---- dividing
 
@@ -243,7 +243,7 @@ def test_a_proof_is_of_the_token_the_role_and_each_part() -> None:
     ]
     assert not any(is_proof(shown, *other) for other in others)
     assert "token" not in repr(Hello(1, 2, 3, "h", -1, "n", "token"))
-    assert "secret" not in repr(Ticket("h", 1, "s3://key:secret@b/log", "secret"))
+    assert "secret" not in repr(Credentials("h", 1, "s3://key:secret@b/log", "secret"))
 
 
 # ---- decisions
@@ -253,11 +253,11 @@ def who(attempt: int) -> Who:
     return Who(attempt, 1000 + attempt, "h", 70 + attempt)
 
 
-def roster(groups: int = 1, *, launches: bool = True) -> Roster:
-    return Roster(divide(max(groups, 2), groups), launches=launches, silent_after=10.0)
+def roster(groups: int = 1, *, launches: bool = True) -> Scheduler:
+    return Scheduler(divide(max(groups, 2), groups), launches=launches, silent_after=10.0)
 
 
-def in_phase(phase: Phase, *, launches: bool = False) -> Roster:
+def in_phase(phase: Phase, *, launches: bool = False) -> Scheduler:
     """A roster of one group that has been brought there, at time 100."""
     one = roster(launches=launches)
     one.begin(0)
@@ -276,7 +276,7 @@ def in_phase(phase: Phase, *, launches: bool = False) -> Roster:
     return one
 
 
-def happen(one: Roster, event: Event) -> list[Action]:
+def happen(one: Scheduler, event: Event) -> list[Action]:
     member = one.members[0]
     match event:
         case Event.CAME:
@@ -334,7 +334,7 @@ def test_a_process_is_started_again_with_a_pause_that_grows_until_it_gets_furthe
 
 
 def test_a_process_that_never_comes_is_killed_and_started_again() -> None:
-    def ticked(one: Roster) -> list[Action]:
+    def ticked(one: Scheduler) -> list[Action]:
         one.begin(0)
         return [action for second in range(int(COMES_WITHIN_S) + 3) for action in one.tick(second)]
 
@@ -421,7 +421,7 @@ def test_a_group_that_gets_nowhere_ends_the_capture_at_last() -> None:
 
 
 def test_a_group_that_does_not_come_is_named_once() -> None:
-    one = Roster(divide(4, 2), launches=False, waits_for="an executor")
+    one = Scheduler(divide(4, 2), launches=False, waits_for="an executor")
     one.begin(0)
     one.hello(0, who(0), 1)
     said = [a for now in range(1, 60) for a in one.tick(now) if isinstance(a, Say) and one.report(0, 0, Section(), now) is None]
@@ -517,7 +517,7 @@ def test_who_does_not_know_the_token_is_let_in_nowhere(tmp_path: Path) -> None:
     async def main() -> None:
         heard, token = Heard(), new_token()
         one = await control(heard, token)
-        stranger = Group(Ticket("127.0.0.1", one.port, "/log", new_token()), 0, 0, tmp_path)
+        stranger = Group(Credentials("127.0.0.1", one.port, "/log", new_token()), 0, 0, tmp_path)
         assert await stranger.run() is Outcome.LOST
         wire = await Wire.connect("127.0.0.1", one.port)
         assert isinstance(await wire.receive(), Challenge)
@@ -545,7 +545,7 @@ def test_a_coordinator_that_does_not_know_the_token_is_not_believed(tmp_path: Pa
         async with await asyncio.start_server(pretend, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(MalformedMessage, match="is not this capture's coordinator"):
-                await Group(Ticket("127.0.0.1", port, "/log", new_token()), 0, 0, tmp_path).run()
+                await Group(Credentials("127.0.0.1", port, "/log", new_token()), 0, 0, tmp_path).run()
 
     run(main())
 
@@ -583,7 +583,7 @@ def test_an_attempt_is_connected_once_and_a_refusal_says_why(tmp_path: Path) -> 
     async def main() -> None:
         heard, token = Heard(), new_token()
         one = await control(heard, token)
-        ticket = Ticket("127.0.0.1", one.port, "/log", token)
+        ticket = Credentials("127.0.0.1", one.port, "/log", token)
         first = asyncio.ensure_future(Group(ticket, 0, 1, tmp_path).run())
         await until(lambda: len(heard.came_) == 1)
         assert await Group(ticket, 0, 1, tmp_path).run() is Outcome.LOST

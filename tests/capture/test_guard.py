@@ -13,10 +13,10 @@ from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill import tso
 from tidemill.capture.capture import Capture
-from tidemill.capture.tikv import safepoint
-from tidemill.capture.tikv.holding import Holding
+from tidemill.capture.tikv import gc
+from tidemill.capture.tikv.watchdog.holding import Holding
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.errors import DiskLow, GcTtlExceeded, LogError, LogLocked, SchemaError, StartTsBeforeGc
 from tidemill.playground.server import Playground
@@ -25,7 +25,7 @@ from tidemill.tidb.schema.history import SchemaHistory
 
 def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PD refuses to note the wish for a while: the capture goes on, and the wish follows the log again when PD is back."""
-    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
+    monkeypatch.setattr(gc, "PERIOD", 0.2)
 
     async def main() -> None:
         async with Playground(31, resolved_interval=0.1) as playground:
@@ -37,7 +37,7 @@ def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
 
                 async def refuse(*_: object) -> tuple[str, int]:
                     refused.set()
-                    raise safepoint.UpstreamError("PD has no leader")
+                    raise gc.UpstreamError("PD has no leader")
 
                 monkeypatch.setattr(capture.pd, "update_service_safe_point", refuse)
                 monkeypatch.setattr(capture.pd, "set_gc_barrier", refuse)
@@ -92,8 +92,8 @@ def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, barriers: bool
 ) -> None:
     """A transaction that lives on holds a table: it is told in time who it is, and after gc-ttl the wish is taken back."""
-    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
-    monkeypatch.setattr(safepoint, "Holding", lambda ttl: Holding(12))
+    monkeypatch.setattr(gc, "PERIOD", 0.2)
+    monkeypatch.setattr(gc, "Holding", lambda ttl: Holding(12))
 
     async def main() -> None:
         async with Playground(35, resolved_interval=0.1, gc_barriers=barriers) as playground:
@@ -200,7 +200,7 @@ def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | str | None, workers: int | None
 ) -> None:
     """No head.json is synced: what remains of one is empty, nothing, or an older one. TiDB has collected as far as the barrier let it."""
-    monkeypatch.setattr(safepoint, "PERIOD", 0.2)
+    monkeypatch.setattr(gc, "PERIOD", 0.2)
 
     async def main() -> None:
         async with Playground(35, resolved_interval=0.1, gc_barriers=True) as playground:
@@ -234,7 +234,7 @@ def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
 
 def test_the_barrier_stands_still_while_heads_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk takes heads, but not what a crash would leave of them."""
-    monkeypatch.setattr(safepoint, "PERIOD", 0.1)
+    monkeypatch.setattr(gc, "PERIOD", 0.1)
     full = True
 
     async def main() -> None:
@@ -278,11 +278,11 @@ def test_a_start_that_pd_refuses_leaves_a_running_capture_alone(
             async with running(config(playground, log, data_dir=tmp_path / "one")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
 
-                async def refused(guard: safepoint.GcGuard, resolved_ts: int, ttl: int | None = None) -> None:
+                async def refused(guard: gc.GcGuard, resolved_ts: int, ttl: int | None = None) -> None:
                     raise StartTsBeforeGc("PD has let go of it")
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(safepoint.GcGuard, "protect", refused)
+                    patch.setattr(gc.GcGuard, "protect", refused)
                     with pytest.raises(StartTsBeforeGc):
                         await Capture(config(playground, log, data_dir=tmp_path / "other")).run()
                 playground.execute("insert into t values (1)")

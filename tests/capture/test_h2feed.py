@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import uvloop
 
-from tidemill.capture.tikv import h2feed
-from tidemill.capture.tikv.channels import Channels
-from tidemill.capture.tikv.feed import Feed, Method, Transport, open_feed
-from tidemill.capture.tikv.h2feed import OUT, Frame, frame
-from tidemill.capture.tikv.inbox import Inbox
-from tidemill.capture.tikv.matcher import Matcher
-from tidemill.capture.tikv.scanner import Packed, Scanner
+from tidemill.capture.tikv.client.channels import Channels
+from tidemill.capture.tikv.feed import http2
+from tidemill.capture.tikv.feed.base import Feed, Method, Transport, open_feed
+from tidemill.capture.tikv.feed.http2 import OUT, Frame, frame
+from tidemill.capture.tikv.feed.inbox import Inbox
+from tidemill.capture.tikv.receive.decode import Packed, Scanner
+from tidemill.capture.tikv.receive.matcher import Matcher
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import address
@@ -175,16 +175,16 @@ class Store:
 def drain(inbox: Inbox) -> list[bytes]:
     out = []
     while inbox.bytes:
-        _, pieces = inbox.take(1 << 20, 0, 0)
-        assert isinstance(pieces, list)
-        for piece in pieces:
-            if isinstance(piece, Packed):
+        _, sub_ranges = inbox.take(1 << 20, 0, 0)
+        assert isinstance(sub_ranges, list)
+        for sub_range in sub_ranges:
+            if isinstance(sub_range, Packed):
                 begin = 0
-                for end in piece.ends.tolist():
-                    out.append(piece.data[begin:end].tobytes())
+                for end in sub_range.ends.tolist():
+                    out.append(sub_range.data[begin:end].tobytes())
                     begin = end
             else:
-                out.append(piece)
+                out.append(sub_range)
     return out
 
 
@@ -335,8 +335,8 @@ def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: 
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_ping_is_answered_by_anything_that_comes(monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
     """The answer to a PING may stand behind megabytes of rows: a store that sends is alive; one that hangs is given up."""
-    monkeypatch.setattr(h2feed, "KEEPALIVE", 0.2)
-    monkeypatch.setattr(h2feed, "KEEPALIVE_TIMEOUT", 0.15)
+    monkeypatch.setattr(http2, "KEEPALIVE", 0.2)
+    monkeypatch.setattr(http2, "KEEPALIVE_TIMEOUT", 0.15)
     asked = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -371,7 +371,7 @@ def test_a_name_server_that_is_away_keeps_nobody(monkeypatch: pytest.MonkeyPatch
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(h2feed, "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(http2, "CONNECT_TIMEOUT", 0.2)
 
     async def main() -> None:
         with pytest.raises(OSError, match="no connection to tikv-0:20160 within 0 s"):

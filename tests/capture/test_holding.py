@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.capture.tikv.holding import Holding
+from tidemill.capture.tikv.watchdog.holding import Holding
 
 TTL = 86400.0
 MINUTE = 60.0

@@ -11,22 +11,22 @@ import pytest
 
 from tests.support.captures import caught_up, config, running
 from tests.support.eventfeeds import Row, committed, message, resolved
-from tidemill.capture.tikv.matcher import FOREVER, Matcher
-from tidemill.capture.tikv.partition import PartitionLog
-from tidemill.capture.tikv.receiver import Receiver
-from tidemill.capture.tikv.scanner import Scanner
-from tidemill.changefeed.config import parse_config
+from tidemill.capture.tikv.receive.decode import Scanner
+from tidemill.capture.tikv.receive.ingest import Receiver
+from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
+from tidemill.capture.tikv.sort.partition import PartitionLog
+from tidemill.changefeed.replay import Delivered, replay
 from tidemill.changelog import imports
 from tidemill.changelog.drop import drop
 from tidemill.changelog.layout import LogIdentity
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.zone import parse_zone
 from tidemill.errors import DataWithoutEvents
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import Delivered, replay
-from tidemill.pipeline.zone import parse_zone
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
 

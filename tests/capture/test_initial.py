@@ -20,19 +20,19 @@ from tests.support.captures import caught_up, config, running, until
 from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
-from tidemill.capture.loading import Loading, MovedOn, ask, plan_at_the_head, requests
-from tidemill.capture.tikv.pd import PdClient, Region
-from tidemill.changefeed.config import parse_config
-from tidemill.changelog import initial
+from tidemill.capture.initial_load import Loading, MovedOn, ask, plan_at_the_head, requests
+from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.changefeed.replay import replay
+from tidemill.changelog import initial_load
 from tidemill.changelog.layout import LogIdentity
-from tidemill.changelog.storage import RemoteStorage, open_storage
+from tidemill.changelog.storage.open import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.zone import parse_zone
 from tidemill.errors import StartTsOutOfLog
 from tidemill.kernels.load import BadAnswer, locate_pairs
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
-from tidemill.pipeline.zone import parse_zone
 from tidemill.playground.server import Playground
 from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
@@ -122,8 +122,8 @@ async def loaded(capture: Capture) -> None:
     storage = capture.writer.storage
 
     def is_there() -> bool:
-        plans = initial.plans(storage)
-        return not capture.loading.waiting and bool(plans) and not any(initial.missing(storage, plan) for plan in plans)
+        plans = initial_load.plans(storage)
+        return not capture.loading.waiting and bool(plans) and not any(initial_load.missing(storage, plan) for plan in plans)
 
     await until(is_there, 120)
 
@@ -144,7 +144,7 @@ def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_pa
                     await asyncio.to_thread(delivered, log, tmp_path / "early.jsonl")
                 assert playground.cluster.safe_points.advance_gc(playground.cluster.oracle.next()) <= start, "TiKV can still read there"
             # The capture ended while tables were being read, and goes on with what is missing.
-            plan = initial.plans(open_storage(str(log)))[0]
+            plan = initial_load.plans(open_storage(str(log)))[0]
             assert {t.name: len(t.ranges) for t in plan.tables} == {"d.a": 3, "d.p": 3, "d.empty": 1}
             async with running(config(playground, log)) as capture:
                 await loaded(capture)
@@ -153,12 +153,12 @@ def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_pa
                 await caught_up(capture, playground.cluster.oracle.next())
                 ask(capture.writer.storage, "again", "d.A")
                 ask(capture.writer.storage, "wrong", "d.nothing")
-                await until(lambda: len(initial.plans(capture.writer.storage)) == 2, 60)
+                await until(lambda: len(initial_load.plans(capture.writer.storage)) == 2, 60)
                 await loaded(capture)
                 change(playground, 11)
                 await caught_up(capture, playground.cluster.oracle.next())
                 ends.append(capture.writer.resolved_ts)
-            again = initial.plans(open_storage(str(log)))[1].ts
+            again = initial_load.plans(open_storage(str(log)))[1].ts
             rows, resolved = delivered(log, tmp_path / "out.jsonl")
             assert applied(rows) == truth(playground, ends[0])
             loads = [r for r in rows if r.ts == start]
@@ -175,7 +175,7 @@ def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_pa
     asyncio.run(main())
     report = verify(str(log))
     assert report.is_whole, report.problems
-    assert initial.missing(open_storage(str(log)), initial.plans(open_storage(str(log)))[0]) == []
+    assert initial_load.missing(open_storage(str(log)), initial_load.plans(open_storage(str(log)))[0]) == []
     assert json.loads((log / "snapshot" / "requests" / "wrong.json.done").read_text())["error"] == "there is no table d.nothing"
 
 
@@ -207,26 +207,26 @@ def test_answers_are_read_as_protobuf_reads_them() -> None:
 
 def test_a_plan_is_kept_as_it_was(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
-    plan = initial.Plan(
-        77, (initial.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))), initial.PlannedTable(6, "d.u", ((b"z", b"zz"),)))
+    plan = initial_load.Plan(
+        77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))), initial_load.PlannedTable(6, "d.u", ((b"z", b"zz"),)))
     )
-    initial.write_plan(storage, plan)
-    assert initial.plans(storage) == [plan]
-    assert initial.plans(storage, 78) == []
-    assert initial.next_plan(storage, 76) == plan
-    assert initial.next_plan(storage, 77) is None
-    assert [(p.table_id, p.k, p.n) for p in initial.missing(storage, plan)] == [(5, 1, 2), (5, 2, 2), (6, 1, 1)]
-    initial.write_part(storage, plan.parts()[1], [])
-    assert [(p.table_id, p.k) for p in initial.missing(storage, plan)] == [(5, 1), (6, 1)]
-    initial.remove(storage, 77)
-    assert initial.plans(storage) == []
+    initial_load.write_plan(storage, plan)
+    assert initial_load.plans(storage) == [plan]
+    assert initial_load.plans(storage, 78) == []
+    assert initial_load.next_plan(storage, 76) == plan
+    assert initial_load.next_plan(storage, 77) is None
+    assert [(p.table_id, p.k, p.n) for p in initial_load.missing(storage, plan)] == [(5, 1, 2), (5, 2, 2), (6, 1, 1)]
+    initial_load.write_part(storage, plan.parts()[1], [])
+    assert [(p.table_id, p.k) for p in initial_load.missing(storage, plan)] == [(5, 1), (6, 1)]
+    initial_load.remove(storage, 77)
+    assert initial_load.plans(storage) == []
 
 
-def many_tables(bucket: Bucket, parts: int) -> initial.Plan:
+def many_tables(bucket: Bucket, parts: int) -> initial_load.Plan:
     """A plan of 300 tables, of which as many parts are there."""
-    tables = tuple(initial.PlannedTable(i, f"d.t{i}", ((b"a", b"m"), (b"m", b"z"))) for i in range(300))
-    plan = initial.Plan(77, tables)
-    initial.write_plan(MemoryStorage(bucket), plan)
+    tables = tuple(initial_load.PlannedTable(i, f"d.t{i}", ((b"a", b"m"), (b"m", b"z"))) for i in range(300))
+    plan = initial_load.Plan(77, tables)
+    initial_load.write_plan(MemoryStorage(bucket), plan)
     for part in plan.parts()[:parts]:
         bucket.put(f"{part.folder}/{part.name}", b"rows")
     return plan
@@ -242,7 +242,7 @@ def test_a_look_costs_one_listing_and_what_is_complete_none(tmp_path: Path) -> N
 
     loading = Loading(MemoryStorage(bucket, gate), [], {})
     plan = many_tables(bucket, 598)
-    folder = initial.folder_of(77)
+    folder = initial_load.folder_of(77)
     asyncio.run(loading.look())
     assert (loading.waiting, loading.parts_missing, loading.oldest_ts) == ([plan], 2, 77)
     assert asked == [("list", "snapshot"), ("get", f"{folder}/complete.json"), ("get", f"{folder}/plan.json"), ("list", folder)]
@@ -255,7 +255,7 @@ def test_a_look_costs_one_listing_and_what_is_complete_none(tmp_path: Path) -> N
     asked.clear()
     asyncio.run(Loading(MemoryStorage(bucket, gate), [], {}).look())
     assert asked == [("list", "snapshot"), ("get", f"{folder}/complete.json")], "and the next capture knows it"
-    assert initial.unfinished(MemoryStorage(bucket)) == []
+    assert initial_load.unfinished(MemoryStorage(bucket)) == []
     assert threads == {False}, "the event loop waits for no storage"
 
 
@@ -263,10 +263,10 @@ def test_a_part_that_is_gone_from_complete_tables_is_told(tmp_path: Path) -> Non
     identity = LogIdentity(cluster_id="1", start_ts=70, partitions=1)
     LogWriter.create(tmp_path, identity, snapshot={}).close()
     storage = open_storage(tmp_path)
-    plan = initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))),))
-    initial.write_plan(storage, plan)
+    plan = initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"m"), (b"m", b"z"))),))
+    initial_load.write_plan(storage, plan)
     for part in plan.parts():
-        initial.write_part(storage, part, [])
+        initial_load.write_part(storage, part, [])
     asyncio.run(Loading(storage, [], {}).look())
     assert verify(str(tmp_path)).is_whole
     storage.delete(f"{plan.parts()[0].folder}/{plan.parts()[0].name}")
@@ -290,7 +290,7 @@ def test_all_files_below_a_folder(tmp_path: Path, seed: int, s3_server: str) -> 
 
 def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: Path) -> None:
     loading = Loading(open_storage(tmp_path), [], {})
-    initial.write_plan(loading.storage, initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
+    initial_load.write_plan(loading.storage, initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
 
     async def work() -> None:
         seen: asyncio.Queue[int | None] = asyncio.Queue()
@@ -312,7 +312,7 @@ def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: P
 
 def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
-    initial.write_plan(storage, initial.Plan(77, (initial.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
+    initial_load.write_plan(storage, initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
     endless = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
     async def work() -> None:
@@ -340,10 +340,10 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> N
 def test_what_is_no_request_does_no_harm(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     for name, data in (("a", b"\xff{"), ("b", b"[]"), ("c", b"{}")):
-        storage.replace(f"{initial.REQUESTS}/{name}.json", data)
+        storage.replace(f"{initial_load.REQUESTS}/{name}.json", data)
     ask(storage, "d", "d.t")
     assert [(r.name, r.table) for r in requests(storage)] == [("d.json", "d.t")]
-    assert [name for name in storage.names(initial.REQUESTS) if name.endswith(".json")] == ["d.json"]
+    assert [name for name in storage.names(initial_load.REQUESTS) if name.endswith(".json")] == ["d.json"]
 
 
 @pytest.mark.parametrize(("head", "planned"), [(90, True), (99, False), (1000, False)])
@@ -364,8 +364,8 @@ def test_a_table_is_planned_at_a_ts_that_is_asked_for_behind_its_regions(head: i
     version = cast(TableVersion, SimpleNamespace(schema="d", table="t", table_id=5, physical_ids=(5,)))
     planning = plan_at_the_head(storage, cast(PdClient, Pd()), version, lambda: [5, head])
     if planned:
-        assert asyncio.run(planning) == initial.plans(storage)[0]
+        assert asyncio.run(planning) == initial_load.plans(storage)[0]
         return
     with pytest.raises(MovedOn, match=r"too fast to plan d\.t"):
         asyncio.run(planning)
-    assert initial.plans(storage) == []
+    assert initial_load.plans(storage) == []

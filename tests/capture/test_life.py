@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tidemill.capture.life import Life, together
-from tidemill.capture.tikv import channels
-from tidemill.capture.tikv.channels import Channels
+from tidemill.capture.lifecycle import Lifecycle, together
+from tidemill.capture.tikv.client import channels
+from tidemill.capture.tikv.client.channels import Channels
 from tidemill.errors import LogUnavailable, UpstreamError
 
 
@@ -40,7 +40,7 @@ def test_the_first_failure_ends_the_others_before_it_is_raised() -> None:
 
 def test_a_life_that_is_stopped_ends_all_that_works_together() -> None:
     async def main() -> None:
-        life, ended = Life(), []
+        life, ended = Lifecycle(), []
 
         async def works(name: str) -> None:
             try:

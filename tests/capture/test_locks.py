@@ -14,11 +14,11 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import recording
 from tidemill import tso
-from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.client.pd import PdClient, Peer, Region
 from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
-from tidemill.capture.tikv.pd import PdClient, Peer, Region
-from tidemill.capture.tikv.pieces import Piece
-from tidemill.capture.tikv.watchdog import Verdicts, Watchdog
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.state import SubRange
+from tidemill.capture.tikv.watchdog.act import Verdicts, Watchdog
 from tidemill.playground.cluster import Cluster, Pending
 from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
@@ -119,10 +119,10 @@ def test_what_ended_locks_are_called(caplog: pytest.LogCaptureFixture) -> None:
     """An operator has nothing to do where a commit was carried out; a client that died is worth a warning. Both name the table."""
     watchdog = Watchdog.__new__(Watchdog)
     watchdog.verdicts, watchdog._locks, watchdog._waiting = Verdicts(), {}, {}
-    piece = Piece(1, Span(1, b"a", b"b", 0, 10, "shop.orders (112)"), b"a", b"b", 10)
+    sub_range = SubRange(1, Span(1, b"a", b"b", 0, 10, "shop.orders (112)"), b"a", b"b", 10)
     with caplog.at_level(logging.INFO):
-        watchdog._note(piece, 7, Found((), 131_872, 0))
-        watchdog._note(piece, 7, Found((), 0, 3))
+        watchdog._note(sub_range, 7, Found((), 131_872, 0))
+        watchdog._note(sub_range, 7, Found((), 0, 3))
     told = [(record.levelname, record.message) for record in caplog.records]
     assert [level for level, _ in told] == ["INFO", "WARNING"]
     assert all("region 7 of shop.orders (112)" in text for _, text in told)

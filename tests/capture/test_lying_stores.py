@@ -15,9 +15,9 @@ from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import Row, message
 from tidemill import tso
 from tidemill.capture.capture import Capture
-from tidemill.capture.tikv import h2feed
-from tidemill.capture.tikv.feed import Transport
-from tidemill.capture.tikv.pieces import Phase, Piece
+from tidemill.capture.tikv.feed import http2
+from tidemill.capture.tikv.feed.base import Transport
+from tidemill.capture.tikv.regions.state import Phase, SubRange
 from tidemill.errors import ResolvedTsBroken
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, PUT
 from tidemill.playground.server import Playground
@@ -54,8 +54,8 @@ LIARS: dict[str, tuple[Serve, str]] = {
 def test_a_store_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, liar: str, transport: Transport
 ) -> None:
-    monkeypatch.setattr(h2feed, "KEEPALIVE", 0.2)
-    monkeypatch.setattr(h2feed, "KEEPALIVE_TIMEOUT", 0.1)
+    monkeypatch.setattr(http2, "KEEPALIVE", 0.2)
+    monkeypatch.setattr(http2, "KEEPALIVE_TIMEOUT", 0.1)
 
     async def main() -> None:
         async with Playground(41, stores=2, resolved_interval=0.1) as playground:
@@ -94,16 +94,18 @@ def test_a_store_that_is_none(
     asyncio.run(asyncio.wait_for(main(), 120))
 
 
-def live_piece(capture: Capture, table: str) -> Piece:
+def live_piece(capture: Capture, table: str) -> SubRange:
     """The subscription of a table's rows."""
-    pieces = (capture.puller.machine.piece(id_) for id_ in capture.receiver._sub_of)
-    return next(piece for piece in pieces if piece is not None and piece.phase is Phase.LIVE and table in piece.span.label)
+    sub_ranges = (capture.puller.machine.sub_range(id_) for id_ in capture.receiver._sub_of)
+    return next(
+        sub_range for sub_range in sub_ranges if sub_range is not None and sub_range.phase is Phase.LIVE and table in sub_range.span.label
+    )
 
 
-def slip_in(capture: Capture, piece: Piece, row: Row) -> None:
+def slip_in(capture: Capture, sub_range: SubRange, row: Row) -> None:
     """A store sends this row."""
-    assert piece.region is not None
-    capture.receiver.inbox.put(piece.slot, message(piece.region.id, piece.request_id, [row]))
+    assert sub_range.region is not None
+    capture.receiver.inbox.put(sub_range.slot, message(sub_range.region.id, sub_range.request_id, [row]))
 
 
 def test_a_row_below_the_log_ends_the_capture_and_is_named(tmp_path: Path) -> None:
@@ -116,13 +118,13 @@ def test_a_row_below_the_log_ends_the_capture_and_is_named(tmp_path: Path) -> No
             task = asyncio.ensure_future(capture.run())
             await until(lambda: capture.status.state == "running" and capture.resolved_ts > 0)
             await caught_up(capture, late := playground.cluster.oracle.next())
-            piece = live_piece(capture, "test.t ")
-            slip_in(capture, piece, Row(type=COMMITTED, op_type=PUT, start_ts=late - 1, commit_ts=late, key=key, value=b"v"))
+            sub_range = live_piece(capture, "test.t ")
+            slip_in(capture, sub_range, Row(type=COMMITTED, op_type=PUT, start_ts=late - 1, commit_ts=late, key=key, value=b"v"))
             with pytest.raises(ResolvedTsBroken, match="commit_ts at or below the resolved ts") as caught:
                 await task
             told = caught.value.message
-            assert piece.region is not None
-            assert f"region {piece.region.id} of test.t ({table.model.id}) at store" in told
+            assert sub_range.region is not None
+            assert f"region {sub_range.region.id} of test.t ({table.model.id}) at store" in told
             assert key.hex() in told
             assert str(late) in told
             assert not caught.value.retryable, "a supervisor must not start it again past the row, without a word"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
-from tidemill.capture.tikv.actions import RowSeen
-from tidemill.capture.tikv.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
-from tidemill.capture.tikv.scanner import Scanner
+from tidemill.capture.tikv.receive.decode import Scanner
+from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
+from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.kernels.receive.layout import COMMIT, DELETE, PREWRITE, PUT, ROLLBACK, X_COUNT, X_RANGE, X_UNKNOWN
 from tidemill.wire import cdcpb_pb2 as cdcpb
 

@@ -16,16 +16,16 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import Row, committed, message, resolved
 from tidemill.capture.config import CaptureConfig, size_bytes
-from tidemill.capture.tikv import runs
-from tidemill.capture.tikv.chunks import SLAB
-from tidemill.capture.tikv.feed import window_of
-from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
-from tidemill.capture.tikv.partition import PartitionLog
-from tidemill.capture.tikv.receiver import Event, Options, Receiver, ScanDone
-from tidemill.capture.tikv.scanner import Scanner
+from tidemill.capture.tikv.feed.base import window_of
+from tidemill.capture.tikv.receive.decode import Scanner
+from tidemill.capture.tikv.receive.ingest import Event, Options, Receiver, ScanDone
+from tidemill.capture.tikv.receive.matcher import FOREVER, Initialized, Matcher
+from tidemill.capture.tikv.receive.memory import SLAB
+from tidemill.capture.tikv.sort import runs
+from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import Draft, LocalStorage
+from tidemill.changelog.storage.open import Draft, LocalStorage
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import ConfigError, DiskLow
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
@@ -120,19 +120,19 @@ def test_prewrites_on_disk_go_with_their_subscription(tmp_path: Path) -> None:
     writer, log = log_of(tmp_path)
     receiver = Receiver([log], tmp_path / "scratch", lambda events: None, options=Options.of_quota(1 << 20))
     receiver._next_seal = float("inf")
-    for piece in (1, 2):
-        receiver.place(piece, 10, 0)
-        receiver.subscribe(piece, 0, piece, 7, 10, b"", b"", 0)
-        receiver.step([0], [message(piece, 7, [INIT])])
+    for sub_range in (1, 2):
+        receiver.place(sub_range, 10, 0)
+        receiver.subscribe(sub_range, 0, sub_range, 7, 10, b"", b"", 0)
+        receiver.step([0], [message(sub_range, 7, [INIT])])
         for at in range(0, 2000, 100):
-            receiver.step([0], [message(piece, 7, [prewrite(key(i), 100 + piece, b"v" * 500) for i in range(at, at + 100)])])
+            receiver.step([0], [message(sub_range, 7, [prewrite(key(i), 100 + sub_range, b"v" * 500) for i in range(at, at + 100)])])
     receiver._finish_spills(wait_for=True)
     assert len(receiver.prewrites._runs) > 1
-    for piece in (1, 2):
-        receiver.drop([piece])
+    for sub_range in (1, 2):
+        receiver.drop([sub_range])
         receiver._seal()
         left = {int(s) for spilled in receiver.prewrites._runs for s in np.unique(spilled.run.rows["start_ts"])}
-        assert left == ({102} if piece == 1 else set())
+        assert left == ({102} if sub_range == 1 else set())
     receiver.matcher.sweep()
     assert receiver.matcher.chunks.held() == 0
     writer.close()
@@ -239,10 +239,10 @@ def two_pieces(folder: Path, options: Options) -> tuple[LogWriter, Receiver, lis
     sealed: list[int] = []
     logs = [PartitionLog(writer.partition(p), scratch) for p in range(2)]
     receiver = Receiver(logs, scratch, lambda events: None, lambda p, done: sealed.append(p), options=options)
-    for piece in (0, 1):
-        receiver.place(piece, 10, piece)
-        receiver.subscribe(piece, 0, piece + 1, 7, 10, b"", b"", piece)
-        receiver.step([0], [message(piece + 1, 7, [INIT])])
+    for sub_range in (0, 1):
+        receiver.place(sub_range, 10, sub_range)
+        receiver.subscribe(sub_range, 0, sub_range + 1, 7, 10, b"", b"", sub_range)
+        receiver.step([0], [message(sub_range + 1, 7, [INIT])])
     return writer, receiver, sealed
 
 

@@ -11,16 +11,16 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.region_driver import pieces_of, region, started
 from tidemill.capture.capture import Capture
-from tidemill.capture.tikv.pieces import Piece
-from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.capture.tikv.regions.state import SubRange
+from tidemill.capture.tikv.watchdog.act import Watchdog
 from tidemill.errors import UpstreamUnavailable
 from tidemill.playground.server import Playground
 
 
 def labels(capture: Capture) -> set[str]:
     """What the tables of all pieces are called, without their ids."""
-    pieces = (capture.puller.machine.piece(id_) for id_ in list(capture.receiver._sub_of))
-    return {piece.span.label.partition(" (")[0] for piece in pieces if piece is not None}
+    sub_ranges = (capture.puller.machine.sub_range(id_) for id_ in list(capture.receiver._sub_of))
+    return {sub_range.span.label.partition(" (")[0] for sub_range in sub_ranges if sub_range is not None}
 
 
 def test_a_renamed_table_is_called_by_its_new_name_from_then_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -68,11 +68,11 @@ def test_a_region_that_cannot_be_searched_for_locks_is_named_by_its_table(caplog
 
     driver = started(region(667))
     driver.machine.rename_span(1, "shop.orders (112)")
-    piece = driver.machine.piece(pieces_of(driver)[0])
-    assert isinstance(piece, Piece)
-    assert piece.region is not None
+    sub_range = driver.machine.sub_range(pieces_of(driver)[0])
+    assert isinstance(sub_range, SubRange)
+    assert sub_range.region is not None
     watchdog = Watchdog.__new__(Watchdog)
     watchdog._resolver, watchdog._waiting = Away(), {}  # type: ignore[assignment]
     with caplog.at_level(logging.INFO):
-        asyncio.run(watchdog._search(piece, piece.region, 10, 20))
+        asyncio.run(watchdog._search(sub_range, sub_range.region, 10, 20))
     assert "region 667 of shop.orders (112) cannot be searched for locks: PD knows no region with a leader" in caplog.text

@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from tidemill.capture.meta import read_meta
-from tidemill.capture.tikv.channels import Backoff
-from tidemill.capture.tikv.pd import PdClient, parse_version
-from tidemill.capture.tikv.safepoint import GcGuard, service_id
-from tidemill.capture.tikv.snapshot import Snapshot
+from tidemill.capture.tikv.client.channels import Backoff
+from tidemill.capture.tikv.client.pd import PdClient, parse_version
+from tidemill.capture.tikv.gc import GcGuard, service_id
+from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.errors import ClusterMismatch, ConfigError, StartTsBeforeGc, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import to_encoded
@@ -224,7 +224,7 @@ def test_a_member_that_is_starting_knows_no_cluster_yet(caplog: pytest.LogCaptur
 
 def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader stays while all others are replaced; when it goes at last, the new ones are known."""
-    monkeypatch.setattr("tidemill.capture.tikv.pd.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("tidemill.capture.tikv.client.pd.LOOK_EVERY", 0.0)
     cluster = FakeCluster(3)
 
     async def use(pd: PdClient) -> None:

@@ -15,16 +15,17 @@ import pytest
 
 from tests.support.captures import until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
-from tidemill.capture.tikv import channels, tableread
-from tidemill.capture.tikv.pages import TARGET, PageSize
-from tidemill.capture.tikv.pd import PdClient, Region
-from tidemill.capture.tikv.snapshot import Snapshot
-from tidemill.capture.tikv.tableread import RowScan, plan_tables
-from tidemill.changelog import initial
-from tidemill.changelog.initial import Plan, Range
-from tidemill.changelog.storage import Storage, open_storage
+from tidemill.capture.spark.snapshot import Upstream, load_parts
+from tidemill.capture.tikv.client import channels
+from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.read import tables
+from tidemill.capture.tikv.read.pages import TARGET, PageSize
+from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.capture.tikv.read.tables import RowScan, plan_tables
+from tidemill.changelog import initial_load
+from tidemill.changelog.initial_load import Plan, Range
+from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import UpstreamError, UpstreamUnavailable
-from tidemill.pipeline.load import Upstream, load_parts
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key, record_range
 from tidemill.tidb.schema.history import SchemaHistory
@@ -156,16 +157,16 @@ def test_a_lock_in_the_way_is_waited_for(fate: str) -> None:
 
 
 def test_a_lock_that_nobody_resolves_ends_the_part_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tableread, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(tables, "PATIENCE_S", 0.2)
 
     async def main() -> None:
         async with Playground(3) as playground:
             table_id = filled(playground)
             playground.cluster.prewrite([(record_key(table_id, ROWS), b"x")])
             pd = await PdClient.connect(playground.pd_address)
-            part = initial.Part(playground.cluster.oracle.next(), table_id, 1, 1, *record_range(table_id))
+            part = initial_load.Part(playground.cluster.oracle.next(), table_id, 1, 1, *record_range(table_id))
             with pytest.raises(UpstreamUnavailable, match="is locked by the transaction with start_ts"):
-                _ = [batch async for batch in tableread.batches(pd, part)]
+                _ = [batch async for batch in tables.batches(pd, part)]
             await pd.close()
 
     run(main())
@@ -184,7 +185,7 @@ async def planned(playground: Playground, storage: Storage) -> Plan:
     pd = await PdClient.connect(playground.pd_address)
     plan = await plan_tables(pd, ts, [version])
     await pd.close()
-    initial.write_plan(storage, plan)
+    initial_load.write_plan(storage, plan)
     return plan
 
 
@@ -206,11 +207,11 @@ def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_
         async with Playground(3, stores=2) as playground:
             storage = open_storage(place)
             plan = await planned(playground, storage)
-            assert [p.k for p in initial.missing(storage, plan)] == [1, 2, 3]
+            assert [p.k for p in initial_load.missing(storage, plan)] == [1, 2, 3]
             upstream = Upstream((playground.pd_address,))
-            batches, asked = tableread.batches, []
+            batches, asked = tables.batches, []
 
-            async def dying(pd: PdClient, part: initial.Part) -> Any:
+            async def dying(pd: PdClient, part: initial_load.Part) -> Any:
                 asked.append(part.k)
                 async for batch in batches(pd, part):
                     yield batch.slice(0, 10)
@@ -218,25 +219,25 @@ def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_
                         raise KeyboardInterrupt
                     yield batch.slice(10)
 
-            monkeypatch.setattr("tidemill.pipeline.load.batches", dying)
+            monkeypatch.setattr("tidemill.capture.spark.snapshot.batches", dying)
 
             def load() -> list[Any]:
-                return list(load_parts(upstream, place, "lz4", initial.missing(storage, plan)))
+                return list(load_parts(upstream, place, "lz4", initial_load.missing(storage, plan)))
 
             def killed() -> None:
                 with pytest.raises(KeyboardInterrupt):
                     load()
 
             await asyncio.to_thread(killed)
-            assert [p.k for p in initial.missing(storage, plan)] == [2, 3]
+            assert [p.k for p in initial_load.missing(storage, plan)] == [2, 3]
             first = storage.entries(plan.parts()[0].folder)
             outcomes = await asyncio.to_thread(load)
             assert [(o.part.k, o.code) for o in outcomes] == [(2, ""), (3, "")]
             assert asked == [1, 2, 2, 3]
-            assert initial.missing(storage, plan) == []
+            assert initial_load.missing(storage, plan) == []
             kept = {e.name: e for e in storage.entries(plan.parts()[0].folder)}
             assert all(kept[e.name] == e for e in first if e.name == "1of3.arrow")
-            (files,) = initial.paths(storage, plan).values()
+            (files,) = initial_load.paths(storage, plan).values()
             rows: list[tuple[bytes, bytes]] = []
             for path in files:
                 table: pa.Table = storage.open(storage.name(path)).read_all()
@@ -322,7 +323,7 @@ def test_tables_are_planned_with_few_questions_to_pd(monkeypatch: pytest.MonkeyP
                 return await scan(ranges, min(limit, 100))
 
             monkeypatch.setattr(pd, "scan_ranges", counted)
-            monkeypatch.setattr(tableread, "REGIONS", 100)
+            monkeypatch.setattr(tables, "REGIONS", 100)
             versions = [SimpleNamespace(schema="d", table=f"t{i}", table_id=i, physical_ids=(i,)) for i in ids]
             plan = await plan_tables(pd, 5, cast(list[TableVersion], versions))
             assert [table.ranges for table in plan.tables] == [

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.captures import Change, partition_changes
 from tests.support.eventfeeds import Row, message, resolved
-from tidemill.capture.tikv.actions import RowSeen
-from tidemill.capture.tikv.matcher import FOREVER
-from tidemill.capture.tikv.partition import PartitionLog, Sealed
-from tidemill.capture.tikv.receiver import Event, Options, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone
+from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone
+from tidemill.capture.tikv.receive.matcher import FOREVER
+from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter

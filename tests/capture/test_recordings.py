@@ -15,7 +15,7 @@ from tests.support.certificates import Authority
 from tests.support.eventfeeds import RECORDINGS, Emitted, recorded_messages
 from tests.support.recorded import RecordedCluster, Select, refusals, truth
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.errors import TidemillError

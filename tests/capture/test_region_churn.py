@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.region_driver import Driver, asked_for, error, region
-from tidemill.capture.tikv import actions as R
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.pieces import Phase
-from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.regions import actions as R
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.regions.state import Phase
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
@@ -94,9 +94,9 @@ def check_cover(driver: Driver, spans: Iterable[Span]) -> None:
         assert cover[-1][1] == span.end
         assert all(a[1] == b[0] for a, b in itertools.pairwise(cover))
         assert all(start < end for start, end, _ in cover)
-        for piece in driver.machine._spans[span.id]:
-            allowed = driver.ledger(span).least(piece.start, piece.end)
-            assert span.checkpoint <= piece.checkpoint <= driver.held[piece.id] <= allowed
+        for sub_range in driver.machine._spans[span.id]:
+            allowed = driver.ledger(span).least(sub_range.start, sub_range.end)
+            assert span.checkpoint <= sub_range.checkpoint <= driver.held[sub_range.id] <= allowed
     assert total == len(driver.held)
 
 
@@ -116,8 +116,8 @@ def test_random_churn_never_uncovers_and_heals(seed: int) -> None:
         driver.act()
         if not healthy and random_.random() < 0.3:
             gone = {r.id for r in cluster.change()}
-            for piece in [p for p, s in driver.live.items() if s.region.id in gone and random_.random() < 0.95]:
-                driver.fail(piece, cluster.judge(driver.live[piece]) or error(region_not_found={"region_id": 1}))
+            for sub_range in [p for p, s in driver.live.items() if s.region.id in gone and random_.random() < 0.95]:
+                driver.fail(sub_range, cluster.judge(driver.live[sub_range]) or error(region_not_found={"region_id": 1}))
         while driver.loads and random_.random() < 0.9:
             load = driver.loads.pop(0)
             if not healthy and random_.random() < 0.1:
@@ -136,9 +136,9 @@ def test_random_churn_never_uncovers_and_heals(seed: int) -> None:
         if not healthy and driver.live and random_.random() < 0.05:
             driver.hang_up(random_.choice(list(driver.live.values())).slot)
         clock += 1
-        for piece, subscription in driver.live.items():
+        for sub_range, subscription in driver.live.items():
             if cluster.judge(subscription) is None:
-                driver.resolve(piece, clock)
+                driver.resolve(sub_range, clock)
         requests[step // 100] += len(driver.subscribed)
         driver.subscribed.clear()
         check_cover(driver, spans)
@@ -152,12 +152,12 @@ def test_random_churn_never_uncovers_and_heals(seed: int) -> None:
 def _answer_registers(driver: Driver, cluster: Cluster, healthy: bool) -> None:
     keys = Counter((s.slot, s.region.id, s.request_id) for s in driver.live.values())
     assert max(keys.values(), default=1) == 1, "two subscriptions with one key on one stream"
-    for piece, subscription in list(driver.live.items()):
+    for sub_range, subscription in list(driver.live.items()):
         problem = cluster.judge(subscription)
         if problem is not None:
-            driver.fail(piece, problem)
-        elif driver.machine._pieces[piece].phase is Phase.SCANNING and (healthy or cluster.random.random() < 0.7):
-            driver.initialize(piece)
+            driver.fail(sub_range, problem)
+        elif driver.machine._pieces[sub_range].phase is Phase.SCANNING and (healthy or cluster.random.random() < 0.7):
+            driver.initialize(sub_range)
 
 
 # ---- any order of anything ---------------------------------------------------------------------------------------------
@@ -229,25 +229,25 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99), by=st.integers(0, 9))
     def progress(self, i: int, by: int) -> None:
-        piece = sorted(self.driver.live)[i % len(self.driver.live)]
-        self.driver.initialize(piece)
-        self.driver.resolve(piece, self.driver.held[piece] + by)
+        sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
+        self.driver.initialize(sub_range)
+        self.driver.resolve(sub_range, self.driver.held[sub_range] + by)
 
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99), kind=st.sampled_from(KINDS), leader=st.integers(0, 2))
     def fail(self, i: int, kind: str, leader: int) -> None:
-        piece = sorted(self.driver.live)[i % len(self.driver.live)]
+        sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
         hint = {"leader": {"id": 7, "store_id": leader}} if leader and kind == "not_leader" else {}
         told = {"current_regions": [{"id": 1}]} if leader and kind == "epoch_not_match" else {}
-        self.driver.fail(piece, cdcpb.Error() if kind == "unknown" else error(**{kind: hint | told}))
+        self.driver.fail(sub_range, cdcpb.Error() if kind == "unknown" else error(**{kind: hint | told}))
 
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99), frozen=st.booleans())
     def renew(self, i: int, frozen: bool) -> None:
-        piece = sorted(self.driver.live)[i % len(self.driver.live)]
-        del self.driver.live[piece]
+        sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
+        del self.driver.live[sub_range]
         machine = self.driver.machine
-        (machine.frozen if frozen else machine.broken)(piece, self.driver.held[piece], self.driver.now)
+        (machine.frozen if frozen else machine.broken)(sub_range, self.driver.held[sub_range], self.driver.now)
         self.driver.act()
 
     @precondition(lambda self: self.driver.live)
@@ -268,9 +268,9 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99))
     def duplicate(self, i: int) -> None:
-        piece = sorted(self.driver.live)[i % len(self.driver.live)]
-        if self.driver.machine._pieces[piece].duplicates == 0:
-            self.driver.fail(piece, error(duplicate_request={"region_id": 1}))
+        sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
+        if self.driver.machine._pieces[sub_range].duplicates == 0:
+            self.driver.fail(sub_range, error(duplicate_request={"region_id": 1}))
             self.close()
 
     @rule(seconds=st.floats(0, 200))

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from tests.support.region_driver import A, Driver, M, Z, asked_for, error, pieces_of, region, started
-from tidemill.capture.tikv import actions as R
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.pd import Peer
-from tidemill.capture.tikv.pieces import FIRST_WINDOW, Phase
-from tidemill.capture.tikv.reactions import BUSY_CAP
-from tidemill.capture.tikv.regions import MAX_SCANS, RegionMachine
-from tidemill.capture.tikv.streams import IDLE
+from tidemill.capture.tikv.client.pd import Peer
+from tidemill.capture.tikv.regions import actions as R
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.machine import MAX_SCANS, RegionMachine
+from tidemill.capture.tikv.regions.reactions import BUSY_CAP
+from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase
+from tidemill.capture.tikv.regions.streams import IDLE
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    old = driver.live.pop(piece)
-    driver.machine.broken(piece, 21, driver.now)
+    (sub_range,) = pieces_of(driver)
+    old = driver.live.pop(sub_range)
+    driver.machine.broken(sub_range, 21, driver.now)
     driver.act()
     assert driver.deregistered == [R.Deregister(old.slot, 1, old.request_id)]
     driver.pass_time()
@@ -37,7 +37,7 @@ def test_scans_of_a_store_are_limited_and_the_schema_goes_first() -> None:
     driver.answer(region(99, Z, b"zz"))
     driver.open()
     assert [s.region.id for s in driver.subscribed] == [99, 1, 2]
-    driver.initialize(driver.subscribed[0].piece)
+    driver.initialize(driver.subscribed[0].sub_range)
     assert [s.region.id for s in driver.subscribed] == [99, 1, 2, 3]
 
 
@@ -47,7 +47,7 @@ def test_what_was_live_goes_before_what_catches_up() -> None:
     driver.add(Span(1, A, M, 0, 10))
     driver.answer(region(1, A, M))
     driver.open()
-    live = driver.subscribed[0].piece
+    live = driver.subscribed[0].sub_range
     driver.initialize(live)
     driver.resolve(live, 500)
     for i in range(5):
@@ -61,7 +61,7 @@ def test_what_was_live_goes_before_what_catches_up() -> None:
     assert 12 not in {s.region.id for s in driver.subscribed}
     done = 1
     while done < len(driver.subscribed):
-        driver.initialize(driver.subscribed[done].piece)
+        driver.initialize(driver.subscribed[done].sub_range)
         done += 1
     after = driver.subscribed[begun:]
     assert {(s.region.id, s.checkpoint) for s in after[:2]} == {(1, 500), (2, 500)}
@@ -99,21 +99,21 @@ def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_ag
 @pytest.mark.parametrize("phase", [Phase.GAP, Phase.LOADING, Phase.QUEUED])
 def test_late_words_of_an_ended_subscription_change_nothing(phase: Phase) -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.fail(piece, error(server_is_busy={}) if phase is Phase.QUEUED else error(region_not_found={"region_id": 1}))
+    (sub_range,) = pieces_of(driver)
+    driver.fail(sub_range, error(server_is_busy={}) if phase is Phase.QUEUED else error(region_not_found={"region_id": 1}))
     if phase is Phase.LOADING:
         driver.pass_time()
     machine = driver.machine
     before = (machine.covered(1), machine.next_time(), dict(machine.errors))
     assert before[0] == [(A, Z, phase)]
-    machine.failed(piece, 99, error(not_leader={"region_id": 1}), driver.now)
-    machine.broken(piece, 99, driver.now)
-    machine.frozen(piece, 99, driver.now)
-    machine.scan_done(piece, driver.now)
-    machine.stream_lost(0, [(piece, 99)], driver.now, last=False)
+    machine.failed(sub_range, 99, error(not_leader={"region_id": 1}), driver.now)
+    machine.broken(sub_range, 99, driver.now)
+    machine.frozen(sub_range, 99, driver.now)
+    machine.scan_done(sub_range, driver.now)
+    machine.stream_lost(0, [(sub_range, 99)], driver.now, last=False)
     assert (machine.covered(1), machine.next_time(), dict(machine.errors)) == before
     assert machine.actions() == []
-    found = machine.piece(piece)
+    found = machine.sub_range(sub_range)
     assert found is not None
     assert found.checkpoint == 10
 
@@ -129,7 +129,7 @@ def test_the_end_of_a_stream_is_nothing_to_who_has_left_it() -> None:
     driver.initialize(left)
     driver.machine.stream_lost(slot, [(left, 99), (right, 33)], driver.now)
     assert driver.machine.covered(1) == [(A, M, Phase.LIVE), (M, Z, Phase.GAP)]
-    found = driver.machine.piece(left)
+    found = driver.machine.sub_range(left)
     assert found is not None
     assert found.checkpoint == 10
 
@@ -165,9 +165,9 @@ def test_a_store_that_complains_is_given_fewer_scans(kind: str) -> None:
     assert len(begun) == FIRST_WINDOW
     driver.subscribed.clear()
     for s in begun[:3]:
-        driver.fail(s.piece, error(**{kind: {"region_id": 1} if kind == "congested" else {"reason": "busy"}}))
+        driver.fail(s.sub_range, error(**{kind: {"region_id": 1} if kind == "congested" else {"reason": "busy"}}))
     assert driver.subscribed == [], "it still has more than it can take"
-    driver.initialize(*(s.piece for s in begun[3:]))
+    driver.initialize(*(s.sub_range for s in begun[3:]))
     scanning = len(driver.subscribed)
     assert FIRST_WINDOW / 8 < scanning <= FIRST_WINDOW / 8 + len(begun) - 3, "it grows again with each scan that ends well"
 
@@ -175,9 +175,9 @@ def test_a_store_that_complains_is_given_fewer_scans(kind: str) -> None:
 def test_a_frozen_region_is_looked_for_again() -> None:
     """The store that says nothing may not have it any more: PD is asked, and the store is told."""
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    old = driver.live.pop(piece)
-    driver.machine.frozen(piece, 21, driver.now)
+    (sub_range,) = pieces_of(driver)
+    old = driver.live.pop(sub_range)
+    driver.machine.frozen(sub_range, 21, driver.now)
     driver.act()
     assert driver.deregistered == [R.Deregister(old.slot, 1, old.request_id)]
     driver.pass_time()
@@ -215,9 +215,9 @@ def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) 
             registers += len(begun)
             assert len(begun) <= MAX_SCANS
             for s in begun if refuse else ():
-                driver.fail(s.piece, problem)
+                driver.fail(s.sub_range, problem)
             if not refuse:
-                driver.initialize(*(s.piece for s in begun))
+                driver.initialize(*(s.sub_range for s in begun))
             assert len(store.queue) + len(store.live) <= n
 
     for _ in range(240):
@@ -236,8 +236,8 @@ def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) 
 
 def test_a_busy_store_is_left_alone_for_ten_minutes_at_most() -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.fail(piece, error(server_is_busy={"reason": "busy", "backoff_ms": 10**9}))
+    (sub_range,) = pieces_of(driver)
+    driver.fail(sub_range, error(server_is_busy={"reason": "busy", "backoff_ms": 10**9}))
     due = driver.machine.next_time()
     assert due is not None
     assert due - driver.now == BUSY_CAP == 600

@@ -12,14 +12,14 @@ from itertools import pairwise
 import pytest
 
 from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, region
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.gaps import QUESTIONS
-from tidemill.capture.tikv.pd import Region
-from tidemill.capture.tikv.pieces import RequestIds
-from tidemill.capture.tikv.ranges import merged
-from tidemill.capture.tikv.rangescan import scan_each
-from tidemill.capture.tikv.regioncache import FRESH, RegionCache
-from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.client.range_scan import scan_each
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.gaps import QUESTIONS
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.regions.ranges import merged
+from tidemill.capture.tikv.regions.region_cache import FRESH, RegionCache
+from tidemill.capture.tikv.regions.state import RequestIds
 
 
 def test_a_span_that_goes_while_it_scans_makes_room_for_the_next() -> None:
@@ -108,7 +108,7 @@ def serve(driver: Driver, known: Sequence[Region]) -> int:
         while driver.opens:
             driver.open()
         begun, driver.subscribed = driver.subscribed, []
-        driver.initialize(*(s.piece for s in begun))
+        driver.initialize(*(s.sub_range for s in begun))
         driver.pass_time(0.001)
     return questions
 

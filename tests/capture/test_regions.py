@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, pieces_of, region, started
-from tidemill.capture.tikv import actions as R
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.cover import MAX_REFUSED
-from tidemill.capture.tikv.pd import Peer
-from tidemill.capture.tikv.pieces import BACKOFF_CAP, FIRST_WINDOW, LEAST_WINDOW, Phase
-from tidemill.capture.tikv.regions import MAX_SCANS
+from tidemill.capture.tikv.client.pd import Peer
+from tidemill.capture.tikv.regions import actions as R
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.cover import MAX_REFUSED
+from tidemill.capture.tikv.regions.machine import MAX_SCANS
+from tidemill.capture.tikv.regions.state import BACKOFF_CAP, FIRST_WINDOW, LEAST_WINDOW, Phase
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_c1_split() -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.resolve(piece, 20)
-    driver.fail(piece, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
+    (sub_range,) = pieces_of(driver)
+    driver.resolve(sub_range, 20)
+    driver.fail(sub_range, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
     assert driver.frontier() == 20
     driver.pass_time(0.1)
     driver.answer(region(1, b"", M, 2), region(2, M, b"", 2))
@@ -33,8 +33,8 @@ def test_c2_pd_is_stale_after_a_split() -> None:
     driver = started(region(1))
     waits = []
     for _ in range(6):
-        (piece,) = pieces_of(driver)
-        driver.fail(piece, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
+        (sub_range,) = pieces_of(driver)
+        driver.fail(sub_range, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
         due = driver.machine.next_time()
         assert due is not None
         waits.append(due - driver.now)
@@ -43,9 +43,9 @@ def test_c2_pd_is_stale_after_a_split() -> None:
     assert waits[0] == 0
     assert all(w > 0 for w in waits[1:])
     assert waits[5] > 0.4, "it backs off"
-    (piece,) = pieces_of(driver)
+    (sub_range,) = pieces_of(driver)
     driver.take()
-    driver.fail(piece, error(epoch_not_match={}))
+    driver.fail(sub_range, error(epoch_not_match={}))
     driver.pass_time()
     driver.answer(region(1, b"", M, 2), region(2, M, b"", 2))
     assert [t[:3] for t in driver.take()] == [(1, A, M), (2, M, Z)]
@@ -131,9 +131,9 @@ def test_c4_a_hole_holds_the_frontier_and_is_asked_for_again() -> None:
     driver.answer(region(1, b"", F), region(3, M, b""))
     driver.open()
     assert driver.take() == [(1, A, F, 10), (3, M, Z, 10)]
-    for piece in list(driver.live):
-        driver.initialize(piece)
-        driver.resolve(piece, 50)
+    for sub_range in list(driver.live):
+        driver.initialize(sub_range)
+        driver.resolve(sub_range, 50)
     assert driver.frontier() == 10
     assert driver.machine.covered(1) == [(A, F, Phase.LIVE), (F, M, Phase.GAP), (M, Z, Phase.LIVE)]
     driver.pass_time()
@@ -168,9 +168,9 @@ def test_regions_without_a_leader_and_empty_answers_are_asked_for_again() -> Non
 
 def test_c8_a_hint_of_the_leader_saves_asking_pd() -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.resolve(piece, 33)
-    driver.fail(piece, error(not_leader={"region_id": 1, "leader": {"id": 7, "store_id": 2}}))
+    (sub_range,) = pieces_of(driver)
+    driver.resolve(sub_range, 33)
+    driver.fail(sub_range, error(not_leader={"region_id": 1, "leader": {"id": 7, "store_id": 2}}))
     driver.pass_time()
     assert driver.loads == []
     assert driver.opens[0].store_id == 2
@@ -183,8 +183,8 @@ def test_c9_no_leader_backs_off() -> None:
     driver = started(region(1))
     at = []
     for _ in range(10):
-        (piece,) = pieces_of(driver)
-        driver.fail(piece, error(not_leader={"region_id": 1}))
+        (sub_range,) = pieces_of(driver)
+        driver.fail(sub_range, error(not_leader={"region_id": 1}))
         due = driver.machine.next_time()
         assert due is not None
         at.append(due - driver.now)
@@ -198,18 +198,18 @@ def test_c10_a_broken_stream_ends_all_its_subscriptions_and_no_other() -> None:
     n = 100
     borders = [A + bytes([i]) for i in range(n)]
     driver = started(*(region(i + 1, borders[i], borders[i + 1] if i + 1 < n else b"", store=1 + i % 2) for i in range(n)))
-    pieces = pieces_of(driver)
-    slots = {driver.live[p].slot for p in pieces}
+    sub_ranges = pieces_of(driver)
+    slots = {driver.live[p].slot for p in sub_ranges}
     assert len(slots) == 2
-    broken = driver.live[pieces[1]].slot
+    broken = driver.live[sub_ranges[1]].slot
     lost = []
-    for i, piece in enumerate(pieces):
-        driver.resolve(piece, 20 + i)
-        if driver.live[piece].slot == broken:
-            lost.append((piece, 20 + i))
+    for i, sub_range in enumerate(sub_ranges):
+        driver.resolve(sub_range, 20 + i)
+        if driver.live[sub_range].slot == broken:
+            lost.append((sub_range, 20 + i))
     driver.machine.stream_ended(broken, driver.now)
-    for piece, _ in lost:
-        del driver.live[piece]
+    for sub_range, _ in lost:
+        del driver.live[sub_range]
     driver.machine.stream_lost(broken, lost, driver.now)
     driver.act()
     driver.pass_time()
@@ -218,7 +218,7 @@ def test_c10_a_broken_stream_ends_all_its_subscriptions_and_no_other() -> None:
     got = []
     while begun := list(driver.subscribed):
         got += driver.take()
-        driver.initialize(*(s.piece for s in begun))
+        driver.initialize(*(s.sub_range for s in begun))
     assert {(r, ts) for r, _, _, ts in got} == {(i + 1, 20 + i) for i in range(1, n, 2)}
     assert not driver.opens, "the open stream of store 1 serves them"
 
@@ -252,13 +252,13 @@ def test_a_storm_of_errors_is_smoothed_and_work_grows_with_progress() -> None:
     while begun := list(driver.subscribed):
         driver.subscribed.clear()
         most = max(most, len(begun))
-        driver.initialize(*(s.piece for s in begun))
+        driver.initialize(*(s.sub_range for s in begun))
     assert FIRST_WINDOW * 2 < most <= 2 * MAX_SCANS
     lost = [(p, 1000 + p) for p, s in driver.live.items() if s.slot == slots[1]]
     assert len(lost) == n // 2
     driver.machine.stream_ended(slots[1], driver.now)
-    for piece, _ in lost:
-        del driver.live[piece]
+    for sub_range, _ in lost:
+        del driver.live[sub_range]
     for at in range(0, len(lost), 512):
         driver.machine.stream_lost(slots[1], lost[at : at + 512], driver.now, last=False)
     driver.machine.stream_lost(slots[1], (), driver.now)
@@ -271,13 +271,13 @@ def test_a_storm_of_errors_is_smoothed_and_work_grows_with_progress() -> None:
     busy = list(driver.subscribed)
     driver.subscribed.clear()
     for s in busy:
-        driver.fail(s.piece, error(server_is_busy={"reason": "too many", "backoff_ms": 500}))
+        driver.fail(s.sub_range, error(server_is_busy={"reason": "too many", "backoff_ms": 500}))
     assert len(driver.subscribed) <= len(busy) + LEAST_WINDOW
     while len(driver.live) < n:
         driver.pass_time(1)
         look()
         begun, driver.subscribed = list(driver.subscribed), []
-        driver.initialize(*(s.piece for s in begun))
+        driver.initialize(*(s.sub_range for s in begun))
     assert all(driver.held[p] >= ts for p, ts in lost), "each goes on from its own resolved ts"
     assert driver.machine.counts()["live"] == n - len(driver.subscribed)
 
@@ -287,9 +287,9 @@ def test_c12_a_split_during_the_scan_goes_on_from_the_checkpoint() -> None:
     driver.add(Span(1, A, Z, 0, 10))
     driver.answer(region(1))
     driver.open()
-    (piece,) = driver.live
+    (sub_range,) = driver.live
     driver.take()
-    driver.fail(piece, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
+    driver.fail(sub_range, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
     driver.pass_time()
     driver.answer(region(1, b"", M, 2), region(2, M, b"", 2))
     assert driver.take() == [(1, A, M, 10), (2, M, Z, 10)]
@@ -302,8 +302,8 @@ def test_c14_a_removed_span_is_deregistered_and_its_ids_are_not_used_again() -> 
     driver.act()
     assert driver.held == {}
     assert driver.deregistered == [R.Deregister(old.slot, 1, old.request_id)]
-    driver.machine.scan_done(old.piece, driver.now)
-    driver.machine.failed(old.piece, 50, error(region_not_found={"region_id": 1}), driver.now)
+    driver.machine.scan_done(old.sub_range, driver.now)
+    driver.machine.failed(old.sub_range, 50, error(region_not_found={"region_id": 1}), driver.now)
     driver.add(Span(2, A, Z, 0, 40))
     assert driver.loads == [], "PD has told of the region a moment ago"
     new = driver.subscribed[0]
@@ -331,9 +331,9 @@ def test_c17_and_c16_ranges_are_cut_and_epochs_are_sent_as_told() -> None:
 )
 def test_c20_waits_and_retries_the_same_region(problem: cdcpb.Error, least: float) -> None:
     driver = started(region(1))
-    (piece,) = pieces_of(driver)
-    driver.resolve(piece, 44)
-    driver.fail(piece, problem)
+    (sub_range,) = pieces_of(driver)
+    driver.resolve(sub_range, 44)
+    driver.fail(sub_range, problem)
     due = driver.machine.next_time()
     assert due is not None
     assert due - driver.now >= least

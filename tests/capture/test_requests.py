@@ -12,14 +12,14 @@ import grpc
 import pytest
 
 from tests.support.eventfeeds import recording
-from tidemill.capture.tikv.actions import Drop, Fail, Place, Span, Subscribe
-from tidemill.capture.tikv.channels import Channels
-from tidemill.capture.tikv.pd import GcState, PdClient, Peer, Region
-from tidemill.capture.tikv.pieces import Phase
-from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.capture.tikv.safepoint import GcGuard
-from tidemill.capture.tikv.snapshot import Snapshot
+from tidemill.capture.tikv.client.channels import Channels
+from tidemill.capture.tikv.client.pd import GcState, PdClient, Peer, Region
+from tidemill.capture.tikv.feed.driver import register
+from tidemill.capture.tikv.gc import GcGuard
+from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.capture.tikv.regions.actions import Fail, HoldFrontier, ReleaseFrontier, Span, Subscribe
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.regions.state import Phase
 from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.keys import DBS, meta_hash_range, record_range, to_encoded
 from tidemill.wire import cdcpb_pb2 as cdcpb
@@ -313,9 +313,9 @@ def reaction(error: cdcpb.Error) -> Phase | str:
     (slot,) = [a.slot for a in machine.actions() if hasattr(a, "multiplexed")]
     machine.stream_opened(slot, 0.0)
     (subscribe,) = [a for a in machine.actions() if isinstance(a, Subscribe)]
-    machine.failed(subscribe.piece, 10, error, 0.0)
+    machine.failed(subscribe.sub_range, 10, error, 0.0)
     actions = machine.actions()
-    assert not any(isinstance(a, Drop | Place) for a in actions), "the record stays"
+    assert not any(isinstance(a, ReleaseFrontier | HoldFrontier) for a in actions), "the record stays"
     failures = [a.error.code for a in actions if isinstance(a, Fail)]
     if failures:
         return failures[0]

@@ -12,14 +12,14 @@ import pytest
 from tests.support.captures import caught_up, config, log_changes, running, until
 from tests.support.schemas import begun_with_a_table as begun
 from tidemill.capture import rules
-from tidemill.capture.loading import answered, ask
+from tidemill.capture.initial_load import answered, ask
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
+from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.errors import NotCaptured
-from tidemill.pipeline.captured import Captured
 from tidemill.playground.server import Playground
 
 
@@ -111,7 +111,7 @@ def test_a_feed_that_begins_with_the_tables_is_refused_before_it_delivers_them()
     history = begun(0)
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, ("d.other",)))
     with pytest.raises(NotCaptured, match=r"wants d\.t from 100 "):
-        Captured(lambda: identity, lambda version: True).check(history, 99, 100)
+        CoverageCheck(lambda: identity, lambda version: True).check(history, 99, 100)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_names_are_compared_as_a_changefeed_compares_them(patterns: tuple[str, .
     entry = CaptureRules(0, patterns, sensitive)
     assert rules.wants_of(entry)(version) == wanted
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, patterns, sensitive))
-    check = Captured(lambda: identity, lambda version: True)
+    check = CoverageCheck(lambda: identity, lambda version: True)
     if wanted:
         check.check(begun(0), 100, 101)
     else:
@@ -144,7 +144,7 @@ def test_what_a_changefeed_misses_is_told_where_it_begins_to_miss_it() -> None:
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(150, ("d.other",)))
     history = begun(0)
     history.advance([], 300)
-    check = Captured(lambda: identity, lambda version: version.table == "t")
+    check = CoverageCheck(lambda: identity, lambda version: version.table == "t")
     check.check(history, 100, 150)
     with pytest.raises(NotCaptured, match=r"wants d\.t from 150 .*rules d\.other from 150 "):
         check.check(history, 150, 160)
@@ -156,7 +156,7 @@ def test_rules_that_come_while_a_changefeed_runs_are_seen_by_its_next_batch() ->
     identities = [LogIdentity("1", 100, 1)]
     history = begun(0)
     history.advance([], 300)
-    check = Captured(lambda: identities[-1], lambda version: True)
+    check = CoverageCheck(lambda: identities[-1], lambda version: True)
     check.check(history, 100, 110)
     identities.append(identities[0].with_rules(CaptureRules(120, ("d.other",))))
     check.check(history, 110, 120)

@@ -14,16 +14,16 @@ import pytest
 
 from tests.support.captures import partition_changes
 from tests.support.eventfeeds import Row, message, resolved
-from tidemill.capture.descriptors import raise_limit
-from tidemill.capture.tikv import partition
-from tidemill.capture.tikv.partition import PartitionLog
-from tidemill.capture.tikv.receiver import Options, Receiver
-from tidemill.capture.tikv.runs import Merger, merge_runs, write_run
-from tidemill.capture.tikv.sealer import Sealer
+from tidemill.capture.tikv.receive.ingest import Options, Receiver
+from tidemill.capture.tikv.sort import partition
+from tidemill.capture.tikv.sort.partition import PartitionLog
+from tidemill.capture.tikv.sort.runs import Merger, merge_runs, write_run
+from tidemill.capture.tikv.sort.sorter import Sorter
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROW, X_COUNT, address
+from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.keys import record_key
 
 START = 10
@@ -127,7 +127,7 @@ def test_merging_is_sorting(tmp_path: Path, seed: int) -> None:
 
     runs, expected = [], list[tuple[int, int, bytes]]()
     for chunk in range(random_.randrange(1, 9)):
-        plan = Sealer(max_bytes=random_.choice((1 << 10, 1 << 20))).plan(rows(random_.randrange(1, 400)))
+        plan = Sorter(max_bytes=random_.choice((1 << 10, 1 << 20))).plan(rows(random_.randrange(1, 400)))
         run = write_run(tmp_path, plan, chunk)
         expected += told(run.rows)
         run.at = random_.randrange(len(run.rows) + 1)
@@ -190,7 +190,7 @@ def test_a_scratch_folder_that_is_full_leaves_no_descriptor(tmp_path: Path, monk
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    plan = Sealer().plan(np.zeros(1, ROW))
+    plan = Sorter().plan(np.zeros(1, ROW))
     with ThreadPoolExecutor(1) as pool:
         pool.submit(write_run, tmp_path, plan, 1).result()
         before = len(list(Path("/proc/self/fd").iterdir()))
@@ -203,7 +203,7 @@ def test_a_scratch_folder_that_is_full_leaves_no_descriptor(tmp_path: Path, monk
 
 LIMIT = """
 import logging, resource
-from tidemill.capture.descriptors import raise_limit
+from tidemill.process.descriptors import raise_limit
 logging.basicConfig(level="INFO")
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
 print(raise_limit(), raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -14,17 +14,17 @@ from tests.support.actors import Actor, at_gate
 from tests.support.eventfeeds import Emitted, Reference, Row, committed, message, resolved
 from tests.support.logs import Change, batch_of
 from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.capture.tikv.actions import RowSeen
-from tidemill.capture.tikv.matcher import FOREVER, Initialized, Matcher
-from tidemill.capture.tikv.partition import PartitionLog, Sealed
-from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
-from tidemill.capture.tikv.scanner import Scanner
-from tidemill.capture.tikv.sealer import Sealer
-from tidemill.capture.tikv.spilling import PrewriteSpill, RowSpill
-from tidemill.capture.tikv.workers import Threads
+from tidemill.capture.tikv.receive.decode import Scanner
+from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receive.matcher import FOREVER, Initialized, Matcher
+from tidemill.capture.tikv.receive.workers import Threads
+from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.sort.sorter import Sorter
+from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogUnavailable
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK, X_COUNT
@@ -119,7 +119,7 @@ def test_order_duplicates_and_batches(seed: int, tmp_path: Path) -> None:
     feed(matcher, scanner, sent)
     with new_log(tmp_path) as writer:
         log = PartitionLog(writer.partition(0), tmp_path)
-        log._sealer = Sealer(max_rows=700, max_bytes=50_000)
+        log._sealer = Sorter(max_rows=700, max_bytes=50_000)
         done = log.seal(matcher.take(0, FOREVER - 1), 10**7)
         assert log_rows(tmp_path)[0] == as_log(emitted(rows))
         assert done.rows == len(as_log(emitted(rows)))
@@ -306,7 +306,7 @@ def test_receiver_seals_what_is_resolved_and_survives_a_broken_stream(tmp_path: 
         run_receiver(receiver, messages)
     assert receiver.failure is None
     assert isinstance(events[0], StreamLost)
-    assert (events[0].stream, events[0].pieces, events[0].bad) == (1, ((200, START),), True)
+    assert (events[0].stream, events[0].sub_ranges, events[0].bad) == (1, ((200, START),), True)
     assert events[1:] == [ScanDone(100)]
     assert log_rows(tmp_path)[0] == as_log(emitted(rows))
     assert receiver.stats.spilled_rows > 0
@@ -357,9 +357,9 @@ def test_receiver_tells_of_pieces_and_forgets_late_messages(tmp_path: Path) -> N
     with new_log(tmp_path) as writer:
         receiver = Receiver([PartitionLog(writer.partition(0), tmp_path)], tmp_path, events.extend)
         receiver.open_stream(0, True)
-        for piece, region in ((1, 1), (2, 2), (3, 3)):
-            receiver.place(piece, START, 0)
-            receiver.subscribe(piece, 0, region, 7, START, b"", b"", 0)
+        for sub_range, region in ((1, 1), (2, 2), (3, 3)):
+            receiver.place(sub_range, START, 0)
+            receiver.subscribe(sub_range, 0, region, 7, START, b"", b"", 0)
         scanned = Row(type=INITIALIZED)
         broken = Row(type=COMMIT, op_type=PUT, start_ts=11, commit_ts=12, key=b"k")
         receiver.step([0] * 3, [message(1, 7, [scanned, broken]), message(2, 7, [scanned, row]), message(3, 7, [row])])
@@ -439,7 +439,7 @@ def test_piece_failed_carries_the_error(tmp_path: Path) -> None:
         receiver.step([0], [failure(1, 7, region_not_found={"region_id": 1})])
     (event,) = events
     assert isinstance(event, PieceFailed)
-    assert (event.piece, event.resolved) == (9, START)
+    assert (event.sub_range, event.resolved) == (9, START)
 
 
 # ---- what a writer before has announced

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.region_driver import M, error, region, started
-from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.model import TableInfo
@@ -144,10 +144,10 @@ def test_a_piece_is_called_by_its_new_name_too() -> None:
     driver = started(region(1))
     driver.machine.rename_span(1, "shop.orders (112)")
     driver.machine.rename_span(7, "nobody's")
-    (piece,) = (driver.machine.piece(id_) for id_ in driver.live)
-    assert piece is not None
-    assert driver.machine.describe(piece) == "region 1 of shop.orders (112) at store 1"
-    driver.fail(piece.id, error(epoch_not_match={}))
+    (sub_range,) = (driver.machine.sub_range(id_) for id_ in driver.live)
+    assert sub_range is not None
+    assert driver.machine.describe(sub_range) == "region 1 of shop.orders (112) at store 1"
+    driver.fail(sub_range.id, error(epoch_not_match={}))
     driver.pass_time()
     driver.answer(region(1, b"", M, 2), region(2, M, b"", 2))
-    assert {driver.machine.piece(id_).span.label for id_ in driver.live} == {"shop.orders (112)"}  # type: ignore[union-attr]
+    assert {driver.machine.sub_range(id_).span.label for id_ in driver.live} == {"shop.orders (112)"}  # type: ignore[union-attr]

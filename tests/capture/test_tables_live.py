@@ -24,13 +24,13 @@ from tests.soak.processes import HELD
 from tests.support.captures import Change, caught_up, compare, config, log_changes, running, until
 from tests.support.live_tables import CASES, HIGH, Case, Write, Writer
 from tidemill.capture.capture import Capture
-from tidemill.capture.tikv.actions import Span
-from tidemill.changefeed.config import parse_config
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.delivered import from_jsonl
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.playground.dump import write_dump
 from tidemill.playground.server import Playground
 from tidemill.tidb import keys

@@ -18,14 +18,14 @@ from tests.support.captures import caught_up, compare, config, running
 from tests.support.certificates import Authority
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.loading import loading_of
-from tidemill.capture.tikv.feed import Transport
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.security import Security, security_of
-from tidemill.changelog.initial import Part
-from tidemill.changelog.storage import open_storage
+from tidemill.capture.initial_load import loading_of
+from tidemill.capture.spark.snapshot import Upstream, load_parts
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.capture.tikv.feed.base import Transport
+from tidemill.changelog.initial_load import Part
+from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import ConfigError, UpstreamError, UpstreamUnavailable
-from tidemill.pipeline.load import Upstream, load_parts
 from tidemill.playground.feed_service import FeedService
 from tidemill.playground.gate import ServerTls
 from tidemill.playground.kv_service import KvService

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.locks import Found
-from tidemill.capture.tikv.pd import Region
-from tidemill.capture.tikv.pieces import Piece
-from tidemill.capture.tikv.watch import Ail, Patience, Survey, Watch
-from tidemill.capture.tikv.watchdog import Watchdog
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.state import SubRange
+from tidemill.capture.tikv.watchdog.act import Watchdog
+from tidemill.capture.tikv.watchdog.detect import Patience, StuckReason, Survey, Watch
 from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
 from tidemill.playground.feed import region_not_found
@@ -55,18 +55,18 @@ class Fleet:
             self.subs["resolved"][moving] += 1
             self.watch.look(Survey(self.subs.copy(), int(self.now * 1000)), self.now)
 
-    def stuck(self) -> dict[int, Ail]:
-        return {s.piece: s.ail for s in self.watch.stuck(self.now)}
+    def stuck(self) -> dict[int, StuckReason]:
+        return {s.sub_range: s.ail for s in self.watch.stuck(self.now)}
 
 
 def test_silent_and_frozen_are_told_apart() -> None:
     fleet = Fleet(6)
     fleet.pass_time(11, quiet=(0,), still=(1, 2))
-    assert fleet.stuck() == {1: Ail.SILENT}
+    assert fleet.stuck() == {1: StuckReason.SILENT}
     fleet.pass_time(15, quiet=(0,), still=(1, 2))
-    assert fleet.stuck() == {1: Ail.SILENT, 2: Ail.FROZEN, 3: Ail.FROZEN}
+    assert fleet.stuck() == {1: StuckReason.SILENT, 2: StuckReason.FROZEN, 3: StuckReason.FROZEN}
     (first, *_) = fleet.watch.holders(fleet.now)
-    assert (first.partition, first.piece, first.resolved) == (0, 1, 100)
+    assert (first.partition, first.sub_range, first.resolved) == (0, 1, 100)
     assert first.seconds >= 24
     assert {p for p, _ in fleet.watch.lagging(120, fleet.now, 4)} == {1, 2, 3}
     fleet.pass_time(1)
@@ -80,8 +80,8 @@ def test_scans_and_placeholders_have_their_own_patience() -> None:
     fleet.pass_time(50, quiet=(0, 1))
     assert fleet.stuck() == {}
     fleet.pass_time(60, quiet=(0, 1))
-    assert fleet.stuck() == {1: Ail.SCANNING}
-    assert {h.piece for h in fleet.watch.holders(fleet.now)} == {1, 2}, "a gap holds the watermark as well"
+    assert fleet.stuck() == {1: StuckReason.SCANNING}
+    assert {h.sub_range for h in fleet.watch.holders(fleet.now)} == {1, 2}, "a gap holds the watermark as well"
 
 
 def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
@@ -96,11 +96,11 @@ def test_time_goes_on_through_new_subscriptions() -> None:
     """A piece that is subscribed again every second, in vain, has held the watermark since the first time."""
     fleet = Fleet(4)
     fleet.pass_time(3)
-    for piece in range(100, 130):
-        fleet.subs["piece"][0] = piece
+    for sub_range in range(100, 130):
+        fleet.subs["piece"][0] = sub_range
         fleet.pass_time(1, quiet=(0,))
         (first, *_) = fleet.watch.holders(fleet.now)
-        assert first.piece == piece
+        assert first.sub_range == sub_range
     assert first.seconds >= 29
     fleet.pass_time(1)
     (first, *_) = fleet.watch.holders(fleet.now)
@@ -114,7 +114,7 @@ def test_our_own_sleep_is_nobodys_fault() -> None:
     fleet.watch.look(Survey(fleet.subs.copy(), int(fleet.now * 1000)), fleet.now)
     assert fleet.stuck() == {}
     fleet.pass_time(12, quiet=(0,))
-    assert fleet.stuck() == {1: Ail.SILENT}
+    assert fleet.stuck() == {1: StuckReason.SILENT}
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -211,19 +211,19 @@ def test_the_status_verb_names_what_holds_the_watermark(tmp_path: Path, capsys: 
 
 def test_a_region_that_is_lost_while_others_are_searched_for_locks() -> None:
     """The search is of the region as it was: a piece that has none any more when its turn comes ends nothing."""
-    pieces = {i: Piece(i, Span(i, b"", b"", 0, 0, "t"), b"", b"", 0, region=Region(i, b"", b"", 1, 1, None)) for i in range(1, 20)}
-    puller: Any = SimpleNamespace(pd=None, machine=SimpleNamespace(piece=pieces.get))
+    sub_ranges = {i: SubRange(i, Span(i, b"", b"", 0, 0, "t"), b"", b"", 0, region=Region(i, b"", b"", 1, 1, None)) for i in range(1, 20)}
+    puller: Any = SimpleNamespace(pd=None, machine=SimpleNamespace(sub_range=sub_ranges.get))
     dog = Watchdog(puller, SimpleNamespace(), lambda _: None, 1)  # type: ignore[arg-type]
     searched = []
 
     async def resolve(*_: object) -> Found:
         searched.append(len(searched))
-        for piece in pieces.values():
-            piece.region = None  # their stream is broken
+        for sub_range in sub_ranges.values():
+            sub_range.region = None  # their stream is broken
         await asyncio.sleep(0)
         return Found()
 
-    dog.watch = SimpleNamespace(lagging=lambda *_: [(i, 1) for i in pieces])  # type: ignore[assignment]
+    dog.watch = SimpleNamespace(lagging=lambda *_: [(i, 1) for i in sub_ranges])  # type: ignore[assignment]
     dog._resolver = SimpleNamespace(resolve=resolve)  # type: ignore[assignment]
     run(dog._search_locks(1 << 60, 1e6))
-    assert len(searched) == len(pieces)
+    assert len(searched) == len(sub_ranges)

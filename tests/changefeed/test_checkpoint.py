@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.s3 import make_bucket, s3_server
 from tidemill.changefeed.checkpoint import FeedBroken, FeedFolder, FeedIdentity, FeedLocked, Status
-from tidemill.changefeed.config import parse_config
 from tidemill.changefeed.states import State
+from tidemill.config.file import parse_config
 from tidemill.errors import FeedMismatch, Fenced
 from tidemill.tso import compose
 

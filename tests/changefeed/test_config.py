@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.changefeed.config import ChangefeedConfig, load_config, parse_config
+from tidemill.config.file import ChangefeedConfig, load_config, parse_config
 from tidemill.errors import ConfigError
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support import ticdc
 from tests.support.tables import column, table
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, cell_text, hashed_columns, partition
+from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
+from tidemill.rules.dispatch import DispatchMode, DispatchRule, cell_text, hashed_columns, partition
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.versions import TableVersion

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.changefeed.dispatch import WORDS as PARTITION_WORDS
-from tidemill.changefeed.events import WORDS as EVENT_WORDS
-from tidemill.changefeed.expressions.functions import FUNCTIONS
-from tidemill.changefeed.uri import PARAMETERS
+from tidemill.config.uri import PARAMETERS
+from tidemill.rules.dispatch import WORDS as PARTITION_WORDS
+from tidemill.rules.event_filter import WORDS as EVENT_WORDS
+from tidemill.rules.expressions.functions import FUNCTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SETTINGS = "".join(

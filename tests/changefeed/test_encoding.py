@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from tidemill.changefeed import uri
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.encoding import check_with_force_replicate, encoding_options
-from tidemill.changefeed.parameters import DateSeparator
-from tidemill.changefeed.uri import StorageOptions, default_of, parse_sink_uri
+from tidemill.config import uri
+from tidemill.config.encoding import check_with_force_replicate, encoding_options
+from tidemill.config.file import parse_config
+from tidemill.config.parameters import DateSeparator
+from tidemill.config.uri import StorageOptions, default_of, parse_sink_uri
 from tidemill.errors import ConfigError
 from tidemill.protocols.options import (
     AvroOptions,

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.tables import column, table
-from tidemill.changefeed.expressions import bind, parse
 from tidemill.errors import ConfigError, MalformedRow
+from tidemill.rules.expressions import bind, parse
 from tidemill.tidb.schema.codes import MySQLType as T
 
 INFO = table(

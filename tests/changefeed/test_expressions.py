@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.tables import column, table
-from tidemill.changefeed.expressions import bind, parse
-from tidemill.changefeed.expressions.functions import FUNCTIONS, UNSTABLE
 from tidemill.errors import ConfigError, MalformedRow
+from tidemill.rules.expressions import bind, parse
+from tidemill.rules.expressions.functions import FUNCTIONS, UNSTABLE
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.model import TableInfo
 
@@ -264,12 +264,12 @@ def test_functions_are_either_stable_or_refused() -> None:
 
 def _as_regex(pattern: str) -> str:
     """A LIKE pattern with `\\` as its escape."""
-    pieces = []
+    sub_ranges = []
     characters = iter(pattern)
     for char in characters:
         following = next(characters, char) if char == "\\" else ""
-        pieces.append(re.escape(following) if following else {"%": ".*", "_": "."}.get(char, re.escape(char)))
-    return "".join(pieces)
+        sub_ranges.append(re.escape(following) if following else {"%": ".*", "_": "."}.get(char, re.escape(char)))
+    return "".join(sub_ranges)
 
 
 @given(st.text(alphabet="abAB%_\\ .", max_size=12), st.text(alphabet="abAB \\.", max_size=12))

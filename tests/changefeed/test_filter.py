@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.changefeed import filter as module
-from tidemill.changefeed.filter import TableFilter
 from tidemill.errors import ConfigError
+from tidemill.rules import table_filter as module
+from tidemill.rules.table_filter import TableFilter
 
 
 def accepted(rules: list[str], *names: str, case_sensitive: bool = False) -> list[str]:

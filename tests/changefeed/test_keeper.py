@@ -16,11 +16,11 @@ import pytest
 from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changefeed.health import Health
 from tidemill.changefeed.keeper import FeedKeeper
-from tidemill.changefeed.lifeline import RETRIES
 from tidemill.changefeed.patience import Backoff, Patience
 from tidemill.changefeed.states import State
-from tidemill.changefeed.supervisor import Answer, End, Half, HalfFailed, Supervisor, Then
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, Fenced, LogUnavailable
+from tidemill.process.lifeline import RETRIES
+from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Supervisor, Then
 
 AWAY = ("TM:ErrSinkUnavailable", "Kafka b:1: away")
 WAITS = [sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *a: sys.exit(0)); signal.pause()"]
@@ -66,7 +66,7 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     assert "TM:ErrSinkUnavailable: Kafka b:1: away" in caplog.text
     assert "type this" in caplog.text
     assert world.keeper.resumed()
-    half = Half("changefeed", [], rule=world.keeper)
+    half = ChildProcess("changefeed", [], rule=world.keeper)
     assert (Health(world.folder, [half]).look()["state"], Health(world.folder, [half]).look()["error"]) == ("normal", None)
     assert world.written["error"]["code"] == AWAY[0], "the process looks at what it was"
     assert world.keeper.environment() == {}
@@ -158,7 +158,7 @@ def test_status_while_the_new_process_has_not_spoken(tmp_path: Path) -> None:
     """What the last run left is not told of this one."""
     world = World(tmp_path)
     world.folder.save_status(Status("f", pid=1, state=State.FAILED, error={"code": "c", "message": "old"}, running=False))
-    half = Half("changefeed", [], rule=world.keeper, pid=2)
+    half = ChildProcess("changefeed", [], rule=world.keeper, pid=2)
     health = Health(world.folder, [half])
     assert (health.look()["state"], health.look()["error"], health.look()["resume"]) == ("normal", None, None)
     world.process(2, state=State.WARNING)
@@ -189,12 +189,16 @@ def feed_program(tmp_path: Path, *, status: int, code: str) -> list[str]:
 
 
 async def supervised(
-    tmp_path: Path, program: list[str], stuck_s: float, scenario: Callable[[Supervisor, Half, Half], Any], capture: list[str] = WAITS
+    tmp_path: Path,
+    program: list[str],
+    stuck_s: float,
+    scenario: Callable[[Supervisor, ChildProcess, ChildProcess], Any],
+    capture: list[str] = WAITS,
 ) -> None:
     folder = FeedFolder(tmp_path, "f")
     folder.path.mkdir(parents=True)
     keeper = FeedKeeper(folder, Patience(stuck_s, Backoff(first_s=0.01, longest_s=0.02)))
-    halves = Half("capture", capture), Half("changefeed", program, rule=keeper)
+    halves = ChildProcess("capture", capture), ChildProcess("changefeed", program, rule=keeper)
     boss = Supervisor(halves, until="changefeed")
     task = asyncio.create_task(boss.run())
     try:
@@ -205,7 +209,7 @@ async def supervised(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def state_of(half: Half) -> State:
+def state_of(half: ChildProcess) -> State:
     assert isinstance(half.rule, FeedKeeper)
     return half.rule.state
 
@@ -226,7 +230,7 @@ async def becomes(boss: Supervisor, condition: Callable[[], bool]) -> None:
 def test_the_capture_lives_on_beside_a_failed_changefeed_until_it_is_resumed(
     tmp_path: Path, status: int, code: str, stuck_s: float
 ) -> None:
-    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
         await becomes(boss, lambda: state_of(feed) is State.FAILED)
         pid = capture.pid
         assert pid is not None
@@ -242,7 +246,7 @@ def test_the_capture_lives_on_beside_a_failed_changefeed_until_it_is_resumed(
 
 
 def test_a_failed_changefeed_can_be_stopped(tmp_path: Path) -> None:
-    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
         await becomes(boss, lambda: state_of(feed) is State.FAILED)
         boss.stop()
 
@@ -258,10 +262,10 @@ def test_a_capture_that_cannot_go_on_ends_the_run_beside_a_failed_changefeed(tmp
         sys.exit({EXIT_FATAL})
     """
 
-    async def scenario(boss: Supervisor, capture: Half, feed: Half) -> None:
+    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
         await becomes(boss, lambda: state_of(feed) is State.FAILED)
         (tmp_path / "over").touch()
 
     program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")
-    with pytest.raises(HalfFailed, match="capture: history is gone"):
+    with pytest.raises(ChildFailed, match="capture: history is gone"):
         asyncio.run(asyncio.wait_for(supervised(tmp_path, program, 100, scenario, [sys.executable, "-c", textwrap.dedent(lost)]), 60))

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tidemill.changefeed.patterns import GoRegex, go_literal
 from tidemill.errors import ConfigError
+from tidemill.rules.patterns import GoRegex, go_literal
 
 
 @pytest.mark.parametrize(

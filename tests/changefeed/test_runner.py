@@ -19,12 +19,12 @@ from tests.support.feeds import Delivered
 from tests.support.logs import golden_log
 from tests.support.registries import Front, MemoryRegistry, Reply
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import load_config, parse_config
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
-from tidemill.registry.address import with_registry
+from tidemill.config.file import load_config, parse_config
+from tidemill.config.registry_address import with_registry
+from tidemill.delivery.inputs.table_router import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

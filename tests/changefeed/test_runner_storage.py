@@ -13,11 +13,11 @@ import pytest
 
 from tests.changefeed.test_runner import await_checkpoint, command, run, state
 from tests.support.logs import golden_log
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

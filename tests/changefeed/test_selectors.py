@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tests.support.tables import column, table
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.filter import ColumnFilter
-from tidemill.changefeed.selectors import without
+from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
+from tidemill.rules.selectors import without
+from tidemill.rules.table_filter import ColumnFilter
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.versions import TableVersion
 

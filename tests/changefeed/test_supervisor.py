@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidemill.changefeed import supervisor
-from tidemill.changefeed.supervisor import Answer, End, Half, HalfFailed, Restarts, Supervisor, Then, pause_after
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY
+from tidemill.process import supervisor
+from tidemill.process.supervisor import Answer, ChildFailed, ChildProcess, End, Restarts, Supervisor, Then, pause_after
 
 
 def program(text: str) -> list[str]:
@@ -31,8 +31,8 @@ def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_of_the_delivering_half_ends_the_other() -> None:
-    capture = Half("capture", WAITS)
-    asyncio.run(Supervisor([capture, Half("deliver", program("pass"))], until="deliver").run())
+    capture = ChildProcess("capture", WAITS)
+    asyncio.run(Supervisor([capture, ChildProcess("deliver", program("pass"))], until="deliver").run())
     assert capture.process is None or capture.process.returncode is not None
 
 
@@ -45,8 +45,8 @@ def test_a_half_that_dies_is_started_again_until_it_succeeds(tmp_path: Path) -> 
         if n == 1: os.kill(os.getpid(), signal.SIGKILL)
         if n == 2: sys.exit({EXIT_RETRY})
     """)
-    half = Half("deliver", flaky)
-    asyncio.run(Supervisor([Half("capture", WAITS), half], until="deliver").run())
+    half = ChildProcess("deliver", flaky)
+    asyncio.run(Supervisor([ChildProcess("capture", WAITS), half], until="deliver").run())
     assert tries.read_text() == "xxx"
     assert half.restarts == 2
 
@@ -55,22 +55,22 @@ def test_what_a_restart_cannot_mend_ends_both_with_the_halfs_own_code(capfd: pyt
     """The error is left to the supervisor to tell, so that it is told once; everything else that a half says is passed on."""
     text = "on its way\\nError TM:ErrFeedMismatch: sink differs\\n  Start it as before.\\nafter it"
     broken = program(f"import sys; print('{text}', file=sys.stderr); sys.exit({EXIT_FATAL})")
-    with pytest.raises(HalfFailed, match=r"sink differs\n  Start it as before\.$") as caught:
-        asyncio.run(Supervisor([Half("capture", WAITS), Half("deliver", broken)], until="deliver").run())
+    with pytest.raises(ChildFailed, match=r"sink differs\n  Start it as before\.$") as caught:
+        asyncio.run(Supervisor([ChildProcess("capture", WAITS), ChildProcess("deliver", broken)], until="deliver").run())
     assert caught.value.code == "TM:ErrFeedMismatch"
     assert capfd.readouterr().err == "on its way\nafter it\n"
 
 
 def test_a_half_may_say_lines_of_any_length(capfd: pytest.CaptureFixture[str]) -> None:
-    half = Half("deliver", program("import sys; sys.stderr.write('x' * 3_000_000)"))
+    half = ChildProcess("deliver", program("import sys; sys.stderr.write('x' * 3_000_000)"))
     asyncio.run(Supervisor([half], until="deliver").run())
     assert len(capfd.readouterr().err.replace("\n", "")) == 3_000_000
 
 
 def test_a_half_that_only_crashes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "CRASHES_IN_A_ROW", 3)
-    half = Half("deliver", program("import sys; sys.exit(9)"))
-    with pytest.raises(HalfFailed, match="exit code 9"):
+    half = ChildProcess("deliver", program("import sys; sys.exit(9)"))
+    with pytest.raises(ChildFailed, match="exit code 9"):
         asyncio.run(Supervisor([half], until="deliver").run())
     assert half.restarts == 3
 
@@ -83,7 +83,7 @@ def test_a_half_that_gets_further_is_not_given_up(monkeypatch: pytest.MonkeyPatc
         with open({str(tries)!r}, "a") as f: f.write("x")
         sys.exit(0 if os.path.getsize({str(tries)!r}) == 6 else 9)
     """)
-    half = Half("deliver", flaky, progress=lambda: tries.stat().st_size if tries.exists() else 0)
+    half = ChildProcess("deliver", flaky, progress=lambda: tries.stat().st_size if tries.exists() else 0)
     asyncio.run(Supervisor([half], until="deliver").run())
     assert half.restarts == 5
 
@@ -93,7 +93,7 @@ def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.Monk
     deaf = program("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('x', flush=True); signal.pause()")
 
     async def scenario() -> None:
-        half = Half("deliver", deaf)
+        half = ChildProcess("deliver", deaf)
         running = asyncio.Event()
         boss = Supervisor([half], until="deliver", on_change=running.set)
         task = asyncio.create_task(boss.run())
@@ -107,7 +107,7 @@ def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.Monk
 
 def test_stop_ends_both_halves() -> None:
     async def scenario() -> None:
-        halves = [Half("capture", WAITS), Half("deliver", WAITS)]
+        halves = [ChildProcess("capture", WAITS), ChildProcess("deliver", WAITS)]
         running = asyncio.Event()
         boss = Supervisor(halves, until="deliver", on_change=lambda: running.set() if all(h.pid for h in halves) else None)
         task = asyncio.create_task(boss.run())
@@ -132,7 +132,7 @@ def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
     """)
     code = textwrap.dedent(f"""
         import asyncio
-        from tidemill.changefeed.supervisor import Half, Supervisor
+        from tidemill.process.supervisor import Half, Supervisor
         half = Half("deliver", {half!r})
         boss = Supervisor([half], until="deliver", on_change=lambda: half.pid and print(half.pid, flush=True))
         asyncio.run(boss.run())
@@ -170,7 +170,7 @@ def test_how_a_half_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None
 
 def test_what_was_raised_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     """An error that nobody expected is named, and its traceback is passed on."""
-    half = Half("deliver", program("raise ZeroDivisionError('by nothing')"))
+    half = ChildProcess("deliver", program("raise ZeroDivisionError('by nothing')"))
     seen = []
 
     class Rests(Restarts):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.changefeed.config import parse_config
+from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
 
 LINES = gzip.decompress((Path(__file__).parents[1] / "golden/ticdc/toml_keys.tsv.gz").read_bytes()).decode().splitlines()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import ticdc
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.topics import TopicExpression
-from tidemill.changefeed.values import check_topic
+from tidemill.config.file import parse_config
+from tidemill.config.values import check_topic
 from tidemill.errors import ConfigError
+from tidemill.rules.topics import TopicExpression
 
 LINES = list(ticdc.lines("topics"))
 

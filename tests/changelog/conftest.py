@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.logs import START
 from tidemill.changelog.layout import LogIdentity
-from tidemill.changelog.storage import LocalStorage, RemoteStorage, Storage
+from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY
 

@@ -13,9 +13,9 @@ import pytest
 from tests.support.logs import CHANGE, PAIR, START, build_log, put, write_arrow
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.segment import read_batch
+from tidemill.delivery.task.reader import Sources
 from tidemill.errors import LogCorrupt, LogError, TidemillError
 from tidemill.events import META_PAIR
-from tidemill.pipeline.reading import Sources
 
 
 def sound_log(folder: Path) -> tuple[Path, Path]:

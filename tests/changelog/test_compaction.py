@@ -18,7 +18,7 @@ from tidemill.changelog.compaction import FAN_IN, Weighed, plan
 from tidemill.changelog.layout import Interval
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.segment import batch_bytes, bounded, regrouped
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import LogFenced, SegmentGone

@@ -17,10 +17,10 @@ import pytest
 from tests.changelog.conftest import META
 from tests.support.log_writer_process import upstream
 from tests.support.logs import START, Change, batch_of, changes_of, order, put, read_changes
-from tidemill.changelog import fence
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import LocalStorage, Storage
+from tidemill.changelog.storage import flock
+from tidemill.changelog.storage.open import LocalStorage, Storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, LogFenced, LogLocked
@@ -157,7 +157,7 @@ def test_a_writer_that_stood_still_before_it_published_is_fenced(place: Storage)
 def test_a_writer_that_stands_still_while_it_publishes_is_named_and_its_segment_counts(
     place: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "PATIENCE", 0.2)
+    monkeypatch.setattr(flock, "PATIENCE", 0.2)
     with writer_process(place, "stop", "inside") as old:
         until_it_stands(old)
         with pytest.raises(LogLocked, match=rf"process {old.pid} on host {socket.gethostname()} is in the middle of a step") as e:

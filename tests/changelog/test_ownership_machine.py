@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.actors import Actor, Killed, at_gate
 from tests.support.logs import START, Change, batch_of, changes_of, put
 from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.changelog import fence
-from tidemill.changelog.files import Draft, Storage
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage import flock
+from tidemill.changelog.storage.base import Draft, Storage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
 from tidemill.errors import LogFenced, LogLocked, SegmentGone
@@ -286,8 +286,8 @@ class Impatient:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PATIENCE", 0.0)
-    monkeypatch.setattr(fence, "_Waiting", Impatient)
+    monkeypatch.setattr(flock, "PATIENCE", 0.0)
+    monkeypatch.setattr(flock, "_Waiting", Impatient)
 
 
 SETTINGS = settings(

@@ -25,7 +25,7 @@ from tests.support.logs import (
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity
 from tidemill.changelog.reader import FRESH_SECONDS, LogReader, log_exists
-from tidemill.changelog.storage import LocalStorage, Storage, open_segment, open_storage
+from tidemill.changelog.storage.open import LocalStorage, Storage, open_segment, open_storage
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import LogCorrupt, LogError, SegmentGone, StartTsOutOfLog
 
@@ -166,7 +166,7 @@ def test_damaged_segments_are_named_with_what_to_do(built: Path, damage: str, re
 def _remote(folder: Path) -> Storage:
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-    from tidemill.changelog.storage import RemoteStorage
+    from tidemill.changelog.storage.open import RemoteStorage
 
     return RemoteStorage(SubTreeFileSystem(str(folder.parent), LocalFileSystem()), folder.name)
 

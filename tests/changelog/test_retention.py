@@ -16,7 +16,7 @@ from tidemill.changelog import feeds, layout
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.retention import Retention, between_ddls, snapshot_at
-from tidemill.changelog.storage import Draft, LocalStorage, Storage
+from tidemill.changelog.storage.open import Draft, LocalStorage, Storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import DiskLow, LogError, SegmentGone, StartTsOutOfLog

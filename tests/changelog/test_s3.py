@@ -16,10 +16,10 @@ from tests.changelog.conftest import META
 from tests.support.logs import START, batch_of, changes_of, put
 from tests.support.s3 import make_bucket, objects, s3_server  # noqa: F401
 from tests.support.s3_faults import Fault, spoiled
-from tidemill.changelog import s3, swap
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import RemoteStorage, open_storage
+from tidemill.changelog.storage import conditional, s3
+from tidemill.changelog.storage.open import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
 from tidemill.errors import DiskLow, LogError, LogFenced, LogRefused, LogUnavailable
@@ -223,7 +223,7 @@ def test_a_store_that_does_not_answer_is_an_error_not_one_without_conditions(
     bucket: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(swap, "TRIES", 1)
+    monkeypatch.setattr(conditional, "TRIES", 1)
     with spoiled(s3_server, lambda method, path: Fault.LOST_REQUEST if method == "PUT" else Fault.NONE) as endpoint:
         place = open_storage(url_of(endpoint, bucket))
         with pytest.raises(LogUnavailable, match="does not answer"):

@@ -18,18 +18,18 @@ import pytest
 
 from tests.changelog.test_verify import META
 from tests.support.logs import CHANGE, START, Change, batch_of, build_log, changes_of, put, read_changes, write_arrow
-from tidemill.changelog import initial, sums
+from tidemill.changelog import initial_load, sums
 from tidemill.changelog.arrowfile import ArrowFile, write
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader, open_segment
 from tidemill.changelog.segment import ipc_options, read_batch
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.delivery.task.reader import Sources
 from tidemill.errors import LogCorrupt
 from tidemill.events import META_PAIR, RAW_CHANGE
-from tidemill.pipeline.reading import Sources
 
 NOTHING_GROWS = LogOptions(low_water_bytes=0, grace_s=0.0)
 
@@ -221,11 +221,11 @@ def test_a_process_looks_once_at_a_batch_of_a_mapped_file_and_verify_always(tmp_
 
 
 def new_log(folder: Path, **identity: object) -> LogWriter:
-    plan = initial.Plan(START + 5, (initial.PlannedTable(7, "d.t7", ((b"a", b"z"),)),))
+    plan = initial_load.Plan(START + 5, (initial_load.PlannedTable(7, "d.t7", ((b"a", b"z"),)),))
     place = LocalStorage(folder, sync=False)
     log = LogWriter.create(place, LogIdentity("1", START, 1, **identity), snapshot=META, options=NOTHING_GROWS)  # type: ignore[arg-type]
-    initial.write_plan(place, plan)
-    initial.write_part(place, plan.parts()[0], [batch_of([put(7, h, START + 5, start_ts=START + 5) for h in range(9)])])
+    initial_load.write_plan(place, plan)
+    initial_load.write_part(place, plan.parts()[0], [batch_of([put(7, h, START + 5, start_ts=START + 5) for h in range(9)])])
     log.schema.publish(START + 90, [])
     for k in range(3):
         log.partition(0).publish(START + 10 + 30 * k, [batch_of(rows(6 + 30 * k, 5))])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.memory_storage import Bucket, MemoryObjects
-from tidemill.changelog.files import Token
-from tidemill.changelog.swap import TRIES, Outcome, swap, tried
+from tidemill.changelog.storage.base import Token
+from tidemill.changelog.storage.conditional import TRIES, Outcome, swap, tried
 from tidemill.errors import LogUnavailable
 
 

@@ -21,7 +21,7 @@ from tests.changelog.test_verify import META as TABLES
 from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
 from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogOptions, LogWriter
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogFenced, LogLocked

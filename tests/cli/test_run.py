@@ -14,19 +14,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.logs import golden_log
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
-from tidemill.changefeed.config import parse_config
 from tidemill.changefeed.health import Health, old_processes
 from tidemill.changefeed.states import State
-from tidemill.changefeed.supervisor import Half
-from tidemill.changelog import initial
+from tidemill.changelog import initial_load
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.writer import LogWriter
-from tidemill.cli.run import Times, Wishes, check_id, given, halves, resolve
+from tidemill.cli.run import Options, Times, check_id, given, halves, resolve
+from tidemill.config.file import parse_config
 from tidemill.errors import ClusterMismatch, ConfigError, FeedMismatch, StartTsOutOfLog
+from tidemill.metrics.samples import metrics_page
 from tidemill.playground.server import PlaygroundThread
-from tidemill.server.metrics import metrics_page
+from tidemill.process.supervisor import ChildProcess
 
 PASSWORD = "hunter2"
 SINK = f"kafka://h:9092/t?protocol=open-protocol&sasl-mechanism=plain&sasl-user=me&sasl-password={PASSWORD}"
@@ -38,9 +38,9 @@ def upstream() -> Iterator[PlaygroundThread]:
         yield playground
 
 
-def wishes_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: object) -> Wishes:
+def wishes_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: object) -> Options:
     config = parse_config("")
-    wishes = Wishes(
+    wishes = Options(
         pd=pd, sink_uri=sink, sink=config.sink_uri(sink), log=str(folder / "log"), changefeed_id="f", data_dir=folder / "data",
         start_ts=None, target_ts=None, config_file=None, config=config, zone="-05:00", status_addr=None, common_options=(),
         capture_options=(), feed_options=(),
@@ -48,11 +48,11 @@ def wishes_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: objec
     return replace(wishes, **more)  # type: ignore[arg-type]
 
 
-def resolved(wishes: Wishes) -> Times:
+def resolved(wishes: Options) -> Times:
     return asyncio.run(resolve(wishes, FeedFolder(wishes.data_dir, wishes.changefeed_id)))
 
 
-def identity_of(wishes: Wishes, playground: PlaygroundThread, start_ts: int) -> FeedIdentity:
+def identity_of(wishes: Options, playground: PlaygroundThread, start_ts: int) -> FeedIdentity:
     config = wishes.config.model_dump(mode="json", by_alias=True)
     cluster = str(playground.playground.cluster.cluster_id)
     return FeedIdentity(wishes.changefeed_id, cluster, str(Path(wishes.log)), str(wishes.sink), config, wishes.zone, start_ts)
@@ -167,7 +167,7 @@ def test_only_what_is_given_is_passed_on() -> None:
 
 def test_the_status_is_made_of_what_the_halves_wrote(tmp_path: Path) -> None:
     folder = FeedFolder(tmp_path, "f")
-    half = Half("changefeed", ["x"], pid=os.getpid(), last_error=("TM:ErrX", f"kafka://me:{PASSWORD}@h/t"))
+    half = ChildProcess("changefeed", ["x"], pid=os.getpid(), last_error=("TM:ErrX", f"kafka://me:{PASSWORD}@h/t"))
     health = Health(folder, [half])
     assert health.look()["checkpoint_ts"] == 0  # nobody has said anything yet
     folder.save_status(Status("f", rows=7, checkpoint_ts=1 << 50, state=State.WARNING))
@@ -223,7 +223,7 @@ def test_a_feed_with_the_tables_begins_before_the_log(
     LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
     with pytest.raises(ConfigError, match="does not hold the tables as of its start"):
         resolved(wishes)
-    initial.write_plan(open_storage(tmp_path / "log"), initial.Plan(begin, ()))
+    initial_load.write_plan(open_storage(tmp_path / "log"), initial_load.Plan(begin, ()))
     assert resolved(wishes) == Times(None, begin - ahead, None)
     assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, begin - ahead, None)
     with pytest.raises(ConfigError, match="which --start-ts has to be then"):

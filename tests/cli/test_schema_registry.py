@@ -11,9 +11,9 @@ import pytest
 from tests.support.registries import Fault, Front, MemoryRegistry, Reply
 from tests.support.runs import tidemill
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import parse_config
+from tidemill.config.file import parse_config
+from tidemill.config.registry_address import with_registry
 from tidemill.playground.server import PlaygroundThread
-from tidemill.registry.address import with_registry
 from tidemill.sinks.kafka import options
 
 TOML = "[sink]\n{registry}dispatchers = [\n {{matcher = ['*.*'], topic = \"tidb_{{schema}}_{{table}}\"}},\n]\n"

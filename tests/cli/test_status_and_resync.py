@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.logs import golden_log
 from tidemill.changefeed.checkpoint import FeedFolder, Status
-from tidemill.changelog import initial
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog import initial_load
+from tidemill.changelog.storage.open import open_storage
 from tidemill.cli import status as status_verb
 from tidemill.cli.main import main
 
@@ -185,4 +185,4 @@ def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pyte
     golden_log(tmp_path)
     code, _, err = tidemill(capsys, "resync", "--log", str(tmp_path), "--table", "d.t")
     assert (code, "no capture writes" in err) == (1, True)
-    assert open_storage(str(tmp_path)).names(initial.REQUESTS) == []
+    assert open_storage(str(tmp_path)).names(initial_load.REQUESTS) == []

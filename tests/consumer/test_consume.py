@@ -23,13 +23,13 @@ from tests.support.runs import PATIENCE_S, tidemill
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tests.support.upstreams import truth
 from tidemill.consumer.progress import Progress
+from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.protocols.open import decode, resolved_message
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.open.events import RowEvent
-from tidemill.sinks.tables.sqlite import SqliteTables
 
 pytestmark = pytest.mark.kafka
 
@@ -114,15 +114,17 @@ def test_killed_in_the_middle_again_and_again(kafka_broker: KafkaBroker, tmp_pat
     make_topic(kafka_broker, topic, 2)
     written = delivery(messages, 2, Random(7))
     flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC", "--flush-interval", "10ms")
-    pieces = 3
-    for piece in range(pieces):
+    sub_ranges = 3
+    for sub_range in range(sub_ranges):
         before = flushed_ts(file)
         with Process(tmp_path, *flags) as consumer:
-            write(kafka_broker, topic, written[len(written) * piece // pieces : len(written) * (piece + 1) // pieces])
+            write(kafka_broker, topic, written[len(written) * sub_range // sub_ranges : len(written) * (sub_range + 1) // sub_ranges])
             consumer.wait_for(lambda before=before: flushed_ts(file) > before, "something is written")  # type: ignore[misc]
             consumer.process.send_signal(signal.SIGKILL)
     with Process(tmp_path, *flags) as consumer:
-        consumer.wait_for(lambda: flushed_ts(file) == messages[-1].ts and consumer.said.count("following") > pieces, "it reaches the end")
+        consumer.wait_for(
+            lambda: flushed_ts(file) == messages[-1].ts and consumer.said.count("following") > sub_ranges, "it reaches the end"
+        )
         consumer.process.send_signal(signal.SIGTERM)
         assert consumer.process.wait(PATIENCE_S) == 0, consumer.said
     assert golden_differences(file, messages) == []

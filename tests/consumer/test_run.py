@@ -19,13 +19,13 @@ from tidemill.consumer.progress import Progress, TopicPartition
 from tidemill.consumer.reading import Protocol, reader
 from tidemill.consumer.run import Consumer, Options
 from tidemill.consumer.spill import TemporaryFiles
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.consumer.targets import open_target
 from tidemill.demo.compare import rows_of
 from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import FeedMismatch, SinkUnavailable, TopicUnavailable
 from tidemill.protocols.open import decode, resolved_message
 from tidemill.protocols.open.events import DdlMessage, Event, ResolvedMessage, RowEvent
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 
 class MadeUpTopics(KafkaTopics):

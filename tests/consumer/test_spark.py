@@ -17,8 +17,8 @@ from tests.support.kafka import new_topic_name
 from tests.support.runs import PATIENCE_S
 from tests.support.spark_kafka import spark_kafka_jars
 from tidemill.consumer.spark import consume_stream
-from tidemill.pipeline.session import start_session
 from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.spark.session import start_session
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -45,8 +45,8 @@ def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session
     written = delivery(messages, 2, Random(9))
     uri, sink = f"kafka://{kafka_broker.address}/{topic}?protocol=open-protocol", f"sqlite://{file}"
     half = len(written) // 2
-    for piece, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
-        write(kafka_broker, topic, piece)
+    for sub_range, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
+        write(kafka_broker, topic, sub_range)
         query, consumer = consume_stream(session, uri, sink, trigger="0 seconds", maxOffsetsPerTrigger="700")
         try:
             query.processAllAvailable()
@@ -63,7 +63,7 @@ def test_a_target_that_is_locked_for_a_while(
     kafka_broker: KafkaBroker, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The batch waits; what it and those before it had taken is read again where it has to be. There is a limit to a batch by default."""
-    monkeypatch.setattr("tidemill.sinks.tables.sqlite._BUSY_S", 0.1)
+    monkeypatch.setattr("tidemill.consumer.tables.sqlite._BUSY_S", 0.1)
     monkeypatch.setattr("tidemill.consumer.spark.MAX_OFFSETS", 300)
     topic, file = new_topic_name("locked"), tmp_path / "tables.db"
     messages = until_last_drop()

@@ -11,9 +11,9 @@ import pytest
 from examples.open_protocol_consumer import Orderer, consume, line
 from tests.support.feeds import World, expected
 from tests.support.kafka import kafka_broker, new_topic_name
-from tidemill.changefeed.config import parse_config
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.protocols.open import DdlMessage, Event, ResolvedMessage, RowEvent, decode
 from tidemill.protocols.open.encode import framed

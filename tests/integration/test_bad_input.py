@@ -16,13 +16,13 @@ import pytest
 from tests.support.logs import golden_log
 from tests.support.runs import await_that, tidemill
 from tidemill.changelog.place import check_place
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.demo.session import TIDEMILL
-from tidemill.places import check_master
 from tidemill.playground.cluster import Cluster
 from tidemill.playground.server import PlaygroundThread
+from tidemill.process.places import check_master
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -370,9 +370,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("scheme", ["file", "messages"])
 def test_a_sink_on_a_full_disk(capsys: Capsys, whole_log: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     """Whole batches may be there; the one that did not fit is not, not even in part."""
+    from tidemill.changefeed import replay
+    from tidemill.delivery.batch import RetryPolicy
     from tidemill.demo.delivered import from_files, from_jsonl
-    from tidemill.pipeline import replay
-    from tidemill.pipeline.batch import RetryPolicy
 
     monkeypatch.setattr(replay, "RETRY", RetryPolicy(total_s=0))
     sink = f"{scheme}://{small_disk}/out?protocol=open-protocol"

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.consumers import Process, flushed_ts, select, write
 from tests.support.runs import PATIENCE_S, Truth, await_that, settled
+from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.kafka_broker import KafkaBroker
-from tidemill.sinks.tables.sqlite import SqliteTables
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -16,11 +16,11 @@ from tests.support.drivers import FAST, Driver, assert_as_replayed, can_hide, fr
 from tests.support.logs import golden_log
 from tests.support.s3 import filesystem, make_bucket, s3_server
 from tests.support.standalone import Standalone
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
 
 __all__ = ["s3_server"]

@@ -19,9 +19,9 @@ import pytest
 from tests.capture.test_capture import session
 from tests.support.captures import compare, until
 from tests.support.standalone import Standalone
-from tidemill.changelog import initial
+from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.playground.server import Playground
 
@@ -140,11 +140,11 @@ def test_tasks_that_are_killed_or_fall_asleep_are_run_again(tmp_path: Path) -> N
                 ts = await written(write, [10] * 15)
                 await one.complete(ts)
                 storage = open_storage(tmp_path / "log")
-                await one.until(lambda: not any(initial.missing(storage, plan) for plan in initial.plans(storage)))
+                await one.until(lambda: not any(initial_load.missing(storage, plan) for plan in initial_load.plans(storage)))
                 assert {g: s["restarts"] > 0 for g, s in one.groups().items()} == {0: False, 1: True, 2: True}
                 await one.end()
             equal(playground, tmp_path)
-            plans = initial.plans(storage)
+            plans = initial_load.plans(storage)
             assert [[t.name for t in plan.tables if t.name.startswith("ini")] for plan in plans] == [["ini.t"]], "read beside the groups"
 
     run(main())

@@ -17,8 +17,8 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.runs import PATIENCE_S, assert_equal, audited, await_that, gone
 from tests.support.upstreams import truth
-from tidemill.changelog import initial
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog import initial_load
+from tidemill.changelog.storage.open import open_storage
 from tidemill.demo.delivered import from_files
 from tidemill.demo.session import Delivery
 from tidemill.playground.server import PlaygroundThread, ServerTls
@@ -43,9 +43,9 @@ class Parts:
         return len(self.seen)
 
 
-LOADING = "tidemill.pipeline.load"
+LOADING = "tidemill.capture.spark.snapshot"
 WHO: dict[str, Callable[[str, str, str], bool]] = {  # by name, command line, and those of the parents
-    "worker": lambda name, line, parents: name != "java" and "tidemill.pipeline.daemon" in line and LOADING in parents,
+    "worker": lambda name, line, parents: name != "java" and "tidemill.spark.worker_daemon" in line and LOADING in parents,
     "Java": lambda name, line, parents: name == "java" and LOADING in parents,
     "reader": lambda name, line, parents: name != "java" and LOADING in line,
     "capture": lambda name, line, parents: "tidemill.cli.main capture" in line,
@@ -101,9 +101,9 @@ def test_whoever_dies_while_the_tables_are_read(tmp_path: Path) -> None:
         assert {"reader", "capture"} <= set(killed), "they had something to do still"
         assert "tidemill/pipeline/" not in (tmp_path / "run.log").read_text(), "no traceback of ours"
         storage = open_storage(str(delivery.log))
-        (plan,) = initial.plans(storage)
+        (plan,) = initial_load.plans(storage)
         assert len(plan.parts()) == REGIONS + 1
-        assert initial.missing(storage, plan) == []
+        assert initial_load.missing(storage, plan) == []
         assert parts.count() == REGIONS + 1
         audit = audited(from_files(tmp_path / "delivered"))
         assert_equal(audit, delivery.log, expected, end)  # type: ignore[arg-type]

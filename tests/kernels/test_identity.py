@@ -9,8 +9,8 @@ import pytest
 
 from tests.support import ticdc
 from tidemill.kernels.encode import KeyHash, TableProgram, UniqueChange
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.protocols.celltext import any_changed, hash_cells
+from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.common.celltext import any_changed, hash_cells
 from tidemill.tidb.schema.model import ColumnInfo
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
-from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.batch import batches
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.codes import MySQLType
@@ -187,7 +187,7 @@ def test_second_process_loads_the_cache(tmp_path: Path) -> None:
         "import random, numpy as np\n"
         "from tests.kernels.test_open_random import *\n"
         "test_random_rows(1)\n"
-        "import tidemill.kernels.encode.open_rows as k\n"
+        "import tidemill.kernels.open.open_kernel as k\n"
         "assert sum(k.open_rows.stats.cache_hits.values()) == 1, k.open_rows.stats\n"
     )
     root = Path(__file__).parents[2]

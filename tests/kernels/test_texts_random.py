@@ -16,11 +16,11 @@ from tests.support.text_rows import encode_all, outcome
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.simple import SimpleRowEncoder
-from tidemill.kernels.texts.encoder import TextRowEncoder
-from tidemill.protocols.compression import expand
+from tidemill.kernels.templates.encoder import TextRowEncoder
+from tidemill.protocols.common.compression import expand
 from tidemill.protocols.csv.handles import handle_text
 from tidemill.protocols.options import (
     BinaryEncoding,

@@ -12,11 +12,11 @@ import pytest
 
 from tests.support.tables import column, table
 from tidemill.kernels.encode import OpenRowEncoder, TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.kernels.encode.tables import O_CRC, O_POW10, POW10_MIN, TABLES, crc_state
-from tidemill.kernels.encode.zones import zone_table
+from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.kernels.write.tables import O_CRC, O_POW10, POW10_MIN, TABLES, crc_state
+from tidemill.kernels.write.zones import zone_table
+from tidemill.protocols.common.gotext import go_quote, json_string, printable_ranges, runes
 from tidemill.protocols.open import decode
-from tidemill.protocols.open.gotext import go_quote, json_string, printable_ranges, runes
 from tidemill.tidb.codec import encode_float
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row

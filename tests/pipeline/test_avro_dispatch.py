@@ -15,14 +15,14 @@ import pytest
 from tests.support.logs import Change
 from tests.support.registries import Front, MemoryRegistry
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import parse_config
-from tidemill.pipeline.corrupted import CorruptedRows
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
-from tidemill.pipeline.work import TaskStats
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.config.registry_address import with_registry
+from tidemill.delivery.corrupted_rows import CorruptedRows
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.work_item import TaskStats
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.open import RowEvent, decode
-from tidemill.registry.address import with_registry
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import with_checksum
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tidemill.changelog.layout import Affinity, Interval
+from tidemill.delivery.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.plan import Load
+from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, ConfigError, LogCorrupt, MessageTooLarge, SegmentGone, SinkUnavailable, TidemillError
 from tidemill.events import DdlEvent
-from tidemill.pipeline.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.planner import Load
-from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.sinks.base import BatchContext
 
 QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=3.5, clock=partial(next, count()))
@@ -162,7 +162,7 @@ def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_lost_job_is_tried_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.pipeline.batch.GRACE_S", 0.001)
+    monkeypatch.setattr("tidemill.delivery.batch.GRACE_S", 0.001)
 
     def lose(items: Sequence[WorkItem]) -> list[TaskResult]:
         raise JobLost("the worker died")

@@ -7,18 +7,18 @@ import pytest
 from tests.support import schemas as s
 from tests.support.schemas import begun_with_a_table as begun
 from tidemill.changelog.layout import LogIdentity
+from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.errors import DataWithoutEvents
-from tidemill.pipeline.captured import Captured
 from tidemill.tidb.schema.versions import TableVersion
 
 DB, TABLE = 2, 10
 
 
-def captured(wanted: str = "t") -> Captured:
+def captured(wanted: str = "t") -> CoverageCheck:
     def wants(version: TableVersion) -> bool:
         return version.table == wanted
 
-    return Captured(lambda: LogIdentity("1", 100, 1), wants)
+    return CoverageCheck(lambda: LogIdentity("1", 100, 1), wants)
 
 
 @pytest.mark.parametrize(("mode", "word"), [(1, "imported"), (2, "restored")])

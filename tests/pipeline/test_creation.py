@@ -14,20 +14,20 @@ from tests.support.runs import audited
 from tests.support.s3 import filesystem, make_bucket, s3_server  # noqa: F401
 from tests.support.sqllogs import SqlLog
 from tests.support.upstreams import truth
-from tidemill.changefeed.config import parse_config
-from tidemill.changelog.initial import Plan, PlannedTable
+from tidemill.changefeed.replay import Delivered, replay
+from tidemill.changelog.initial_load import Plan, PlannedTable
+from tidemill.config.file import parse_config
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
+from tidemill.delivery.inputs.bootstrap_ddl import creating
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.zone import parse_zone
 from tidemill.demo.audit import Audit
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import from_files, from_jsonl
 from tidemill.errors import StartTsOutOfLog
 from tidemill.events import DdlEvent
-from tidemill.pipeline.creation import creating
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import Delivered, replay
-from tidemill.pipeline.zone import parse_zone
 from tidemill.protocols import simple
 from tidemill.protocols.simple.events import DdlMessage, RowEvent
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
 

@@ -17,15 +17,17 @@ from tests.support.feeds import World
 from tests.support.logs import START
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.delivery.batch import ExecutorLost, JobLost, error_of
+from tidemill.delivery.inputs import table_pack as packs
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.task import run
+from tidemill.delivery.work_item import TaskFailure, TaskStats, WorkItem
 from tidemill.errors import ConfigError, TidemillError
-from tidemill.pipeline import executors, runners, task
-from tidemill.pipeline import pack as packs
-from tidemill.pipeline.batch import ExecutorLost, JobLost, error_of
-from tidemill.pipeline.executors import Executors, NoExecutor
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.runners import SparkRunner, run_partition
-from tidemill.pipeline.session import stop_session
-from tidemill.pipeline.work import TaskFailure, TaskStats, WorkItem
+from tidemill.spark import executors
+from tidemill.spark import jobs as runners
+from tidemill.spark.executors import Executors, NoExecutor
+from tidemill.spark.jobs import SparkRunner, run_partition
+from tidemill.spark.session import stop_session
 
 
 def item(number: int, pack: str = "p") -> WorkItem:
@@ -36,7 +38,7 @@ def item(number: int, pack: str = "p") -> WorkItem:
 def test_a_second_attempt_of_a_task_delivers_nothing(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
     """The first one may live on in the same epoch: the driver has to begin another."""
     monkeypatch.setattr(runners.TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: attempt))
-    monkeypatch.setattr(task, "run", lambda one: TaskStats(one.number))
+    monkeypatch.setattr(run, "run", lambda one: TaskStats(one.number))
     results = list(run_partition([item(0), item(1)]))
     if attempt == 0:
         assert results == [TaskStats(0), TaskStats(1)]
@@ -200,7 +202,7 @@ def test_items_that_travel_hold_no_path_of_the_driver(tmp_path: Path, monkeypatc
     packs.load.cache_clear()
     packs._read.cache_clear()
     monkeypatch.setattr(runners.TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: 0))
-    monkeypatch.setattr(task, "run", lambda one: packs.load(one.pack).table(601))
+    monkeypatch.setattr(run, "run", lambda one: packs.load(one.pack).table(601))
     items, job = context.jobs[-1]
     assert list(job(items)) == [want]
     packs.supply({})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.feeds import World
-from tidemill.pipeline.clock import ClockReader
-from tidemill.pipeline.feed import Changefeed, next_begin, set_aside_broken
-from tidemill.pipeline.fence import Interval
+from tidemill.delivery.epoch_fence import Interval
+from tidemill.spark.offset_source import ClockReader
+from tidemill.spark.query import Changefeed, next_begin, set_aside_broken
 
 
 def spark_checkpoint(folder: Path, ends: list[int], commits: int) -> Path:

@@ -11,11 +11,11 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from tests.support.s3 import make_bucket, s3_server
-from tidemill.changelog.storage import LocalStorage, RemoteStorage, Storage, open_storage
+from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage, open_storage
+from tidemill.delivery import epoch_fence as fences
+from tidemill.delivery.epoch_fence import BrokenFence, Fence, Look
+from tidemill.delivery.guarded import FeedBroken
 from tidemill.errors import Fenced, LogUnavailable
-from tidemill.pipeline import fence as fences
-from tidemill.pipeline.fence import BrokenFence, Fence, Look
-from tidemill.pipeline.guarded import FeedBroken
 
 __all__ = ["s3_server"]
 

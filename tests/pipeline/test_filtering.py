@@ -18,27 +18,27 @@ import pytest
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected, logical_id
 from tests.support.logs import START, Change
 from tests.support.tables import column, table
-from tidemill.changefeed.config import ChangefeedConfig, parse_config
-from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
-from tidemill.changefeed.events import RowFilter
-from tidemill.changefeed.selectors import without
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.config.file import ChangefeedConfig, parse_config
+from tidemill.config.uri import parse_sink_uri
+from tidemill.delivery.batch import BatchDriver
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.task import chunker
+from tidemill.delivery.task.row_filter import RowFilters
 from tidemill.errors import ConfigError, MalformedRow
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.pipeline import chunks
-from tidemill.pipeline.batch import BatchDriver
-from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.filtering import RowFilters
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.replay import replay
-from tidemill.pipeline.runners import LocalRunner
-from tidemill.pipeline.upstream import LogUpstream
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.encode import OpenTable
+from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
+from tidemill.rules.event_filter import RowFilter
+from tidemill.rules.selectors import without
 from tidemill.sinks.base import open_driver_sink
+from tidemill.spark.jobs import LocalRunner
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.rows.write import encode_row_v2
@@ -50,7 +50,7 @@ from tidemill.tidb.schema.versions import TableVersion
 @pytest.fixture(autouse=True)
 def _tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks, and a transaction that takes many."""
-    monkeypatch.setattr(chunks.Chunker.__init__, "__defaults__", (16, 32 << 20))
+    monkeypatch.setattr(chunker.Chunker.__init__, "__defaults__", (16, 32 << 20))
 
 
 def delivered(world: World, folder: Path, toml: str, *, partitions: int = 1) -> Delivered:
@@ -286,7 +286,7 @@ def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) ->
     sink = parse_sink_uri("blackhole:///?partition-num=2")
     chosen = Settings("test", sink, config, UTC)
     reader = LogReader(world.log(folder / "log"))
-    chooser = Chooser(chosen)
+    chooser = TableRouter(chosen)
     packs = PackStore(folder / "packs", chosen.output, chooser.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
     driver = BatchDriver(
         feed="test",

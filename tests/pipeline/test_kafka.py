@@ -13,14 +13,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.kafka import new_topic_name, read_topic
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
+from tidemill.changefeed import replay as module
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.batch import Report, RetryPolicy
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import SinkUnavailable
-from tidemill.pipeline import replay as module
-from tidemill.pipeline.batch import Report, RetryPolicy
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.sinks.kafka import options
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo

@@ -16,15 +16,15 @@ from tests.support.feeds import PLAIN, UNIQUE, World
 from tests.support.kafka import new_topic_name, read_topic
 from tests.support.messages import context, messages_of
 from tests.support.proxy import Proxy
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed import replay as module
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery import batch
+from tidemill.delivery.batch import Report, RetryPolicy
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
 from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
-from tidemill.pipeline import batch
-from tidemill.pipeline import replay as module
-from tidemill.pipeline.batch import Report, RetryPolicy
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.kafka_broker.broker import free_ports
 from tidemill.sinks.base import open_driver_sink, open_task_sink

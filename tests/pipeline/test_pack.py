@@ -10,14 +10,14 @@ import pytest
 
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, UNIQUE, World
 from tests.support.logs import START, golden_log
-from tidemill.changefeed.dispatch import DispatchRule
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.delivery.inputs import table_pack as packs
+from tidemill.delivery.inputs.log_upstream import tables_with_rows
+from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore
 from tidemill.errors import SinkUnavailable, TopicCollision
-from tidemill.pipeline import pack as packs
-from tidemill.pipeline.pack import Output, PackedTable, PackStore
-from tidemill.pipeline.upstream import tables_with_rows
 from tidemill.protocols.options import EncodingOptions
+from tidemill.rules.dispatch import DispatchRule
 from tidemill.tidb.schema.history import TableVersion
 
 OUTPUT = Output(EncodingOptions(max_message_bytes=1 << 20), UTC)
@@ -111,7 +111,7 @@ def test_topics_are_asked_for_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zone", ["+08:00", "Asia/Shanghai"])
 def test_zones_survive_the_file(tmp_path: Path, zone: str) -> None:
-    from tidemill.pipeline.zone import parse_zone
+    from tidemill.delivery.zone import parse_zone
 
     world = World.make(transactions=3)
     history = load_history(LogReader(world.log(tmp_path / "log")))

@@ -15,17 +15,19 @@ from tests.support.feeds import World
 from tests.support.logs import START
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage import durable
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import TableRouter
+from tidemill.delivery.plan import Load, work_items
+from tidemill.delivery.task import run
+from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
+from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ConfigError
-from tidemill.pipeline import durable, session, task
-from tidemill.pipeline.delivery import Chooser
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.planner import Load, work_items
-from tidemill.pipeline.runners import EitherRunner, cause_of
-from tidemill.pipeline.work import TaskFailure, TaskResult, TaskStats, WorkItem, total
-from tidemill.pipeline.zone import parse_zone, zone_name
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, Target
+from tidemill.spark import session
+from tidemill.spark.jobs import EitherRunner, cause_of
 
 # ---- zones
 
@@ -97,7 +99,7 @@ def item(number: int, *, small: bool) -> WorkItem:
 def test_spark_is_started_for_the_first_batch_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     spark, started = Noting(), []
     runner = EitherRunner(lambda: (started.append(1), spark)[1], 4)  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr(task, "run", lambda one: TaskStats(one.number))
+    monkeypatch.setattr(run, "run", lambda one: TaskStats(one.number))
     assert runner.run([item(0, small=True)]) == [TaskStats(0)]
     assert started == []
     runner.run([item(0, small=False), item(1, small=False)])
@@ -157,23 +159,23 @@ def test_a_task_stops_at_the_chunk_after_its_epoch_is_over(tmp_path: Path, monke
     world = World.make(transactions=200)
     reader = LogReader(world.log(tmp_path / "log"))
     chosen = settings(tmp_path / "out")
-    packs = PackStore(tmp_path / "packs", chosen.output, Chooser(chosen).table, lambda topics: dict.fromkeys(topics, 1))
+    packs = PackStore(tmp_path / "packs", chosen.output, TableRouter(chosen).table, lambda topics: dict.fromkeys(topics, 1))
     pack = packs.pack(load_history(reader).snapshot(START))
     intervals = tuple(reader.chain(0, START, world.end))
     fence = Fence.at(tmp_path)
     epoch = fence.advance(START, world.end)
     sink = Collecting(fence)
-    monkeypatch.setattr(task, "open_task_sink", lambda uri: sink)
-    monkeypatch.setattr(task.Chunker.__init__, "__defaults__", (50, 1 << 20))
+    monkeypatch.setattr(run, "open_task_sink", lambda uri: sink)
+    monkeypatch.setattr(run.Chunker.__init__, "__defaults__", (50, 1 << 20))
     whole = Load(0, intervals, (1,) * len(intervals))
     work = work_items(
         [whole], reader.identity.affinity, 1, feed="f", batch=1, epoch=epoch, from_ts=START, to_ts=world.end, pack=pack, sink="x",
         fence=fence.place, targets=1,
     )  # fmt: skip
-    result = task.run(work[0])
+    result = run.run(work[0])
     assert isinstance(result, TaskFailure)
     assert (result.code, result.retryable) == ("TM:ErrFenced", False)
     assert (sink.chunks, sink.abandoned) == (1, True)
-    again = task.run(work[0])
+    again = run.run(work[0])
     assert isinstance(again, TaskFailure)
     assert sink.chunks == 1  # it did not begin

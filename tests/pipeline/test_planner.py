@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.changelog.layout import Affinity, Interval
-from tidemill.pipeline.planner import SMALL_BYTES, BrokenPlan, Load, Split, batch_end, check, end_by_size, splits, work_items
+from tidemill.delivery.plan import SMALL_BYTES, BrokenPlan, Load, Split, batch_end, check, end_by_size, splits, work_items
 
 MB = 1 << 20
 

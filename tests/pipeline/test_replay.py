@@ -16,17 +16,18 @@ import pytest
 
 from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.logs import START
-from tidemill.changefeed.config import ChangefeedConfig, parse_config
+from tidemill.changefeed.replay import Delivered as Summary
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.reader import LogReader
+from tidemill.config.file import ChangefeedConfig, parse_config
+from tidemill.delivery import plan
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.task import chunker
 from tidemill.errors import LogCorrupt, LogError, MessageTooLarge, SchemaError, StartTsOutOfLog
-from tidemill.pipeline import chunks, planner
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import Delivered as Summary
-from tidemill.pipeline.replay import replay
-from tidemill.protocols.claim_check import ClaimCheckStorage
 from tidemill.protocols.open import RowEvent, decode
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 
 def settings(path: Path, *, partitions: int = 1, mode: str = "default", more: str = "", toml: str = "") -> Settings:
@@ -45,15 +46,15 @@ def run(log: str, path: Path, **options: object) -> tuple[Summary, Delivered]:
 
 @pytest.fixture
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks.Chunker.__init__, "__defaults__", (16, 32 << 20))
+    monkeypatch.setattr(chunker.Chunker.__init__, "__defaults__", (16, 32 << 20))
 
 
 @pytest.fixture
 def no_small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide even the smallest batch, and run its items here."""
-    monkeypatch.setattr(planner, "SMALL_BYTES", -1)
-    from tidemill.pipeline import replay as module
-    from tidemill.pipeline.runners import LocalRunner
+    monkeypatch.setattr(plan, "SMALL_BYTES", -1)
+    from tidemill.changefeed import replay as module
+    from tidemill.spark.jobs import LocalRunner
 
     def local(*_: object) -> LocalRunner:
         runner = LocalRunner()

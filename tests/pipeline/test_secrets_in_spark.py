@@ -13,18 +13,18 @@ import pytest
 from tests.support.feeds import World
 from tests.support.logs import START
 from tests.support.s3 import filesystem, make_bucket, s3_server
-from tidemill.changefeed.config import parse_config
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.pipeline.batch import BatchDriver
-from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
-from tidemill.pipeline.feed import Changefeed
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.runners import SparkRunner
-from tidemill.pipeline.session import start_session, stop_session
-from tidemill.pipeline.upstream import LogUpstream
+from tidemill.config.file import parse_config
+from tidemill.delivery.batch import BatchDriver
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.sinks.base import open_driver_sink
+from tidemill.spark.jobs import SparkRunner
+from tidemill.spark.query import Changefeed
+from tidemill.spark.session import start_session, stop_session
 
 __all__ = ["s3_server"]
 
@@ -49,7 +49,7 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
     config = parse_config("")
     chosen = Settings("f", config.sink_uri(f"messages://{tmp_path}/out?protocol=open-protocol"), config, UTC)
     sink = open_driver_sink(chosen.sink.text)
-    chooser = Chooser(chosen)
+    chooser = TableRouter(chosen)
     packs = PackStore(data / "packs", chosen.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [chosen.sink.topic])
     reader = LogReader(log)
     upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, chooser.ddl)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.feeds import Delivered, World, expected
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.skip import SkipRow, parse_skip_rows, with_way_out
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError, MessageTooLarge, SinkError
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.protocols.open.batch import event_size
+from tidemill.rules.skip import SkipRow, parse_skip_rows, with_way_out
 from tidemill.sinks.messages import MessagesDriverSink
 
 

@@ -17,18 +17,18 @@ from tests.support.feeds import Delivered, World, expected
 from tests.support.logs import START, write_segment
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.delivery import batch as batches
+from tidemill.delivery import plan
+from tidemill.delivery.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
 from tidemill.errors import LogCorrupt, TidemillError
-from tidemill.pipeline import batch as batches
-from tidemill.pipeline import planner
-from tidemill.pipeline.batch import BatchDriver, JobRunner, RetryPolicy
-from tidemill.pipeline.delivery import Chooser, SinkEvents
-from tidemill.pipeline.feed import Changefeed
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.runners import SparkRunner
-from tidemill.pipeline.session import start_session
-from tidemill.pipeline.upstream import LogUpstream
 from tidemill.sinks.base import open_driver_sink
+from tidemill.spark.jobs import SparkRunner
+from tidemill.spark.query import Changefeed
+from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def divided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest batch has several items, and nobody waits."""
-    monkeypatch.setattr(planner, "SMALL_BYTES", -1)
+    monkeypatch.setattr(plan, "SMALL_BYTES", -1)
     monkeypatch.setattr(batches, "GRACE_S", 0.5)
 
 
@@ -64,7 +64,7 @@ def delivery(tmp_path: Path) -> Iterator[Callable[..., BatchDriver]]:
             chosen = settings(tmp_path / "out", partitions=partitions, mode="index-value")
             sink = open_driver_sink(chosen.sink.text)
             stack.callback(sink.close)
-            chooser = Chooser(chosen)
+            chooser = TableRouter(chosen)
             packs = PackStore(tmp_path / "packs", chosen.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
             reader = LogReader(log)
             upstream = LogUpstream(reader, load_history(reader, from_ts=at), packs, chooser.ddl)

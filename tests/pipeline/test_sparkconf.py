@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.pipeline import sparkconf
-from tidemill.pipeline.sparkconf import NEEDED, options, parsed, settings
-from tidemill.places import masters
+from tidemill.process.places import masters
+from tidemill.spark import settings as sparkconf
+from tidemill.spark.settings import NEEDED, options, parsed, settings
 
 CLUSTER = "spark://a:7077"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidemill.pipeline.sparkstart import cause_of_start
+from tidemill.spark.start import cause_of_start
 
 GONE = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
 

@@ -17,10 +17,11 @@ from tests.support.feeds import PARTITION_IDS, PLAIN, World
 from tests.support.logs import START
 from tests.support.s3 import make_bucket, objects, s3_server
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import parse_config
-from tidemill.pipeline import chunks, planner
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery import plan
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.task import chunker
 
 __all__ = ["s3_server"]
 DATE = "2026"  # of START
@@ -29,16 +30,16 @@ DATE = "2026"  # of START
 @pytest.fixture
 def several_items(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide even the smallest batch, run its items here, in small chunks."""
-    from tidemill.pipeline import replay as module
-    from tidemill.pipeline.runners import LocalRunner
+    from tidemill.changefeed import replay as module
+    from tidemill.spark.jobs import LocalRunner
 
     def local(*_: object) -> LocalRunner:
         runner = LocalRunner()
         runner.parallelism = 3
         return runner
 
-    monkeypatch.setattr(planner, "SMALL_BYTES", -1)
-    monkeypatch.setattr(chunks.Chunker.__init__, "__defaults__", (16, 32 << 20))
+    monkeypatch.setattr(plan, "SMALL_BYTES", -1)
+    monkeypatch.setattr(chunker.Chunker.__init__, "__defaults__", (16, 32 << 20))
     monkeypatch.setattr(module, "EitherRunner", local)
     return iter(())
 

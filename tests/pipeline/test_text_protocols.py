@@ -15,10 +15,10 @@ import pytest
 from tests.support import ticdc
 from tests.support.logs import golden_log
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
 from tidemill.protocols.canal_json import DdlMessage, RowEvent, WatermarkMessage, decode
 from tidemill.protocols.simple import Bootstrap, SimpleDecoder, Watermark
 from tidemill.protocols.simple import RowEvent as SimpleRow

@@ -15,10 +15,10 @@ import pytest
 from tests.support import ticdc
 from tests.support.feeds import World
 from tests.support.logs import START, golden_log
-from tidemill.changefeed.config import parse_config
-from tidemill.changefeed.topics import TopicExpression
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.rules.topics import TopicExpression
 
 TOPIC = TopicExpression("{schema}.{table}")
 
@@ -84,7 +84,7 @@ def test_renames_into_and_out_of_the_filter(tmp_path: Path, inside: str, ignored
     """pub.rn becomes otherdb.rn2, then pub.rn3: rows come while its name is inside, both renames come unless an event filter says no, and
     the log says what it means in any case."""
     more = "\n[[filter.event-filters]]\nmatcher = ['*.*']\nignore-event = ['rename table']" if ignored else ""
-    with caplog.at_level(logging.WARNING, logger="tidemill.pipeline.delivery"):
+    with caplog.at_level(logging.WARNING, logger="tidemill.delivery.inputs.table_router"):
         sent = deliver(tmp_path, f"filter.rules = ['{inside}.*']{more}")
     assert {s.head["scm"] for s in sent if s.head["t"] == 1} <= {inside}
     names = [s.head["tbl"] for s in sent if s.head["t"] == 1 and s.head["tbl"].startswith("rn")]
@@ -111,7 +111,7 @@ def test_topics_of_tables_without_rows_hear_resolved_events(tmp_path: Path) -> N
 
 
 def test_an_exchange_with_a_table_outside_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="tidemill.pipeline.delivery"):
+    with caplog.at_level(logging.WARNING, logger="tidemill.delivery.inputs.table_router"):
         sent = deliver(tmp_path, "filter.rules = ['pub.prange']")
     told = [r.getMessage() for r in caplog.records]
     assert len(told) == 1

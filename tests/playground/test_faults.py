@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.captures import until
 from tests.support.certificates import Authority
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.security import Security
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security
 from tidemill.errors import SqlError, UpstreamUnavailable
 from tidemill.playground.control import call
 from tidemill.playground.faults import REGION_ERRORS

@@ -15,10 +15,10 @@ from tests.support.text_rows import encode_all, golden_records
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.protocols.canal_json import Column, DdlMessage, RowEvent, RowKind, WatermarkMessage, decode
 from tidemill.protocols.canal_json.encode import CanalJsonTable
-from tidemill.protocols.claim_check import ClaimCheckStorage
-from tidemill.protocols.jsonmessage import JsonMessageError
+from tidemill.protocols.common.jsonmessage import JsonMessageError
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption, MessageFormat
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 EXTENSION = EncodingOptions(MessageFormat.CANAL_JSON, enable_tidb_extension=True)
 MESSAGE: dict[str, Any] = {

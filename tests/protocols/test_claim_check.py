@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.s3 import make_bucket, objects, s3_server
 from tidemill.errors import ConfigError, MalformedMessage, SinkUnavailable
-from tidemill.protocols.claim_check import ClaimCheckStorage, file_name, unpack
+from tidemill.sinks.claim_check import ClaimCheckStorage, file_name, unpack
 
 __all__ = ["s3_server"]
 

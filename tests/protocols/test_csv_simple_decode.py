@@ -12,8 +12,8 @@ import pytest
 
 from tests.support import ticdc
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.common.jsonmessage import JsonMessageError
 from tidemill.protocols.csv import CsvError, CsvReader, CsvTable
-from tidemill.protocols.jsonmessage import JsonMessageError
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.open.events import RowKind
 from tidemill.protocols.options import BinaryEncoding, CsvOptions

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.errors import MalformedMessage, SinkError
 from tidemill.protocols.canal_json import arrow as canal
 from tidemill.protocols.open import arrow as opened
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.open.events import Column, RowEvent, RowKind
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 HEAD = {"ts": 5, "scm": "s", "tbl": "t", "t": 1}
 BODY = {"u": {"a": {"t": 15, "f": 0, "v": "x"}}}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import ticdc
 from tidemill.events import DdlEvent
+from tidemill.protocols.common.gotext import go_quote, json_string, unquote
 from tidemill.protocols.open import (
     Column,
     DdlMessage,
@@ -25,7 +26,6 @@ from tidemill.protocols.open import (
 )
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 from tidemill.protocols.open.encode import framed
-from tidemill.protocols.open.gotext import go_quote, json_string, unquote
 from tidemill.tidb.rows import RowReader
 
 MESSAGES = [m for m in ticdc.lines("open") if m["kind"] != "config"]

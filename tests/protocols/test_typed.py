@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemill.protocols.typed import caster
+from tidemill.protocols.common.typed import caster
 
 MOMENT = dt.datetime(2021, 2, 28, 11, 22, 33, 123000)
 

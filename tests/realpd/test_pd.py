@@ -17,9 +17,9 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.support.pd_servers import PdServers, Tls, pd_server, region, store
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.safepoint import GcGuard, service_id
-from tidemill.capture.tikv.security import Security
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security
+from tidemill.capture.tikv.gc import GcGuard, service_id
 from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.tidb.keys import to_encoded
 
@@ -110,10 +110,10 @@ async def versions_and_stores(servers: PdServers, pd: PdClient) -> None:
 
 
 async def regions(servers: PdServers, pd: PdClient) -> None:
-    pieces = [
+    sub_ranges = [
         region(2, KEYS[4], b"", 5), region(10, b"", KEYS[1], 5), region(11, KEYS[1], KEYS[2], 5), region(12, KEYS[2], KEYS[4], 5),
     ]  # fmt: skip
-    await servers.heartbeats(pieces)
+    await servers.heartbeats(sub_ranges)
 
     async def all_there() -> bool:
         return len(await pd.scan_regions(b"", b"")) == 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill.config.registry_address import RegistryAddress, parse_address, with_registry
 from tidemill.errors import ConfigError
-from tidemill.registry.address import RegistryAddress, parse_address, with_registry
 
 
 def test_a_plain_address() -> None:

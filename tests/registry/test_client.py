@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.registries import Fault, Front, MemoryRegistry, Reply
+from tidemill.config.registry_address import parse_address
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible
 from tidemill.registry import answers
-from tidemill.registry.address import parse_address
 from tidemill.registry.answers import Forbidden, NotThere
 from tidemill.registry.client import RegistryClient
 

@@ -16,14 +16,14 @@ import pytest
 
 from tests.support.registries import Fault, Front, MemoryRegistry, Reply, forward
 from tests.support.sqllogs import SqlLog
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed import replay as module
+from tidemill.changefeed.replay import Delivered, replay
+from tidemill.config.file import parse_config
+from tidemill.config.registry_address import with_registry
+from tidemill.delivery.batch import Report, RetryPolicy, Stopped
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible, TopicCollision
-from tidemill.pipeline import replay as module
-from tidemill.pipeline.batch import Report, RetryPolicy, Stopped
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import Delivered, replay
 from tidemill.playground.schema_registry import RegistryProcess
-from tidemill.registry.address import with_registry
 
 pytestmark = pytest.mark.slow
 

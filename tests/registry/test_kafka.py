@@ -15,12 +15,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.support.kafka import kafka_broker
 from tests.support.logs import golden_log
 from tests.support.registries import Front, forward
-from tidemill.changefeed.config import parse_config
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.config.registry_address import with_registry
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.schema_registry import RegistryProcess
-from tidemill.registry.address import with_registry
 
 __all__ = ["kafka_broker"]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

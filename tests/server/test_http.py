@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.server.http import PageServer, json_page
-from tidemill.server.metrics import Sample, counter, gauge, metrics_page
+from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.samples import Sample, counter, gauge, metrics_page
 
 
 async def ask(address: str, text: str) -> str:

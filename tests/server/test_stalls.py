@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tidemill.server.stalls import Moment, Stall, StallWatch, spent
+from tidemill.metrics.stalls import Moment, Stall, StallWatch, spent
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 LONG = 0.6
@@ -133,7 +133,7 @@ def test_a_coroutine_that_lets_others_in_is_not_told(run: Runner) -> None:
 BUSY = """
 import asyncio, sys, uvloop
 from tests.server.test_stalls import work
-from tidemill.server.stalls import StallWatch
+from tidemill.metrics.stalls import StallWatch
 
 async def main():
     with StallWatch(lambda stall: print(stall, flush=True), tick=0.01):

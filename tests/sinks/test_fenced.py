@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.messages import context, messages_of
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import Fenced, SinkUnavailable
 from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
 from tidemill.sinks.kafka import options

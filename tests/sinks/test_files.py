@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.messages import context, messages_of
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, SinkError
 from tidemill.sinks.base import DriverSink, open_driver_sink
 from tidemill.sinks.files import FilesTaskSink, file_name, read_messages

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.support.kafka import Record, new_topic_name, read_topic
 from tests.support.messages import context, messages_of
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, MessageRefused, SinkError, SinkUnavailable
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.sinks.base import open_driver_sink

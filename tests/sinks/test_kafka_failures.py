@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from tests.support.messages import context, messages_of
 from tests.support.mock_kafka import PRODUCE, MockKafka
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.kafka import denials, faults, options
 from tidemill.sinks.kafka.denials import Denials

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from tests.support.kafka import new_topic_name, read_topic
 from tests.support.messages import context, messages_of
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.kafka_broker.broker import free_ports

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.messages import context, messages_of
-from tidemill.changefeed.uri import parse_sink_uri
+from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks import parts
 from tidemill.sinks.base import DriverSink, TaskSink, open_driver_sink

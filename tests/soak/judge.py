@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.support.captures import Change, compare_changes, log_changes
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.security import Security
-from tidemill.capture.tikv.snapshot import Snapshot
-from tidemill.changelog import initial
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security
+from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.playground.feed import LOSSY_DDL_MASK
 from tidemill.playground.truth import describe_remote
@@ -179,9 +179,9 @@ def _check_initial(log: Path, truth: Truth, history: SchemaHistory) -> int:
     """Tables as of one ts hold what the upstream had then; returns their rows."""
     storage, reader = open_storage(str(log)), LogReader(log)
     total = 0
-    for plan in initial.plans(storage, history.start_ts):
-        assert initial.missing(storage, plan) == [], f"parts of {plan.ts} are missing"
-        for table_id, paths in initial.paths(storage, plan).items():
+    for plan in initial_load.plans(storage, history.start_ts):
+        assert initial_load.missing(storage, plan) == [], f"parts of {plan.ts} are missing"
+        for table_id, paths in initial_load.paths(storage, plan).items():
             found: Rows = {}
             for path in paths:
                 segment = reader.open_segment(path)

@@ -18,7 +18,7 @@ import psutil
 
 from tests.support.certificates import Authority
 from tests.support.runs import gone
-from tidemill.capture.tikv.security import Security
+from tidemill.capture.tikv.client.tls import Security
 from tidemill.playground.control import call
 
 TIDEMILL = (sys.executable, "-m", "tidemill.cli.main")

@@ -18,11 +18,11 @@ from pyspark.sql.types import DecimalType, StructType
 from tests.support.registries import Front, MemoryRegistry, Reply
 from tests.support.tables import column, table
 from tidemill.errors import RegistryError
-from tidemill.pipeline.session import start_session
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.avro.encode import AvroTable
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.spark import from_confluent_avro
+from tidemill.spark.session import start_session
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows import Cell
 from tidemill.tidb.rows.write import encode_row_v2

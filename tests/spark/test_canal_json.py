@@ -14,10 +14,10 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from tests.support import ticdc
-from tidemill.pipeline.session import start_session
 from tidemill.protocols.canal_json import RowEvent, WatermarkMessage, decode
-from tidemill.protocols.mysqlvalues import BINARIES, base_type
+from tidemill.protocols.common.mysqlvalues import BINARIES, base_type
 from tidemill.spark import from_canal_json
+from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 

@@ -16,13 +16,13 @@ from pyspark.sql.types import DecimalType, LongType, StructType
 
 from tests.support import ticdc
 from tests.support.open_options import encode, golden, message
-from tidemill.pipeline.session import start_session
-from tidemill.protocols.claim_check import ClaimCheckStorage
 from tidemill.protocols.open import Column, DdlMessage, RowEvent, decode
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions, LargeMessage, LargeMessageOption
+from tidemill.sinks.claim_check import ClaimCheckStorage
 from tidemill.spark import from_open_protocol
+from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 

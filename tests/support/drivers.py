@@ -19,12 +19,12 @@ from typing import Any, Self
 import psutil
 
 from tests.support.feeds import Delivered
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import Storage, open_storage
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.changelog.storage.open import Storage, open_storage
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 
 PATIENCE_S = 400.0
 FAST = ("spark.network.timeout=10s", "spark.network.timeoutInterval=5s", "spark.executor.heartbeatInterval=2s")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.capture.capture import Capture
-from tidemill.capture.tikv.partition import PartitionLog
-from tidemill.capture.tikv.puller import Puller
-from tidemill.capture.tikv.receiver import Receiver
+from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.receive.ingest import Receiver
+from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.capture.tikv.tables import TableSpans
 from tidemill.changelog.writer import PartitionWriter
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.logs import START, Change, build_log
-from tidemill.changefeed.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.protocols.options import EncodingOptions
+from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY, db_key, record_key, table_key
 from tidemill.tidb.rows.write import encode_row_v2
 from tidemill.tidb.schema.model import TableInfo

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.kernels.encode.rows import RawRecord, RowArray, row_array
+from tidemill.kernels.rows.views import RawRecord, RowArray, row_array
 
 _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -20,23 +20,23 @@ from tests.kernels.test_texts_random import VARIANTS, encoder_of
 from tests.support.eventfeeds import recorded_messages
 from tests.support.guard_pages import Guarded, GuardedRows, guarded_array
 from tests.support.random_rows import broken, maximal_varint, overlapped, random_plain, random_record
-from tidemill.capture.tikv.chunks import Array, Chunks
-from tidemill.capture.tikv.h2feed import frame
-from tidemill.capture.tikv.matcher import FOREVER, Matcher
-from tidemill.capture.tikv.scanner import PAD, Scanner
+from tidemill.capture.tikv.feed.http2 import frame
+from tidemill.capture.tikv.receive.decode import PAD, Scanner
+from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
+from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.avro import encoder as avro_encoder
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
-from tidemill.kernels.encode import open as open_encoder
-from tidemill.kernels.encode.buffer import Buffer
-from tidemill.kernels.encode.rows import RawRecord
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
+from tidemill.kernels.messages.buffer import Buffer
+from tidemill.kernels.open import encoder as open_encoder
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import ENTRY, address
 from tidemill.kernels.receive.scan import scan
-from tidemill.kernels.texts import encoder as text_encoder
+from tidemill.kernels.rows.views import RawRecord
+from tidemill.kernels.templates import encoder as text_encoder
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption
 from tidemill.tidb.codec import encode_varint
 from tidemill.tidb.datums import DatumFlag

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tidemill
-from tidemill.server import stalls
-from tidemill.server.stalls import Stall
+from tidemill.metrics import stalls
+from tidemill.metrics.stalls import Stall
 
 PACKAGE = str(Path(tidemill.__file__).parent)
 TESTS = str(Path(__file__).parents[1])

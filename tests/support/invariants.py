@@ -11,10 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.matcher import FOREVER
-from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
-from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.receive.ingest import (
+    Event,
+    PieceFailed,
+    PieceFrozen,
+    ProtocolBroken,
+    Receiver,
+    RowLost,
+    ScanDone,
+    StreamLost,
+)
+from tidemill.capture.tikv.receive.matcher import FOREVER
+from tidemill.capture.tikv.regions import actions as A
+from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.kernels.receive.layout import ACTIVE, FREE, INITIALIZED, X_NSUBS
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
@@ -70,7 +79,7 @@ class Witness:
     by_piece: dict[int, Key] = field(default_factory=dict)
     single: set[int] = field(default_factory=set)  # slots of streams without multiplexing
     frontiers: dict[int, int] = field(default_factory=dict)  # by partition
-    pieces: dict[int, int] = field(default_factory=dict)  # the resolved ts that each had
+    sub_ranges: dict[int, int] = field(default_factory=dict)  # the resolved ts that each had
     placed: dict[int, int] = field(default_factory=dict)  # span: its partition, once the receiver knows of it
 
     # ------------------------------------------------------------------ what happens
@@ -88,23 +97,23 @@ class Witness:
     def act(self, action: A.Action, machine: RegionMachine) -> None:
         """The machine asks for something."""
         if isinstance(action, A.Subscribe):
-            self._forget(action.piece)
-            piece = machine.piece(action.piece)
-            if piece is None:
+            self._forget(action.sub_range)
+            sub_range = machine.sub_range(action.sub_range)
+            if sub_range is None:
                 return
             request = 0 if action.slot in self.single else action.request_id
             key = action.slot, action.region.id, request
-            allowed = self.ledgers[piece.span.id].least(action.start, action.end)
+            allowed = self.ledgers[sub_range.span.id].least(action.start, action.end)
             assert action.checkpoint <= allowed, f"subscribed from {action.checkpoint}, but complete up to {allowed} only"
             assert key not in self.watched, f"{key} is subscribed twice"
-            self.watched[key] = Watched(action, piece.span.id)
-            self.by_piece[action.piece] = key
-        elif isinstance(action, A.Place):
-            piece = machine.piece(action.piece)
-            if piece is not None and piece.start == piece.span.start:
-                self.placed[piece.span.id] = action.partition
-        elif isinstance(action, A.Drop):
-            for id_ in action.pieces:
+            self.watched[key] = Watched(action, sub_range.span.id)
+            self.by_piece[action.sub_range] = key
+        elif isinstance(action, A.HoldFrontier):
+            sub_range = machine.sub_range(action.sub_range)
+            if sub_range is not None and sub_range.start == sub_range.span.start:
+                self.placed[sub_range.span.id] = action.partition
+        elif isinstance(action, A.ReleaseFrontier):
+            for id_ in action.sub_ranges:
                 self._forget(id_)
 
     def message(self, slot: int, data: bytes) -> None:
@@ -116,7 +125,7 @@ class Witness:
             if watched is None:
                 continue
             if event.HasField("error"):
-                self._forget(watched.action.piece)
+                self._forget(watched.action.sub_range)
             elif event.WhichOneof("event") == "resolved_ts":
                 self._complete(watched, event.resolved_ts)
             else:
@@ -130,31 +139,31 @@ class Witness:
         """What the receiver tells: subscriptions that it has ended count for nothing from then on."""
         for event in events:
             match event:
-                case ProtocolBroken(piece, resolved):
-                    self._take_back(piece, resolved)
-                case PieceFailed(piece) | RowLost(piece) | PieceFrozen(piece):
-                    self._forget(piece)
-                case StreamLost(_, pieces):
-                    for piece, _ in pieces:
-                        self._forget(piece)
+                case ProtocolBroken(sub_range, resolved):
+                    self._take_back(sub_range, resolved)
+                case PieceFailed(sub_range) | RowLost(sub_range) | PieceFrozen(sub_range):
+                    self._forget(sub_range)
+                case StreamLost(_, sub_ranges):
+                    for sub_range, _ in sub_ranges:
+                        self._forget(sub_range)
                 case ScanDone():
                     pass
 
-    def _take_back(self, piece: int, resolved: int) -> None:
+    def _take_back(self, sub_range: int, resolved: int) -> None:
         """A store has shown that its promises are not true: the one way in which a resolved ts goes back. (No head does: that is looked at
         elsewhere.)"""
-        key = self.by_piece.get(piece)
+        key = self.by_piece.get(sub_range)
         if key is not None:
             partition = self.watched[key].action.partition
-            self.pieces[piece] = min(self.pieces.get(piece, 0), resolved)
+            self.sub_ranges[sub_range] = min(self.sub_ranges.get(sub_range, 0), resolved)
             self.frontiers[partition] = min(self.frontiers.get(partition, resolved), resolved)
-        self._forget(piece)
+        self._forget(sub_range)
 
     def _key(self, slot: int, region: int, request: int) -> Key:
         return slot, region, 0 if slot in self.single else request
 
-    def _forget(self, piece: int) -> None:
-        key = self.by_piece.pop(piece, None)
+    def _forget(self, sub_range: int) -> None:
+        key = self.by_piece.pop(sub_range, None)
         if key is not None:
             del self.watched[key]
 
@@ -186,17 +195,19 @@ class Witness:
             lock, ledger = machine._spans[id_], self.ledgers[id_]
             lock.check()
             assert (lock.start, lock.end) == (ledger.start, ledger.end), "the pieces do not reach their span's borders"
-            for piece in lock:
+            for sub_range in lock:
                 seen += 1
-                allowed = ledger.least(piece.start, piece.end)
-                at = f"piece {piece.id} of span {id_} [{piece.start!r}, {piece.end!r}) {piece.phase.value}"
-                assert ledger.first <= piece.checkpoint <= allowed, f"{at}: goes on from {piece.checkpoint}, complete up to {allowed}"
-                now = int(resolved[sub_of[piece.id]])
-                assert now >= self.pieces.get(piece.id, 0), f"{at}: went back to {now} from {self.pieces[piece.id]}"
-                self.pieces[piece.id] = now
+                allowed = ledger.least(sub_range.start, sub_range.end)
+                at = f"piece {sub_range.id} of span {id_} [{sub_range.start!r}, {sub_range.end!r}) {sub_range.phase.value}"
+                assert ledger.first <= sub_range.checkpoint <= allowed, (
+                    f"{at}: goes on from {sub_range.checkpoint}, complete up to {allowed}"
+                )
+                now = int(resolved[sub_of[sub_range.id]])
+                assert now >= self.sub_ranges.get(sub_range.id, 0), f"{at}: went back to {now} from {self.sub_ranges[sub_range.id]}"
+                self.sub_ranges[sub_range.id] = now
                 assert now <= allowed, f"{at}: resolved {now}, complete up to {allowed}"
         assert seen == len(sub_of), "every record of the receiver is a piece's"
-        assert receiver._piece_of == {sub: piece for piece, sub in sub_of.items()}
+        assert receiver._piece_of == {sub: sub_range for sub_range, sub in sub_of.items()}
         subs = receiver.matcher.subs[: receiver.matcher.count(X_NSUBS)]
         assert receiver._ended.isdisjoint(subs["stream"][subs["state"] == ACTIVE].tolist()), "a stream that is over is listened to"
         held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from tests.support.log_writer_process import upstream
 from tests.support.logs import batch_of
-from tidemill.changelog.files import Draft
-from tidemill.changelog.storage import LocalStorage
+from tidemill.changelog.storage.base import Draft
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
 from tidemill.errors import TidemillError
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.support.sqllogs import SqlLog
-from tidemill.changelog import initial
-from tidemill.changelog.initial import Plan, PlannedTable
+from tidemill.changelog import initial_load
+from tidemill.changelog.initial_load import Plan, PlannedTable
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.events import RAW_CHANGE, Op
 from tidemill.tidb.keys import record_range
 from tidemill.tidb.schema.history import SchemaHistory
@@ -60,7 +60,7 @@ class Loaded:
         versions = [v for v in SchemaHistory.bootstrap(ts, pairs).snapshot(ts).tables.values() if v.info.has_rows and v.schema != "mysql"]
         chosen = [v for v in versions if only in (None, v.table)]
         plan = Plan(ts, tuple(PlannedTable(v.table_id, v.table, tuple(record_range(p) for p in v.physical_ids)) for v in chosen))
-        initial.write_plan(storage, plan)
+        initial_load.write_plan(storage, plan)
         of_part = dict(zip(plan.parts(), (p for v in chosen for p in v.physical_ids), strict=True))
         for part in plan.parts()[:parts]:
             rows = [(k, v) for k, v in mvcc.scan(part.start, part.end, ts) if isinstance(v, bytes)]
@@ -68,4 +68,4 @@ class Loaded:
                 {"table_id": of_part[part], "op": Op.PUT, "start_ts": ts, "commit_ts": ts, "key": k, "value": v, "old_value": None}
                 for k, v in rows
             ]
-            initial.write_part(storage, part, [pa.RecordBatch.from_pylist(records, schema=RAW_CHANGE)])
+            initial_load.write_part(storage, part, [pa.RecordBatch.from_pylist(records, schema=RAW_CHANGE)])

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.changelog.arrowfile import ArrowFile
-from tidemill.changelog.files import Draft, Entry, Storage, Token
-from tidemill.changelog.outcomes import gone
-from tidemill.changelog.swap import Outcome, swap
+from tidemill.changelog.storage.base import Draft, Entry, Storage, Token
+from tidemill.changelog.storage.conditional import Outcome, swap
+from tidemill.changelog.storage.outcomes import gone
 
 Gate = Callable[[str, str], None]
 """Called with what is asked and of which file."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tidemill.kernels.layout import MESSAGE
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
+from tidemill.records import MESSAGE
 from tidemill.sinks.base import BatchContext
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.support import ticdc
 from tidemill.kernels.encode import OpenRowEncoder, TableProgram
-from tidemill.kernels.encode.rows import row_array
-from tidemill.protocols.messages import Message
+from tidemill.kernels.rows.views import row_array
+from tidemill.protocols.common.messages import Message
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.protocols.open.fit import Change
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from tests.support.tables import column
-from tidemill.kernels.encode.rows import RawRecord
+from tidemill.kernels.rows.views import RawRecord
 from tidemill.tidb.codec import encode_uvarint, encode_varint
 from tidemill.tidb.datums import DatumFlag
 from tidemill.tidb.keys import record_key

@@ -16,7 +16,7 @@ from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
-from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.codec import encode_int

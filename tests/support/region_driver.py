@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.invariants import Ledger
-from tidemill.capture.tikv import actions as R
-from tidemill.capture.tikv.actions import Span
-from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.regions import actions as R
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 A, F, M, Z = b"a", b"f", b"m", b"z"
@@ -56,22 +56,22 @@ class Driver:
     def act(self) -> None:
         for action in self.machine.actions():
             match action:
-                case R.Place(piece, checkpoint, _):
-                    assert piece not in self.held
-                    self.held[piece] = checkpoint
-                case R.Drop(pieces):
-                    for piece in pieces:
-                        del self.held[piece]
-                        self.live.pop(piece, None)
+                case R.HoldFrontier(sub_range, checkpoint, _):
+                    assert sub_range not in self.held
+                    self.held[sub_range] = checkpoint
+                case R.ReleaseFrontier(sub_ranges):
+                    for sub_range in sub_ranges:
+                        del self.held[sub_range]
+                        self.live.pop(sub_range, None)
                 case R.LoadRegions():
                     self.loads.append(action)
                 case R.OpenStream():
                     self.opens.append(action)
                 case R.Subscribe():
-                    assert self.held[action.piece] <= action.checkpoint
-                    self.held[action.piece] = action.checkpoint
+                    assert self.held[action.sub_range] <= action.checkpoint
+                    self.held[action.sub_range] = action.checkpoint
                     self.subscribed.append(action)
-                    self.live[action.piece] = action
+                    self.live[action.sub_range] = action
                 case R.Deregister():
                     self.deregistered.append(action)
                 case R.CloseStream(slot):
@@ -104,15 +104,15 @@ class Driver:
         self.act()
         return slot
 
-    def initialize(self, *pieces: int) -> None:
-        for piece in pieces:
-            self.machine.scan_done(piece, self.now)
+    def initialize(self, *sub_ranges: int) -> None:
+        for sub_range in sub_ranges:
+            self.machine.scan_done(sub_range, self.now)
         self.act()
 
-    def resolve(self, piece: int, ts: int) -> None:
+    def resolve(self, sub_range: int, ts: int) -> None:
         """The store's word for all keys of the piece's subscription."""
-        self.held[piece] = max(self.held[piece], ts)
-        found = self.machine.piece(piece)
+        self.held[sub_range] = max(self.held[sub_range], ts)
+        found = self.machine.sub_range(sub_range)
         if found is not None:
             self.ledger(found.span).advance(found.start, found.end, ts)
 
@@ -123,8 +123,8 @@ class Driver:
     def hang_up(self, slot: int) -> None:
         """A stream ends: the machine hears of it from its socket, then from the receiver."""
         lost = [(p, self.held[p]) for p, s in self.live.items() if s.slot == slot]
-        for piece, _ in lost:
-            del self.live[piece]
+        for sub_range, _ in lost:
+            del self.live[sub_range]
         self.machine.stream_ended(slot, self.now)
         self.act()
         self.machine.stream_lost(slot, lost, self.now)
@@ -133,17 +133,17 @@ class Driver:
     def garble(self, slot: int, under_way: list[int]) -> None:
         """The receiver ends a stream by itself, and does not know yet of the registers that are on their way to it."""
         on = [p for p, s in self.live.items() if s.slot == slot]
-        for piece in on:
-            del self.live[piece]
+        for sub_range in on:
+            del self.live[sub_range]
         self.machine.stream_lost(slot, [(p, self.held[p]) for p in on if p not in under_way], self.now)
         self.act()
         self.machine.stream_lost(slot, [(p, self.held[p]) for p in under_way if p in self.held], self.now)
         self.machine.stream_ended(slot, self.now)
         self.act()
 
-    def fail(self, piece: int, problem: cdcpb.Error) -> None:
-        self.live.pop(piece, None)
-        self.machine.failed(piece, self.held[piece], problem, self.now)
+    def fail(self, sub_range: int, problem: cdcpb.Error) -> None:
+        self.live.pop(sub_range, None)
+        self.machine.failed(sub_range, self.held[sub_range], problem, self.now)
         self.act()
 
     def take(self) -> list[tuple[int, bytes, bytes, int]]:
@@ -162,7 +162,7 @@ def started(*found: Region) -> Driver:
         driver.open()
     while begun := list(driver.subscribed):
         driver.subscribed.clear()
-        driver.initialize(*(s.piece for s in begun))
+        driver.initialize(*(s.sub_range for s in begun))
     return driver
 
 

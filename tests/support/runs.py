@@ -13,11 +13,11 @@ import pytest
 
 from tidemill.changelog.verify import verify
 from tidemill.cli.main import main
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.audit import Audit
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import Delivered
 from tidemill.demo.session import Delivery, Upstream, tables_of
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 PATIENCE_S = 240.0
 Truth = dict[tuple[str, str], tuple[Any, list[dict[str, Any]]]]
@@ -101,7 +101,7 @@ def _role(process: psutil.Process) -> str:
     if line[0].endswith("java"):
         return "jvm"
     text = " ".join(line)
-    for mark, role in (("changefeed.runner", "driver"), ("cli.main capture", "capture"), ("tidemill.pipeline.daemon", "worker")):
+    for mark, role in (("changefeed.runner", "driver"), ("cli.main capture", "capture"), ("tidemill.spark.worker_daemon", "worker")):
         if mark in text:
             return role
     return "clock" if "python_streaming_source_runner" in text else "other"

@@ -28,10 +28,19 @@ from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
 from tests.support.invariants import Witness, check_waiting
 from tests.support.region_driver import asked_for
 from tests.support.scenario_notation import parse_events, parse_region
-from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.pd import Peer, Region
-from tidemill.capture.tikv.receiver import Event, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
-from tidemill.capture.tikv.regions import RegionMachine
+from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.receive.ingest import (
+    Event,
+    PieceFailed,
+    PieceFrozen,
+    ProtocolBroken,
+    Receiver,
+    RowLost,
+    ScanDone,
+    StreamLost,
+)
+from tidemill.capture.tikv.regions import actions as A
+from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.kernels.receive.layout import DELETE, INITIALIZED
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
@@ -106,7 +115,7 @@ class Wire:
     """Region machine and receiver (without sealing) against scripted stores and a scripted PD."""
 
     random: Random
-    pieces: str = "whole"  # how messages are cut: whole, single (a row a message) or random
+    sub_ranges: str = "whole"  # how messages are cut: whole, single (a row a message) or random
     machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
     now: float = 0.0
     pd: list[Region] = field(default_factory=list)
@@ -273,9 +282,9 @@ class Wire:
     def do_pieces(self, _: str) -> None:
         """The cover of all spans."""
         for lock in self.machine._spans.values():
-            for piece in lock:
-                region = f" {piece.region.id}" if piece.region else ""
-                self.out.append(f"[{_key(piece.start)},{_key(piece.end)}) {piece.phase.value}{region}")
+            for sub_range in lock:
+                region = f" {sub_range.region.id}" if sub_range.region else ""
+                self.out.append(f"[{_key(sub_range.start)},{_key(sub_range.end)}) {sub_range.phase.value}{region}")
 
     def do_counts(self, _: str) -> None:
         """Registers and questions to PD since the last look, and the errors counted."""
@@ -307,7 +316,7 @@ class Wire:
 
     def flush(self, to: A.Subscribe, rows: list[Row]) -> None:
         while rows:
-            n = {"whole": len(rows), "single": 1, "random": self.random.randint(1, len(rows))}[self.pieces]
+            n = {"whole": len(rows), "single": 1, "random": self.random.randint(1, len(rows))}[self.sub_ranges]
             self.receive(to.slot, message(to.region.id, to.request_id, rows[:n]))
             del rows[:n]
 
@@ -356,17 +365,17 @@ class Wire:
     def handle(self) -> None:
         while self.events:
             match self.events.pop(0):
-                case ScanDone(piece):
-                    self.machine.scan_done(piece, self.now)
-                case PieceFailed(piece, ts, error):
-                    self.machine.failed(piece, ts, cdcpb.Error.FromString(error), self.now)
-                case ProtocolBroken(piece, ts, cause):
+                case ScanDone(sub_range):
+                    self.machine.scan_done(sub_range, self.now)
+                case PieceFailed(sub_range, ts, error):
+                    self.machine.failed(sub_range, ts, cdcpb.Error.FromString(error), self.now)
+                case ProtocolBroken(sub_range, ts, cause):
                     self.out.append(f"violation: {cause}")
-                    self.machine.broken(piece, ts, self.now, cause)
-                case RowLost(piece, region, cause, row, head):
-                    self.machine.lost(piece, region, cause, row, head)
-                case PieceFrozen(piece, ts):
-                    self.machine.frozen(piece, ts, self.now)
+                    self.machine.broken(sub_range, ts, self.now, cause)
+                case RowLost(sub_range, region, cause, row, head):
+                    self.machine.lost(sub_range, region, cause, row, head)
+                case PieceFrozen(sub_range, ts):
+                    self.machine.frozen(sub_range, ts, self.now)
                 case StreamLost(stream, lost, _, _):
                     self.machine.stream_lost(stream, lost, self.now)
             self.act()
@@ -383,10 +392,10 @@ class Wire:
     def do_action(self, action: A.Action) -> None:
         receiver = self.receiver
         match action:
-            case A.Place(piece, checkpoint, partition):
-                receiver.call(lambda: receiver.place(piece, checkpoint, partition))
-            case A.Drop(pieces):
-                receiver.call(lambda: receiver.drop(pieces))
+            case A.HoldFrontier(sub_range, checkpoint, partition):
+                receiver.call(lambda: receiver.place(sub_range, checkpoint, partition))
+            case A.ReleaseFrontier(sub_ranges):
+                receiver.call(lambda: receiver.drop(sub_ranges))
             case A.LoadRegions():
                 self.loads.append(action)
             case A.OpenStream():
@@ -406,7 +415,7 @@ class Wire:
         self.subscriptions.append(action)
         self.receiver.call(
             lambda: self.receiver.subscribe(
-                action.piece,
+                action.sub_range,
                 action.slot,
                 action.region.id,
                 action.request_id,

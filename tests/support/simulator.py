@@ -24,17 +24,27 @@ from tests.support.region_driver import asked_for
 from tests.support.stepped import Jobs, Stepped
 from tests.support.trace import Trace
 from tests.support.virtual_gc import VirtualPd, finish
-from tidemill.capture.pulling import SCHEMA_SPANS, keeps
-from tidemill.capture.tikv import actions as A
-from tidemill.capture.tikv.inbox import EndOfStream
-from tidemill.capture.tikv.matcher import FOREVER
-from tidemill.capture.tikv.partition import PartitionLog, Sealed
-from tidemill.capture.tikv.pd import Region, region_of
-from tidemill.capture.tikv.puller import register
-from tidemill.capture.tikv.receiver import Event, Options, PieceFailed, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone, StreamLost
-from tidemill.capture.tikv.regions import RegionMachine
-from tidemill.capture.tikv.safepoint import FIRST_TTL, GcGuard
+from tidemill.capture.tikv.client.pd import Region, region_of
+from tidemill.capture.tikv.feed.driver import register
+from tidemill.capture.tikv.feed.inbox import EndOfStream
+from tidemill.capture.tikv.gc import FIRST_TTL, GcGuard
+from tidemill.capture.tikv.receive.ingest import (
+    Event,
+    Options,
+    PieceFailed,
+    PieceFrozen,
+    ProtocolBroken,
+    Receiver,
+    RowLost,
+    ScanDone,
+    StreamLost,
+)
+from tidemill.capture.tikv.receive.matcher import FOREVER
+from tidemill.capture.tikv.regions import actions as A
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.tables import Moved, TableSpans
+from tidemill.capture.worker import SCHEMA_SPANS, keeps
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
@@ -199,10 +209,10 @@ class Simulator:
             self.trace.note(action)
             self.witness.act(action, self.machine)
             match action:
-                case A.Place(piece, checkpoint, partition):
-                    receiver.call(partial(receiver.place, piece, checkpoint, partition))
-                case A.Drop(pieces):
-                    receiver.call(partial(receiver.drop, pieces))
+                case A.HoldFrontier(sub_range, checkpoint, partition):
+                    receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
+                case A.ReleaseFrontier(sub_ranges):
+                    receiver.call(partial(receiver.drop, sub_ranges))
                 case A.LoadRegions():
                     self.loads.append(action)
                 case A.OpenStream():
@@ -228,7 +238,7 @@ class Simulator:
     def _subscribe(self, action: A.Subscribe) -> None:
         self.requests += 1
         raw = [_decoded(key) for key in (action.start, action.end)]
-        call = partial(self.receiver.subscribe, action.piece, action.slot, action.region.id, action.request_id, action.checkpoint)
+        call = partial(self.receiver.subscribe, action.sub_range, action.slot, action.region.id, action.request_id, action.checkpoint)
         self.receiver.call(partial(call, *raw, action.partition, action.since))
         if action.slot in self.connections:
             header = cdcpb.Header(cluster_id=CLUSTER_ID, ticdc_version="8.5.0")
@@ -326,11 +336,11 @@ class Simulator:
         message = connection.server.take_message(self.random.choice((1, 3, 64)))
         if message is None:
             return
-        pieces = list(cut(message, self.random)) if self.random.random() < self.faults.cut else [message]
-        for piece in pieces:
+        sub_ranges = list(cut(message, self.random)) if self.random.random() < self.faults.cut else [message]
+        for sub_range in sub_ranges:
             if connection.garbled and self.random.random() < 0.5:
                 continue
-            kept = without_regions(piece, self.frozen) if self.frozen else piece
+            kept = without_regions(sub_range, self.frozen) if self.frozen else sub_range
             if kept is not None:
                 self.inbox.append((connection.slot, kept))
 
@@ -352,21 +362,21 @@ class Simulator:
         event = self.events.popleft()
         self.trace.note(event)
         match event:
-            case ScanDone(piece):
-                self.machine.scan_done(piece, self.now)
-            case PieceFailed(piece, resolved, error):
-                self.machine.failed(piece, resolved, cdcpb.Error.FromString(error), self.now)
-            case ProtocolBroken(piece, resolved):
-                self.machine.broken(piece, resolved, self.now)
-            case RowLost(piece, region, cause, row, head):
-                self.machine.lost(piece, region, cause, row, head)
-            case PieceFrozen(piece, resolved):
-                self.machine.frozen(piece, resolved, self.now)
-            case StreamLost(stream, pieces, _, bad):
+            case ScanDone(sub_range):
+                self.machine.scan_done(sub_range, self.now)
+            case PieceFailed(sub_range, resolved, error):
+                self.machine.failed(sub_range, resolved, cdcpb.Error.FromString(error), self.now)
+            case ProtocolBroken(sub_range, resolved):
+                self.machine.broken(sub_range, resolved, self.now)
+            case RowLost(sub_range, region, cause, row, head):
+                self.machine.lost(sub_range, region, cause, row, head)
+            case PieceFrozen(sub_range, resolved):
+                self.machine.frozen(sub_range, resolved, self.now)
+            case StreamLost(stream, sub_ranges, _, bad):
                 if bad and stream in self.connections:
                     self._hang_up(self.connections[stream])
                     self.inbox.append((stream, None))
-                self.machine.stream_lost(stream, pieces, self.now)
+                self.machine.stream_lost(stream, sub_ranges, self.now)
         self.act()
 
     # ------------------------------------------------------------------ time
@@ -493,6 +503,6 @@ def _told(region: object) -> Region:
 
 
 def _decoded(key: bytes) -> bytes:
-    from tidemill.capture.tikv.puller import _raw
+    from tidemill.capture.tikv.feed.driver import _raw
 
     return _raw(key)

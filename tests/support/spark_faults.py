@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tidemill.pipeline import runners
-from tidemill.pipeline.batch import JobLost
-from tidemill.pipeline.work import TaskResult, WorkItem
+from tidemill.delivery.batch import JobLost
+from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.spark import jobs
 
 Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
 
@@ -28,7 +28,7 @@ def dying(folder: str) -> Job:
     """The first worker that runs an item is killed before it answers."""
 
     def run(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
-        results = list(runners.run_partition(items))
+        results = list(jobs.run_partition(items))
         if once(Path(folder) / "died"):
             os.kill(os.getpid(), signal.SIGKILL)
         yield from results
@@ -48,16 +48,16 @@ def late(folder: str) -> Job:
                 deadline = time.monotonic() + 20
                 while not (place / "second try").exists() and time.monotonic() < deadline:
                     time.sleep(0.01)
-                result = next(runners.run_partition([item]))
+                result = next(jobs.run_partition([item]))
                 (place / "outcome").write_text(str(result))
-            yield from runners.run_partition([item])
+            yield from jobs.run_partition([item])
         if (place / "failed").exists():
             (place / "second try").touch()
 
     return run
 
 
-class FaultyRunner(runners.SparkRunner):
+class FaultyRunner(jobs.SparkRunner):
     """A SparkRunner whose tasks do something else."""
 
     job: Job
@@ -67,4 +67,4 @@ class FaultyRunner(runners.SparkRunner):
         try:
             return self._context.parallelize(items, len(items)).mapPartitions(self.job).collect()
         except Exception as error:
-            raise JobLost(runners.cause_of(str(error))) from error
+            raise JobLost(jobs.cause_of(str(error))) from error

@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from tidemill.pipeline.session import find_java
+from tidemill.spark.session import find_java
 
 UP_S = 120.0
 

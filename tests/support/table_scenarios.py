@@ -31,8 +31,8 @@ from tests.support.simulator import SERVICE, Simulator
 from tests.support.virtual_gc import finish
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.delivery.zone import parse_zone
 from tidemill.errors import TidemillError
-from tidemill.pipeline.zone import parse_zone
 from tidemill.playground.cluster import Pending
 from tidemill.playground.truth import tables_at
 from tidemill.tidb.keys import record_key

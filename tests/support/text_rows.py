@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.support import ticdc
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.protocols.messages import Message
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.common.messages import Message
 
 
 def golden_records(row_ids: Iterable[int]) -> tuple[list[TableProgram], list[RawRecord]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tidemill.kernels.encode.rows import RawRecord
+from tidemill.kernels.rows.views import RawRecord
 from tidemill.tidb.schema.model import TableInfo
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ticdc"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 
-from tidemill.capture.tikv.pd import GcState
+from tidemill.capture.tikv.client.pd import GcState
 from tidemill.errors import UpstreamError
 from tidemill.playground.safepoints import SafePoints
 

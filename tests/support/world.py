@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from tests.support.simulator import Simulator
-from tidemill.capture.tikv.receiver import Options as ReceiverOptions
+from tidemill.capture.tikv.receive.ingest import Options as ReceiverOptions
 from tidemill.errors import UpstreamError
 from tidemill.playground.cluster import Pending
 from tidemill.playground.feed import region_not_found
@@ -169,9 +169,9 @@ class World:
 
     def renew(self) -> None:
         """The watchdog is not content with a region."""
-        pieces = list(self.sim.receiver._sub_of)
-        if pieces:
-            self.sim.receiver.renew(self.random.choice(pieces))
+        sub_ranges = list(self.sim.receiver._sub_of)
+        if sub_ranges:
+            self.sim.receiver.renew(self.random.choice(sub_ranges))
 
     def kill(self) -> None:
         self.sim.kill()

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from tests.support.feeds import World
 from tests.support.kafka import kafka_broker, new_topic_name, read_topic
 from tests.support.logs import golden_log
-from tidemill.changefeed.config import parse_config
+from tidemill.changefeed.replay import replay
 from tidemill.cli.verify import app
-from tidemill.pipeline.delivery import Settings
-from tidemill.pipeline.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.playground.kafka_broker import KafkaBroker
 
 __all__ = ["kafka_broker"]

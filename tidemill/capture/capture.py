@@ -28,31 +28,30 @@ import pyarrow as pa
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
-from tidemill.capture.descriptors import raise_limit
-from tidemill.capture.groups.company import Company, Start
+from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.life import Life, in_thread, together
-from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.initial_load import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
-from tidemill.capture.pulling import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.capture.status import FILE as STATUS_FILE
 from tidemill.capture.status import CaptureStatus, held_by, start_of
-from tidemill.capture.tikv.partition import Sealed
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.puller import Puller
-from tidemill.capture.tikv.receiver import Receiver
-from tidemill.capture.tikv.safepoint import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
-from tidemill.capture.tikv.tableread import plan_tables
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.gc import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
+from tidemill.capture.tikv.read.tables import plan_tables
+from tidemill.capture.tikv.receive.ingest import Receiver
+from tidemill.capture.tikv.sort.partition import Sealed
 from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
-from tidemill.changelog import initial
+from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
+from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
-from tidemill.changelog.outcomes import storage_errors
 from tidemill.changelog.ownership import check_free
-from tidemill.changelog.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader, read_head
-from tidemill.changelog.storage import Storage, open_storage
+from tidemill.changelog.storage.open import Storage, open_storage
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
 from tidemill.errors import (
     ConfigError,
@@ -66,8 +65,9 @@ from tidemill.errors import (
     redact,
 )
 from tidemill.events import RAW_CHANGE
-from tidemill.server.http import PageServer, json_page
-from tidemill.server.metrics import metrics_page
+from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.samples import metrics_page
+from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.schema.history import SchemaHistory
 
 STATUS_EVERY = 1.0
@@ -89,12 +89,12 @@ class Capture:
         self.pulling: Pulling
         self.safe_point: GcGuard
         self.loading: Loading
-        self.company: Company | None = None
+        self.company: WorkerManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
         self._status_told = 0.0  # when the next word is due of a status that cannot be written
         self._patience = Patience()  # with the log's storage
-        self._life: Life
+        self._life: Lifecycle
         self._known_heads: list[int] = []  # of partitions, as they were when the capture began
 
     @property
@@ -121,7 +121,7 @@ class Capture:
 
     async def run(self) -> None:
         """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for what cannot be mended by trying again."""
-        self._life = Life()
+        self._life = Lifecycle()
         raise_limit()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -194,7 +194,7 @@ class Capture:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()
             if self.divided:
-                self.company = Company(
+                self.company = WorkerManager(
                     self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
                 )
                 await self.company.open()
@@ -239,7 +239,7 @@ class Capture:
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
             self.loading = loading_of(storage, config, self._patience)
             await self.loading.look()
-            planned = await asyncio.to_thread(initial.timestamps, storage)
+            planned = await asyncio.to_thread(initial_load.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
                 _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
             now = await self.pd.tso()
@@ -495,8 +495,8 @@ def check_heads(reader: LogReader, now: int) -> None:
             )
 
 
-def _plan_beginning(storage: Storage, plan: initial.Plan) -> None:
+def _plan_beginning(storage: Storage, plan: initial_load.Plan) -> None:
     """The tables of a new log. Plans that are there are of one that did not come to be."""
-    for ts in initial.timestamps(storage):
-        initial.remove(storage, ts)
-    initial.write_plan(storage, plan)
+    for ts in initial_load.timestamps(storage):
+        initial_load.remove(storage, ts)
+    initial_load.write_plan(storage, plan)

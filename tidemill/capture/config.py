@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidemill.capture.tikv.feed import Transport
-from tidemill.capture.tikv.receiver import Options
-from tidemill.capture.tikv.security import Security, security_of
-from tidemill.capture.tikv.watch import Patience
+from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.capture.tikv.feed.base import Transport
+from tidemill.capture.tikv.receive.ingest import Options
+from tidemill.capture.tikv.watchdog.detect import Patience
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.writer import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
-from tidemill.places import is_in_process, local_cores
+from tidemill.process.places import is_in_process, local_cores
 
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.snapshot import Snapshot
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.errors import ClusterMismatch
 from tidemill.tidb.schema.metakeys import meta_filter, meta_ranges
 

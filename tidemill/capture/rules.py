@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidemill.changefeed.filter import TableFilter
 from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.versions import TableVersion
 
 EVERYTHING = ("*.*",)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog.outcomes import FULL
-from tidemill.server.metrics import Sample, counter, gauge
+from tidemill.changelog.storage.outcomes import FULL
+from tidemill.metrics.samples import Sample, counter, gauge
 from tidemill.tso import describe, physical_ms
 
 FILE = "status.json"

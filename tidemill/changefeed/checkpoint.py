@@ -22,13 +22,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tidemill.changefeed.config import given_in
 from tidemill.changefeed.states import State
-from tidemill.changelog import outcomes
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage import durable, outcomes
+from tidemill.changelog.storage.open import open_storage
+from tidemill.config.file import given_in
+from tidemill.delivery.guarded import EPOCH, FeedBroken, GuardedFile, parsed
 from tidemill.errors import FeedMismatch, TidemillError, redact
-from tidemill.pipeline import durable
-from tidemill.pipeline.guarded import EPOCH, FeedBroken, GuardedFile, parsed
 from tidemill.tso import physical_ms
 
 CHECKPOINT = "checkpoint.json"

@@ -19,11 +19,11 @@ from tidemill.capture.status import CaptureStatus
 from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.states import State
-from tidemill.changefeed.supervisor import Half
-from tidemill.changelog.patience import TELL_EVERY_S
+from tidemill.changelog.storage import durable
+from tidemill.changelog.storage.patience import TELL_EVERY_S
 from tidemill.errors import DiskLow, LogRefused, LogUnavailable, redact
-from tidemill.pipeline import durable
-from tidemill.server.metrics import Sample, counter, gauge
+from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.process.supervisor import ChildProcess
 from tidemill.tso import describe, physical_ms
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Health:
     """Reads what the halves wrote, and knows their processes."""
 
-    def __init__(self, folder: FeedFolder, halves: Sequence[Half]) -> None:
+    def __init__(self, folder: FeedFolder, halves: Sequence[ChildProcess]) -> None:
         self._folder, self._halves = folder, halves
         self.error: dict[str, str] | None = None
         """What ended the run."""
@@ -138,7 +138,7 @@ def error_dict(code: str, message: str) -> dict[str, str]:
     return {"code": code, "message": redact(message)}
 
 
-def _error(half: Half) -> dict[str, str] | None:
+def _error(half: ChildProcess) -> dict[str, str] | None:
     return None if half.last_error is None else error_dict(*half.last_error)
 
 

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.changefeed.checkpoint import FeedFolder, Status
-from tidemill.changefeed.lifeline import RETRIES
 from tidemill.changefeed.patience import How, Patience, how_ended
 from tidemill.changefeed.states import Event, State, after
-from tidemill.changefeed.supervisor import Answer, End, Then
 from tidemill.errors import Fenced, LogUnavailable, TidemillError, redact
+from tidemill.process.lifeline import RETRIES
+from tidemill.process.supervisor import Answer, End, Then
 
 log = logging.getLogger(__name__)
 

@@ -19,18 +19,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill import logs, tso
-from tidemill.changefeed import lifeline
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
-from tidemill.changefeed.config import ChangefeedConfig, load_config
-from tidemill.changefeed.lifeline import RETRIES, SUPERVISED
-from tidemill.changefeed.skip import SkipRow, parse_skip_rows
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, layout
-from tidemill.changelog.beginning import is_covered, within
+from tidemill.changelog.bounds import is_covered, within
 from tidemill.changelog.history import load_history
-from tidemill.changelog.outcomes import storage_errors
-from tidemill.changelog.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
+from tidemill.config.file import ChangefeedConfig, load_config
+from tidemill.delivery.batch import BatchDriver, Report, RetryPolicy, Stopped
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     ConfigError,
     DiskLow,
@@ -43,27 +47,23 @@ from tidemill.errors import (
     TidemillError,
     redact,
 )
-from tidemill.pipeline import sparkconf
-from tidemill.pipeline.batch import BatchDriver, Report, RetryPolicy, Stopped
-from tidemill.pipeline.delivery import Chooser, Settings, SinkEvents
-from tidemill.pipeline.fence import Fence
-from tidemill.pipeline.pack import PackStore
-from tidemill.pipeline.schemas import RegisteredSchemas, open_schemas
-from tidemill.pipeline.upstream import LogUpstream
-from tidemill.pipeline.zone import parse_zone, zone_name
+from tidemill.process import lifeline
+from tidemill.process.lifeline import RETRIES, SUPERVISED
+from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.sinks.base import DriverSink, open_driver_sink
+from tidemill.spark import settings as sparkconf
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
 """The URLs come by the environment: they may hold passwords, and command lines are seen by everybody."""
 LOG_POLL_S = 0.25
-WORD_S = 30.0
+LOG_INTERVAL_S = 30.0
 """Progress goes to the log at most so often."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Options:
     """What the process was started with."""
 
     changefeed: str
@@ -87,7 +87,7 @@ class Wishes:
 class Runner:
     """One changefeed, from start to end."""
 
-    def __init__(self, wishes: Wishes, stop: threading.Event) -> None:
+    def __init__(self, wishes: Options, stop: threading.Event) -> None:
         self._wishes, self._stop = wishes, stop
         self._patience = Patience(stop)  # with the storage of the log, and of the changefeed's state
         # When the next words are due: of storage that is away, of a status that cannot be written.
@@ -118,9 +118,9 @@ class Runner:
                 self._save_status()
 
     def _deliver(self, stack: ExitStack) -> None:
-        from tidemill.pipeline.feed import Changefeed
-        from tidemill.pipeline.runners import SparkRunner
-        from tidemill.pipeline.session import start_session, stop_session
+        from tidemill.spark.jobs import SparkRunner
+        from tidemill.spark.query import Changefeed
+        from tidemill.spark.session import start_session, stop_session
 
         wishes, folder = self._wishes, self._folder
         settings = Settings(
@@ -143,7 +143,7 @@ class Runner:
             return
         sink = open_driver_sink(settings.sink.text)
         stack.callback(sink.close)
-        chooser = Chooser(settings, sink.place)
+        chooser = TableRouter(settings, sink.place)
         schemas = open_schemas(settings, chooser, folder.schemas, self._stop)
         if schemas is not None:
             stack.callback(schemas.close)
@@ -172,12 +172,12 @@ class Runner:
             feed=wishes.changefeed,
             upstream=upstream,
             events=events,
-            greetings=events.greetings if events.greets else None,
+            bootstraps=events.bootstraps if events.sends_bootstrap else None,
             sink=sink,
             sink_uri=settings.sink.text,
             runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}", stop=self._stop, tell=self._note_failure),
             fence=fence,
-            look_again=packs.look_again,
+            refresh_topics=packs.refresh_topics,
             retry=RetryPolicy(total_s=wishes.retry_s),
             stop=self._stop,
             on_failure=self._note_failure,
@@ -294,7 +294,7 @@ class Runner:
         status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}
         self._save_status()
         if time.monotonic() >= self._next_word:
-            self._next_word = time.monotonic() + WORD_S
+            self._next_word = time.monotonic() + LOG_INTERVAL_S
             log.info(
                 "delivered up to %s: %d rows and %d DDLs in %d batches",
                 tso.describe(report.to_ts),
@@ -375,7 +375,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def wishes_of(options: argparse.Namespace) -> Wishes:
+def wishes_of(options: argparse.Namespace) -> Options:
     """Raises ConfigError."""
     sink_uri = options.sink_uri or os.environ.get(SINK_VARIABLE)
     if not sink_uri:
@@ -383,7 +383,7 @@ def wishes_of(options: argparse.Namespace) -> Wishes:
     location = options.log or os.environ.get(LOG_VARIABLE)
     if not location:
         raise ConfigError(f"no log: neither --log nor {LOG_VARIABLE} is given")
-    return Wishes(
+    return Options(
         changefeed=options.changefeed_id,
         log=location,
         data_dir=options.data_dir,

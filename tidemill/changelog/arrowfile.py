@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from tidemill.changelog import sums
-from tidemill.changelog.outcomes import broken, storage_errors
+from tidemill.changelog.storage.outcomes import broken, storage_errors
 from tidemill.changelog.sums import Damaged, Entry, Sums
 from tidemill.errors import LogCorrupt, redact
 

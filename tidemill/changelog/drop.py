@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.changelog import imports, layout
-from tidemill.changelog.storage import Storage
+from tidemill.changelog.storage.open import Storage
 
 FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.FENCES, layout.SNAPSHOT, imports.FOLDER)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidemill.changelog import layout
 from tidemill.changelog.reader import read_feeds, read_identity
-from tidemill.changelog.storage import Storage, open_storage
+from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.tso import describe
 

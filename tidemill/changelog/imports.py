@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from tidemill.changelog.storage import Storage
+from tidemill.changelog.storage.open import Storage
 
 FOLDER = "imports"
 

@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.changelog import layout
-from tidemill.changelog.fence import FolderLock, describe_holder, holder
 from tidemill.changelog.layout import Owner
-from tidemill.changelog.outcomes import storage_errors
-from tidemill.changelog.storage import Storage, Token
+from tidemill.changelog.storage.flock import FolderLock, describe_holder, holder
+from tidemill.changelog.storage.open import Storage, Token
+from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.errors import LogError, LogFenced, LogLocked, redact
 
 

@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from tidemill.changelog import layout
-from tidemill.changelog.storage import Storage, make_folder
+from tidemill.changelog.storage.open import Storage, make_folder
 from tidemill.errors import LogError, LogRefused, redact
 
 _OURS = {layout.SCHEMA, layout.ROWS, layout.FEEDS, layout.SNAPSHOT, layout.LOCK, layout.PROBE, layout.IDENTITY}

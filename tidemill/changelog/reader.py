@@ -17,7 +17,7 @@ from tidemill.changelog import layout, sums
 from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
 from tidemill.changelog.segment import check_columns, read_batch
-from tidemill.changelog.storage import Storage, open_segment, open_storage
+from tidemill.changelog.storage.open import Storage, open_segment, open_storage
 from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 from tidemill.tso import describe

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill import tso
-from tidemill.changelog import feeds, imports, initial, layout
+from tidemill.changelog import feeds, imports, initial_load, layout
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.errors import DiskLow, redact
@@ -22,7 +22,7 @@ from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 
 if TYPE_CHECKING:
-    from tidemill.changelog.storage import Storage
+    from tidemill.changelog.storage.open import Storage
     from tidemill.changelog.writer import LogWriter
 
 STEPS = 24
@@ -41,7 +41,9 @@ class Retention:
         identity = self.log.identity
         retention = self.log.options.retention_ms
         kept = [now - tso.compose(retention), reader.resolved_ts(), *read_feeds(self.log.storage).values()]
-        kept += [plan.ts for plan in initial.unfinished(self.log.storage, identity.start_ts) if initial.missing(self.log.storage, plan)]
+        kept += [
+            plan.ts for plan in initial_load.unfinished(self.log.storage, identity.start_ts) if initial_load.missing(self.log.storage, plan)
+        ]
         cut = min(kept)
         if cut - identity.start_ts < max(tso.compose(retention // STEPS), 1) or not self._has_old(reader, cut):
             return False
@@ -78,9 +80,9 @@ class Retention:
             storage.delete(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
             removed += 1
         imports.forget(storage, limit)
-        for ts in initial.timestamps(storage):
+        for ts in initial_load.timestamps(storage):
             if ts < limit:
-                initial.remove(storage, ts)
+                initial_load.remove(storage, ts)
                 removed += 1
         return removed
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from tidemill.changelog import arrowfile
-from tidemill.changelog.files import Draft
 from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
-from tidemill.changelog.outcomes import Outcome, error_of, outcome_of, storage_errors
+from tidemill.changelog.storage.base import Draft
+from tidemill.changelog.storage.outcomes import Outcome, error_of, outcome_of, storage_errors
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.events import RAW_CHANGE
 
@@ -222,10 +222,10 @@ def regrouped(
             while rest.num_rows:
                 taken = _fitting(rest, max_rows - rows, max_bytes - size, must=not waiting)
                 if taken:
-                    piece = rest.slice(0, taken)
-                    waiting.append(piece)
+                    sub_range = rest.slice(0, taken)
+                    waiting.append(sub_range)
                     rows += taken
-                    size += batch_bytes(piece)
+                    size += batch_bytes(sub_range)
                     rest = rest.slice(taken)
                 if rest.num_rows:
                     yield _joined(waiting)

@@ -13,7 +13,7 @@ from tidemill.changelog import layout
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import parse_head, read_identity, read_synced
-from tidemill.changelog.storage import Storage, Token
+from tidemill.changelog.storage.open import Storage, Token
 from tidemill.errors import LogError, redact
 
 WRITER_EPOCH = "writer_epoch"

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.changelog import initial, layout
+from tidemill.changelog import initial_load, layout
 from tidemill.changelog.arrowfile import ArrowFile
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
 from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
 from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
-from tidemill.changelog.storage import Storage, open_storage
+from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, TidemillError, redact
 from tidemill.events import Op
 from tidemill.tidb.schema.history import SchemaHistory
@@ -319,16 +319,16 @@ class _Check:
 
     def _initial_tables(self) -> None:
         """Tables as of one ts."""
-        for ts in initial.timestamps(self.storage):
-            folder = initial.folder_of(ts)
+        for ts in initial_load.timestamps(self.storage):
+            folder = initial_load.folder_of(ts)
             try:
-                plan = initial.read_plan(self.storage, ts)
+                plan = initial_load.read_plan(self.storage, ts)
             except LogError as error:
-                self.problem(f"{folder}/{initial.PLAN}", error)
+                self.problem(f"{folder}/{initial_load.PLAN}", error)
                 continue
-            lacking = {part.name for part in initial.missing(self.storage, plan)} if plan is not None else set()
-            if lacking and initial.is_complete(self.storage, ts):
-                self.problem(f"{folder}/{initial.COMPLETE}", f"{len(lacking)} parts are not there, which the file says all are")
+            lacking = {part.name for part in initial_load.missing(self.storage, plan)} if plan is not None else set()
+            if lacking and initial_load.is_complete(self.storage, ts):
+                self.problem(f"{folder}/{initial_load.COMPLETE}", f"{len(lacking)} parts are not there, which the file says all are")
             elif plan is None or ts < self.report.start_ts or lacking:
                 why = f"{len(lacking)} parts are still to be read" if lacking else "nobody needs it any more"
                 self.note(folder, f"tables as of {ts}: {why}")
@@ -336,7 +336,7 @@ class _Check:
                 for part in plan.parts():
                     self._part(part)
 
-    def _part(self, part: initial.Part) -> None:
+    def _part(self, part: initial_load.Part) -> None:
         name = f"{part.folder}/{part.name}"
         inspector = Inspector(redact(self.storage.path(name)), part.ts - 1, part.ts)
         try:

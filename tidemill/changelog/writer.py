@@ -24,7 +24,7 @@ from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, lack_of_room, no_room
 from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.smallfiles import HeadFile, IdentityFile
-from tidemill.changelog.storage import Draft, Storage, open_storage
+from tidemill.changelog.storage.open import Draft, Storage, open_storage
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogUnavailable, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
 

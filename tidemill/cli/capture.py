@@ -13,12 +13,12 @@ from tidemill import logs
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig, duration_ms, size_bytes
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.tikv.feed import Transport
+from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.segment import COMPRESSIONS
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
-from tidemill.places import meet_master
+from tidemill.process.places import meet_master
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -104,7 +104,7 @@ def command(
     if settings.master is not None:
         with suppress(LogUnavailable):  # the capture waits for the log, or tells
             if groups_of(settings):
-                from tidemill.pipeline.session import find_java
+                from tidemill.spark.session import find_java
 
                 find_java()
     uvloop.run(Capture(settings).run())
@@ -112,7 +112,7 @@ def command(
 
 def capture_rules(path: Path) -> CaptureRules:
     """The table rules of a changefeed's TOML file. Raises ConfigError."""
-    from tidemill.changefeed.config import load_config
+    from tidemill.config.file import load_config
 
     config = load_config(path)
     config.table_filter()

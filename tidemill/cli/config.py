@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from tidemill.changefeed.config import ChangefeedConfig, load_config
-from tidemill.changefeed.explain import Explained, explain
-from tidemill.changefeed.faults import Faults
-from tidemill.changefeed.uri import check_alone
+from tidemill.config.explain import Explained, explain
+from tidemill.config.faults import Faults
+from tidemill.config.file import ChangefeedConfig, load_config
+from tidemill.config.uri import check_alone
 from tidemill.errors import redact
 
 app = typer.Typer()

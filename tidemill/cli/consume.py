@@ -69,12 +69,12 @@ def command(
     Repeats are dropped, transactions are whole and in order of commit_ts, each DDL is applied once. It may be killed at any time and
     goes on where it stopped: progress is kept with the data. Ctrl-C or SIGTERM ends it after what is complete is written.
     """
-    from tidemill.changefeed.values import parse_duration
+    from tidemill.config.values import parse_duration
     from tidemill.consumer.kafka import KafkaTopics
     from tidemill.consumer.reading import reader
     from tidemill.consumer.run import Consumer, Options
     from tidemill.consumer.targets import check_loop, open_target
-    from tidemill.pipeline.zone import parse_zone
+    from tidemill.delivery.zone import parse_zone
 
     logs.setup(log_level, log_file, part="consume")
     upstream = upstream_of(upstream_uri, kafka, topic or [], protocol, partition_num, claim_check)
@@ -140,7 +140,7 @@ def fetch_of(uri: str) -> Callable[[str], bytes] | None:
     """How the files of claim checks are read; None where there are none."""
     if not uri:
         return None
-    from tidemill.protocols.claim_check import ClaimCheckStorage
+    from tidemill.sinks.claim_check import ClaimCheckStorage
 
     return ClaimCheckStorage(uri).fetch
 
@@ -194,7 +194,7 @@ def _shown(consumer: Any) -> Iterator[None]:
 @contextmanager
 def _pages(address: str, status: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Serve /status from a thread of its own."""
-    from tidemill.server.http import PageServer, json_page
+    from tidemill.metrics.http import PageServer, json_page
 
     loop = asyncio.new_event_loop()
     pages = PageServer({"/status": json_page(status)})

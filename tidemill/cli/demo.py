@@ -26,7 +26,7 @@ TOPIC = "tidemill-demo"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What the demo was asked for."""
 
     seconds: float
@@ -79,7 +79,7 @@ def command(
     if any(place.iterdir()):
         raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
-    wishes = Wishes(seconds, rate, seed, stores, partitions, kafka, place)
+    wishes = Options(seconds, rate, seed, stores, partitions, kafka, place)
     console.print(f"Everything of this demo lies in {place}")
     outcome = run(wishes, console)
     summarize(outcome, console)
@@ -91,7 +91,7 @@ def command(
         shutil.rmtree(place)
 
 
-def run(wishes: Wishes, console: Console) -> Outcome:
+def run(wishes: Options, console: Console) -> Outcome:
     """The demo itself. Raises DemoFailed when a part of it ends."""
     outcome = Outcome(lags_s=[])
     folder = wishes.folder
@@ -127,7 +127,7 @@ def _broker(stack: ExitStack, console: Console) -> str:
     return str(stack.enter_context(KafkaBroker()).address)
 
 
-def _watch(wishes: Wishes, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
+def _watch(wishes: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
     """Show progress while the workload runs. It rests until the first batch is delivered: Spark's start is not part of its time."""
     assert outcome.lags_s is not None
     end: float | None = None
@@ -159,11 +159,11 @@ def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
     return table
 
 
-def _compare(wishes: Wishes, broker: str, truth: Any, outcome: Outcome) -> None:
+def _compare(wishes: Options, broker: str, truth: Any, outcome: Outcome) -> None:
+    from tidemill.consumer.tables.sqlite import SqliteTables
     from tidemill.demo.audit import Audit
     from tidemill.demo.compare import compare
     from tidemill.demo.delivered import from_files, from_kafka
-    from tidemill.sinks.tables.sqlite import SqliteTables
 
     audit = Audit()
     audit.take(from_kafka(broker, TOPIC) if broker else from_files(wishes.folder / "delivered"))

@@ -193,9 +193,9 @@ def drop_command(
 
 async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | None, Path | None]) -> None:
     """Take the log's wish at PD back. Raises ClusterMismatch, UpstreamUnavailable."""
-    from tidemill.capture.tikv.pd import PdClient
-    from tidemill.capture.tikv.safepoint import CAPTURE_ID, GcGuard, service_id
-    from tidemill.capture.tikv.security import security_of
+    from tidemill.capture.tikv.client.pd import PdClient
+    from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.capture.tikv.gc import CAPTURE_ID, GcGuard, service_id
 
     capture_id = reader.identity.extra.get(CAPTURE_ID)
     security = security_of(pd.split(","), *tls)

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from tidemill import logs
-from tidemill.changefeed import lifeline
-from tidemill.changefeed.lifeline import SUPERVISED as SUPERVISED
 from tidemill.errors import SystemFailed, TidemillError, exit_code, redact
+from tidemill.process import lifeline
+from tidemill.process.lifeline import SUPERVISED as SUPERVISED
 
 VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",

@@ -182,9 +182,9 @@ def query(
     With `--output json` a row is {"column": value}: numbers and text as they are, binary columns as {"base64": …}; BIT, ENUM and SET
     are numbers.
     """
-    from tidemill.capture.tikv.pd import PdClient
-    from tidemill.capture.tikv.security import security_of
-    from tidemill.capture.tikv.snapshot import Snapshot
+    from tidemill.capture.tikv.client.pd import PdClient
+    from tidemill.capture.tikv.client.tls import security_of
+    from tidemill.capture.tikv.read.snapshot import Snapshot
     from tidemill.playground import truth
 
     try:

@@ -32,7 +32,7 @@ def remember_tls(ca: CaOption = None, cert: CertOption = None, key: KeyOption = 
 
 
 def _ctl(pd: str, command: str, **arguments: Any) -> None:
-    from tidemill.capture.tikv.security import security_of
+    from tidemill.capture.tikv.client.tls import security_of
     from tidemill.playground.control import call
 
     security = security_of(pd.split(","), _tls.get("ca"), _tls.get("cert"), _tls.get("key"))

@@ -50,16 +50,16 @@ def command(
 
     Needs no upstream and keeps no state. Ctrl-C or SIGTERM ends at the end of a batch.
     """
-    from tidemill.changefeed.config import load_config
-    from tidemill.changefeed.skip import parse_skip_rows
-    from tidemill.changefeed.values import with_parameter
-    from tidemill.pipeline import sparkconf
-    from tidemill.pipeline.delivery import Settings
-    from tidemill.pipeline.meeting import meet_sink
-    from tidemill.pipeline.replay import replay
-    from tidemill.pipeline.zone import parse_zone
-    from tidemill.places import meet_master
-    from tidemill.registry.address import with_registry
+    from tidemill.changefeed.preflight import meet_sink
+    from tidemill.changefeed.replay import replay
+    from tidemill.config.file import load_config
+    from tidemill.config.registry_address import with_registry
+    from tidemill.config.values import with_parameter
+    from tidemill.delivery.inputs.table_router import Settings
+    from tidemill.delivery.zone import parse_zone
+    from tidemill.process.places import meet_master
+    from tidemill.rules.skip import parse_skip_rows
+    from tidemill.spark import settings as sparkconf
 
     logs.setup(log_level, log_file, part="replay")
     start = tso.parse(start_ts) if start_ts is not None else None

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from tidemill import tso
-from tidemill.capture.loading import answered, ask
-from tidemill.changelog import initial
+from tidemill.capture.initial_load import answered, ask
+from tidemill.changelog import initial_load
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import LogError, LogLocked, UpstreamUnavailable, redact
@@ -49,19 +49,19 @@ def command(
                 )
             time.sleep(POLL_S)
     finally:
-        reader.storage.delete(f"{initial.REQUESTS}/{name}.json")
+        reader.storage.delete(f"{initial_load.REQUESTS}/{name}.json")
     if "error" in answer:
         raise LogError(f"{table} cannot be read again: {answer['error']}")
     ts = int(str(answer["ts"]))
-    plan = initial.read_plan(reader.storage, ts)
+    plan = initial_load.read_plan(reader.storage, ts)
     parts = len(plan.parts()) if plan is not None else 0
     typer.echo(f"{table} is read again at {tso.describe(ts)}, in {parts} parts")
     if plan is None or no_wait:
         return
-    while left := len(initial.missing(reader.storage, plan)):
+    while left := len(initial_load.missing(reader.storage, plan)):
         time.sleep(POLL_S)
         _check_capture(reader)
-        if reader.storage.read(f"{initial.folder_of(ts)}/{initial.PLAN}") is None:
+        if reader.storage.read(f"{initial_load.folder_of(ts)}/{initial_load.PLAN}") is None:
             raise LogError(f"the plan to read {table} again was removed with {left} parts to go")
     typer.echo("all of it is in the log")
 

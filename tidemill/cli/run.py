@@ -18,31 +18,31 @@ import typer
 
 from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
-from tidemill.changefeed.config import ChangefeedConfig, load_config
 from tidemill.changefeed.health import Health, error_dict, resolved_of
 from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.patience import STUCK_S, Patience
-from tidemill.changefeed.skip import parse_skip_rows
-from tidemill.changefeed.supervisor import Half, Supervisor
-from tidemill.changefeed.uri import SinkUri
-from tidemill.changefeed.values import parse_stuck_duration, with_parameter
-from tidemill.changelog.beginning import before_tables, holds_tables
+from tidemill.changefeed.preflight import meet_sink
+from tidemill.changelog.bounds import before_tables, holds_tables
 from tidemill.changelog.layout import IDENTITY
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.feeds import DATA_DIR
 from tidemill.cli.starting import orphans_gone, reached, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
+from tidemill.config.file import ChangefeedConfig, load_config
+from tidemill.config.registry_address import parse_address, with_registry
+from tidemill.config.uri import SinkUri
+from tidemill.config.values import parse_stuck_duration, with_parameter
+from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, StartTsOutOfLog, TidemillError, redact
-from tidemill.pipeline import sparkconf
-from tidemill.pipeline.meeting import meet_sink
-from tidemill.pipeline.zone import parse_zone, zone_name
-from tidemill.places import check_master, is_here, meet_master
+from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.samples import metrics_page
+from tidemill.process.places import check_master, is_here, meet_master
+from tidemill.process.supervisor import ChildProcess, Supervisor
 from tidemill.protocols.options import MessageFormat
-from tidemill.registry.address import parse_address, with_registry
-from tidemill.server.http import PageServer, json_page
-from tidemill.server.metrics import metrics_page
+from tidemill.rules.skip import parse_skip_rows
+from tidemill.spark import settings
 
 CHANGEFEED_ID = re.compile(r"[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*")
 LONGEST_ID = 128
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Options:
     """The command line, checked as far as it can be without looking around."""
 
     pd: str
@@ -104,7 +104,7 @@ def check_id(changefeed_id: str) -> str:
     return changefeed_id
 
 
-async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
+async def resolve(wishes: Options, folder: FeedFolder) -> Times:
     """What the cluster, the log and the changefeed's own state say to what is asked for. Nothing is written.
 
     A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that exists
@@ -113,8 +113,8 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
 
     Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.
     """
-    from tidemill.capture.tikv.pd import PdClient
-    from tidemill.capture.tikv.security import security_of
+    from tidemill.capture.tikv.client.pd import PdClient
+    from tidemill.capture.tikv.client.tls import security_of
     from tidemill.changelog.reader import LogReader, log_exists
 
     addresses = wishes.pd.split(",")
@@ -161,7 +161,7 @@ async def resolve(wishes: Wishes, folder: FeedFolder) -> Times:
     return Times(None, begin, target)
 
 
-def _tell_of_snapshot(wishes: Wishes, at: int) -> None:
+def _tell_of_snapshot(wishes: Options, at: int) -> None:
     """A changefeed that began without the tables does not get them by being started again."""
     if wishes.snapshot:
         log.warning(
@@ -193,7 +193,7 @@ def _check_inside(reader: Any, flag: str, ts: int) -> None:
         )
 
 
-def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
+def _identity(wishes: Options, cluster_id: str, start_ts: int) -> FeedIdentity:
     return FeedIdentity(
         changefeed=wishes.changefeed_id,
         cluster_id=cluster_id,
@@ -205,7 +205,7 @@ def _identity(wishes: Wishes, cluster_id: str, start_ts: int) -> FeedIdentity:
     )
 
 
-def halves(wishes: Wishes, times: Times, folder: FeedFolder, *, new: bool = False) -> list[Half]:
+def halves(wishes: Options, times: Times, folder: FeedFolder, *, new: bool = False) -> list[ChildProcess]:
     """The capture, and the delivery that ends the run. Addresses of log and sink go by the environment: they may hold passwords."""
     capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
     feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
@@ -217,8 +217,8 @@ def halves(wishes: Wishes, times: Times, folder: FeedFolder, *, new: bool = Fals
     secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
     keeper = FeedKeeper(folder, Patience(wishes.stuck_s), resume=resume_command(wishes.data_dir, wishes.changefeed_id), new=new)
     return [
-        Half("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
-        Half("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], secrets=secrets, rule=keeper),
+        ChildProcess("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
+        ChildProcess("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], secrets=secrets, rule=keeper),
     ]
 
 
@@ -227,14 +227,14 @@ def resume_command(data_dir: Path, changefeed_id: str) -> str:
     return f"tidemill changefeed resume --data-dir {shlex.quote(str(data_dir))} --changefeed-id {changefeed_id}"
 
 
-def _master_of_capture(wishes: Wishes, times: Times) -> str | None:
+def _master_of_capture(wishes: Options, times: Times) -> str | None:
     """It reads the tables as of the start, and runs the capture's groups if it is a cluster's: on one machine these are processes."""
     if wishes.workers > 1:
         return None if is_here(wishes.master) else wishes.master
     return wishes.master if times.snapshot else None
 
 
-async def run(wishes: Wishes) -> None:
+async def run(wishes: Options) -> None:
     """Run both halves until the target is reached or a signal comes. Raises what is refused, HalfFailed."""
     loop = asyncio.get_running_loop()
     over, resumed = asyncio.Event(), asyncio.Event()
@@ -260,7 +260,7 @@ async def run(wishes: Wishes) -> None:
         folder.unlock()
 
 
-def _meet(wishes: Wishes, *, new: bool) -> None:
+def _meet(wishes: Options, *, new: bool) -> None:
     """Ask what the start needs. Of a changefeed that is there already sink and Spark may be away: it waits for them, and the capture lives.
 
     Raises what is refused.
@@ -274,7 +274,7 @@ def _meet(wishes: Wishes, *, new: bool) -> None:
         check_place(storage)
 
 
-async def _supervise(wishes: Wishes, both: list[Half], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
+async def _supervise(wishes: Options, both: list[ChildProcess], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
     boss = Supervisor(both, until="changefeed")
     health = Health(folder, boss.halves)
     boss.on_change = health.write
@@ -424,7 +424,7 @@ def command(
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
     zone = zone_name(parse_zone(tz))
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
-    wishes = Wishes(
+    wishes = Options(
         pd=pd,
         sink_uri=sink_uri,
         sink=checked_sink(changefeed, sink_uri),
@@ -460,7 +460,7 @@ def command(
         feed_options=given(
             ("--master", master),
             ("--state", state),
-            *(("--spark-conf", f"{name}={value}") for name, value in sparkconf.options(spark_conf or ()).items()),
+            *(("--spark-conf", f"{name}={value}") for name, value in settings.options(spark_conf or ()).items()),
             ("--trigger-ms", trigger_ms),
             ("--retry-s", min(retry_s, stuck_s)),
             *(("--skip-row", rule) for rule in parse_skip_rows(skip_row or ())),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tidemill.changefeed.checkpoint import FeedFolder
 from tidemill.changefeed.health import old_processes
-from tidemill.changelog.patience import START_S, Patience
+from tidemill.changelog.storage.patience import START_S, Patience
 
 ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
 """How long halves of a supervisor that was killed may take to end, see `lifeline`."""

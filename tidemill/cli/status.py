@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.status import FILE, held_by
-from tidemill.capture.tikv.holding import MARKS
+from tidemill.capture.tikv.watchdog.holding import MARKS
 from tidemill.changefeed.states import State
 from tidemill.cli.feeds import DATA_DIR, choose, known
 from tidemill.errors import ConfigError, UpstreamUnavailable

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from tidemill import tso
 from tidemill.capture.meta import read_meta
-from tidemill.capture.tikv.pd import PdClient
-from tidemill.capture.tikv.security import Security, security_of
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
 from tidemill.tidb.schema.history import SchemaHistory, TableVersion

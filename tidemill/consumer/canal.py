@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from tidemill.errors import MalformedMessage
 from tidemill.protocols import canal_json
-from tidemill.protocols.mysqlvalues import MEMBERS, TEXTS, base_type
+from tidemill.protocols.common.mysqlvalues import MEMBERS, TEXTS, base_type
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
 

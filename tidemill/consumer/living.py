@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from tidemill.protocols.open.events import DdlMessage
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode
-from tidemill.tidb.ddltext.lexer import Kind, Token, tokenize
 from tidemill.tidb.names import folded
+from tidemill.tidb.sql.lexer import Kind, Token, tokenize
 
 _EXCHANGES = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 
@@ -22,7 +22,7 @@ Name = tuple[str, str]
 """(schema, table) in lower case. Without a table: a schema with all its tables; without a schema: one that the text does not name."""
 
 
-class LivingTables:
+class TableLiveness:
     """What each topic told of, and what is gone. Rows at the ts of a DDL stand before it."""
 
     def __init__(self) -> None:

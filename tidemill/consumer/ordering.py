@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tidemill.consumer.living import LivingTables
+from tidemill.consumer.living import TableLiveness
 from tidemill.consumer.pending import Group, Item, Pending
 from tidemill.consumer.progress import PartitionProgress, Progress, TopicPartition
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
@@ -72,7 +72,7 @@ class Ordering:
         """`ended_topics`: those that get no resolved ts any more, although no message tells of it."""
         self.pending = pending
         self._ended_topics = ended_topics
-        self._living = LivingTables()
+        self._living = TableLiveness()
         self.partitions: dict[TopicPartition, Partition] = {}
         self._saved = progress or Progress()
         self.flushed_ts = self._saved.flushed_ts

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.kernels.encode.rows import RawRecord
+from tidemill.consumer.tables.definitions import new_column
+from tidemill.consumer.tables.shapes import Signature, signature
+from tidemill.kernels.rows.views import RawRecord
 from tidemill.protocols.open.codes import ColumnFlag as Shown
 from tidemill.protocols.open.events import Column, RowEvent
-from tidemill.sinks.tables.definitions import new_column
-from tidemill.sinks.tables.shapes import Signature, signature
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.rows.write import pack_row, plain_from_cell, stored_bytes

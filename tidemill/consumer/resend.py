@@ -14,22 +14,22 @@ from pathlib import Path
 
 import numpy as np
 
-from tidemill.changefeed.config import ChangefeedConfig
-from tidemill.changefeed.dispatch import partition
-from tidemill.changefeed.parameters import Scheme
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.file import ChangefeedConfig
+from tidemill.config.parameters import Scheme
+from tidemill.config.uri import SinkUri
 from tidemill.consumer.progress import Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, targets_of
+from tidemill.delivery.inputs.table_pack import Output
+from tidemill.delivery.inputs.table_router import control_messages_of
+from tidemill.delivery.task.compiled_tables import row_encoder
+from tidemill.delivery.task.encoder import RowEncoder
 from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
 from tidemill.events import DdlEvent
 from tidemill.kernels.encode import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.pipeline.compiled import row_encoder
-from tidemill.pipeline.delivery import words_of
-from tidemill.pipeline.encoding import RowEncoder
-from tidemill.pipeline.pack import Output
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.protocols.options import MessageFormat
+from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
 from tidemill.sinks.parts import file_errors, sync_folder
 from tidemill.sinks.storage.open import wants_tables
@@ -50,7 +50,7 @@ class _Batch:
     last_ts: int = 0
 
 
-class Resend:
+class Republish:
     """See the module. Raises ConfigError for a protocol or layout that needs more than events tell: versions of tables."""
 
     def __init__(self, sink: SinkUri, config: ChangefeedConfig, state: Path) -> None:
@@ -66,7 +66,7 @@ class Resend:
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()
         self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
-        self._words = words_of(sink)
+        self._words = control_messages_of(sink)
         self._output = Output(sink.encoding, UTC)
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)

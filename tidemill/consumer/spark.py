@@ -24,7 +24,7 @@ from tidemill.consumer.run import Consumer, Options, Patience
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import ConfigError, SinkUnavailable, TopicUnavailable
-from tidemill.protocols.claim_check import ClaimCheckStorage
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

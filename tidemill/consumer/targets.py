@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidemill.changefeed.names import did_you_mean
-from tidemill.changefeed.values import parse_duration
+from tidemill.config.values import parse_duration
 from tidemill.consumer.progress import Progress
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.open.events import DdlMessage, RowEvent
+from tidemill.rules.names import did_you_mean
 
 
 class ConsumerTarget(Protocol):
@@ -68,12 +68,12 @@ def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, conf
     if scheme == "blackhole":
         return Nowhere()
     if scheme in ("kafka", "kafka+ssl", "file", "messages"):
-        from tidemill.changefeed.config import load_config
-        from tidemill.consumer.resend import Resend, default_state
+        from tidemill.config.file import load_config
+        from tidemill.consumer.resend import Republish, default_state
 
         settings = load_config(config)
         sink = settings.sink_uri(uri)
-        return Resend(sink, settings, state or default_state(sink))
+        return Republish(sink, settings, state or default_state(sink))
     raise ConfigError(
         f"--sink-uri {redact(uri)}: no such sink", hint="Give sqlite:///FILE, kafka://, file://, messages:// or blackhole://."
     )
@@ -90,7 +90,7 @@ def check_loop(source: Upstream, uri: str) -> None:
 
 
 def _tables(uri: str, zone: tzinfo) -> ConsumerTarget:
-    from tidemill.sinks.tables.sqlite import KEEP_DROPPED_MS, SqliteTables
+    from tidemill.consumer.tables.sqlite import KEEP_DROPPED_MS, SqliteTables
 
     parts = urlsplit(uri)
     path = unquote(parts.path)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from tidemill.changefeed.uri import KafkaOptions, parse_sink_uri
-from tidemill.changefeed.values import check_topic
+from tidemill.config.uri import KafkaOptions, parse_sink_uri
+from tidemill.config.values import check_topic
 from tidemill.consumer.reading import Protocol, parse_protocol
 from tidemill.errors import ConfigError, redact
 
@@ -59,8 +59,8 @@ def topic_pattern(text: str) -> re.Pattern[str] | None:
         except re.error as error:
             raise ConfigError(f"--topic {text}: it is no regular expression: {error}") from None
     if _PLACEHOLDERS.search(text):
-        pieces = _PLACEHOLDERS.split(text)
-        return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, pieces)))
+        sub_ranges = _PLACEHOLDERS.split(text)
+        return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, sub_ranges)))
     try:
         check_topic(text)
     except ValueError as error:

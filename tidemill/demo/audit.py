@@ -19,10 +19,10 @@ from tidemill.consumer.ordering import Ordering, Transaction
 from tidemill.consumer.pending import Pending
 from tidemill.consumer.reading import Protocol, read_at, reader
 from tidemill.consumer.spill import TemporaryFiles
+from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import Name
 from tidemill.demo.delivered import Delivered
 from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent, Value
-from tidemill.sinks.tables.sqlite import SqliteTables
 
 SHOWN = 100
 _QUOTA = 512 << 20

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidemill.sinks.tables.shapes import from_stored, quoted
-from tidemill.sinks.tables.sqlite import SqliteTables
+from tidemill.consumer.tables.shapes import from_stored, quoted
+from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 
 Name = tuple[str, str]

@@ -90,7 +90,7 @@ class Upstream:
         return asyncio.run(self._now())
 
     async def _now(self) -> int:
-        from tidemill.capture.tikv.pd import PdClient
+        from tidemill.capture.tikv.client.pd import PdClient
 
         client = await PdClient.connect(self.pd)
         try:
@@ -200,8 +200,8 @@ def tables_of(upstream: Upstream, ts: int) -> dict[tuple[str, str], tuple[Any, l
 async def _read_tables(pd: str, ts: int) -> dict[tuple[str, str], tuple[Any, list[dict[str, Any]]]]:
     from datetime import UTC
 
-    from tidemill.capture.tikv.pd import PdClient
-    from tidemill.capture.tikv.snapshot import Snapshot
+    from tidemill.capture.tikv.client.pd import PdClient
+    from tidemill.capture.tikv.read.snapshot import Snapshot
     from tidemill.demo.compare import plain
     from tidemill.playground import truth
 

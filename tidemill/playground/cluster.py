@@ -206,15 +206,15 @@ class Cluster:
         if region.holds(min(rows)[0]) and region.holds(max(rows)[0]):
             self.feeds.rows(region, rows, source)
             return
-        pieces: dict[int, list[tuple[bytes, bytes]]] = {}
+        sub_ranges: dict[int, list[tuple[bytes, bytes]]] = {}
         for row in rows:
             if not region.holds(row[0]):
                 region = self.regions.at(row[0])
-            pieces.setdefault(region.id, []).append(row)
-        for region_id, piece in pieces.items():
+            sub_ranges.setdefault(region.id, []).append(row)
+        for region_id, sub_range in sub_ranges.items():
             found = self.regions.get(region_id)
             assert found is not None
-            self.feeds.rows(found, piece, source)
+            self.feeds.rows(found, sub_range, source)
 
     # regions
 
@@ -227,9 +227,9 @@ class Cluster:
                 wanted.setdefault(region.id, []).append(key)
         made: list[Region] = []
         for region_id, cuts in wanted.items():
-            pieces = self.regions.split(region_id, cuts)
-            made.extend(pieces)
-            self.feeds.fail_region(region_id, epoch_not_match(pieces))
+            sub_ranges = self.regions.split(region_id, cuts)
+            made.extend(sub_ranges)
+            self.feeds.fail_region(region_id, epoch_not_match(sub_ranges))
         return made
 
     def merge(self, source_id: int, target_id: int) -> Region:

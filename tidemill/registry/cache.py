@@ -16,8 +16,8 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog.outcomes import storage_errors
-from tidemill.pipeline import durable
+from tidemill.changelog.storage import durable
+from tidemill.changelog.storage.outcomes import storage_errors
 
 log = logging.getLogger(__name__)
 

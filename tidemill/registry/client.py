@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import httpx
 
+from tidemill.config.registry_address import RegistryAddress
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable
 from tidemill.registry import answers
-from tidemill.registry.address import RegistryAddress
 from tidemill.registry.answers import Answer, NotThere
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -120,8 +120,8 @@ class RegistryClient:
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
         """The whole answer, within its time and size: a byte now and then does not count as being alive."""
         body = bytearray()
-        for piece in response.iter_bytes():
-            body += piece
+        for sub_range in response.iter_bytes():
+            body += sub_range
             if time.monotonic() > deadline:
                 raise self._slow(asked)
             if len(body) > answers.LONGEST_ANSWER:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Protocol
 
-from tidemill.changefeed.parameters import Scheme
-from tidemill.changefeed.uri import SinkUri, parse_sink_uri
-from tidemill.protocols.messages import Messages
+from tidemill.config.parameters import Scheme
+from tidemill.config.uri import SinkUri, parse_sink_uri
+from tidemill.protocols.common.messages import Messages
 from tidemill.tidb.schema.versions import TableVersion
 
 Target = tuple[str, int]

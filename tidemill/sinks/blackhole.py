@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.changefeed.uri import SinkUri
-from tidemill.protocols.messages import Messages
+from tidemill.config.uri import SinkUri
+from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.kernels.deliver.batch import Writer, frame
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
 from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join
 

@@ -17,9 +17,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructType
 
+from tidemill.config.registry_address import parse_address
 from tidemill.kernels.avro.arrow import ArrowReader, Wanted, wanted_columns, wanted_of
 from tidemill.protocols.avro.parse import parse_schema
-from tidemill.registry.address import parse_address
 from tidemill.registry.client import RegistryClient
 
 

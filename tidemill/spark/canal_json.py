@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
 from tidemill.protocols.canal_json.arrow import decode_array, event_type
-from tidemill.protocols.claim_check import ClaimCheckStorage
-from tidemill.protocols.images import casts_of
+from tidemill.protocols.common.images import casts_of
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 
 def from_canal_json(

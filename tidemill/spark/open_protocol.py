@@ -10,9 +10,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
-from tidemill.protocols.claim_check import ClaimCheckStorage
-from tidemill.protocols.images import casts_of
+from tidemill.protocols.common.images import casts_of
 from tidemill.protocols.open.arrow import decode_array, event_type
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 
 def from_open_protocol(

@@ -8,7 +8,7 @@ import pytest
 from tests.support import avro, ticdc
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.encode import TableProgram
-from tidemill.kernels.encode.rows import row_array
+from tidemill.kernels.rows.views import row_array
 
 
 @pytest.mark.parametrize("config", sorted(avro.expected()))

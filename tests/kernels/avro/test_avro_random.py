@@ -20,7 +20,7 @@ from tests.support.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.encode import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.avro.encode import has_checksum
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.messages import messages_of
 from tidemill.kernels.deliver import batch, kernels
-from tidemill.protocols.messages import no_messages
+from tidemill.protocols.common.messages import no_messages
 
 TARGETS = [("a", 0), ("a", 1), ("b.c_d-e", 12)]
 parts = st.one_of(st.none(), st.binary(max_size=70))

@@ -16,13 +16,13 @@ from tests.support.random_rows import random_record, random_table
 from tests.support.tables import column, table
 from tidemill.errors import ConfigError, MessageTooLarge, NoHandleKey
 from tidemill.kernels.encode import OpenRowEncoder, TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
-from tidemill.protocols.claim_check import ClaimCheckStorage, unpack
-from tidemill.protocols.compression import expand, kind_of
+from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.common.compression import expand, kind_of
 from tidemill.protocols.open.batch import batches, event_size
 from tidemill.protocols.open.encode import OpenTable, framed
 from tidemill.protocols.open.fit import Change, Fitter
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption
+from tidemill.sinks.claim_check import ClaimCheckStorage, unpack
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row, stored_bytes
 from tidemill.tidb.schema.codes import MySQLType
@@ -148,7 +148,7 @@ def test_random_rows_compressed(kind: Compression, seed: int) -> None:
         rows, _keep = row_array(records)
         got = OpenRowEncoder([program], options).encode(rows, np.array([0, 100], np.int32)).to_list()
         whole, table_ = OpenTable("s", "t", info, program.zone, plain), OpenTable("s", "t", info, program.zone, options)
-        events = [pair for m in got for pair in zip(pieces(m.key[8:]), pieces(m.value or b""), strict=True)]
+        events = [pair for m in got for pair in zip(sub_ranges(m.key[8:]), sub_ranges(m.value or b""), strict=True)]
         assert len(events) == 100
         assert max(len(m.key) + len(m.value or b"") + 36 for m in got) <= options.max_message_bytes
         for (key, value), r in zip(events, records, strict=True):
@@ -158,7 +158,7 @@ def test_random_rows_compressed(kind: Compression, seed: int) -> None:
                 assert (key, expand(value)) == whole.row(r.key, r.value, r.old_value, r.commit_ts)
 
 
-def pieces(data: bytes) -> list[bytes]:
+def sub_ranges(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 8], "big")
@@ -282,7 +282,7 @@ def test_claim_checks(tmp_path: Path, kind: Compression) -> None:
         plain = table_of(row, EncodingOptions())
         whole = plain.row(row.record.key, row.record.value, row.record.old_value, row.record.commit_ts)
         assert len(got.key) + len(got.value or b"") + 36 <= 600
-        (key,), (value,) = pieces(got.key[8:]), pieces(got.value or b"")
+        (key,), (value,) = sub_ranges(got.key[8:]), sub_ranges(got.value or b"")
         if b'"ccl"' not in key:
             assert (key, expand(value)) == whole
             continue

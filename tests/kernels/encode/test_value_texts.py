@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.tables import column, table
 from tidemill.kernels.encode import OpenRowEncoder, TableProgram
-from tidemill.kernels.encode.rows import RawRecord, row_array
+from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.codec import encode_float
 from tidemill.tidb.keys import record_key

@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tidemill.delivery.task.chunker import Chunk, Chunker
+from tidemill.delivery.task.reader import Sources
 from tidemill.errors import SchemaError
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import arrange as arranging
@@ -18,9 +20,7 @@ from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow import reference
 from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.kernels.flow.reference import Row
-from tidemill.kernels.layout import KIND_UPDATE, ROW
-from tidemill.pipeline.chunks import Chunk, Chunker
-from tidemill.pipeline.reading import Sources
+from tidemill.records import KIND_UPDATE, ROW
 
 TABLES = {11: 0, 12: 1, 13: 2}  # physical id -> rule
 DROPPED = 99

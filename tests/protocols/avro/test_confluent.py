@@ -11,9 +11,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.support import avro
 from tests.support.registries import Front, MemoryRegistry
+from tidemill.config.registry_address import parse_address
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.avro.wire import head
-from tidemill.registry.address import parse_address
 from tidemill.registry.client import RegistryClient
 
 

@@ -15,8 +15,8 @@ from tests.support.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow
 from tidemill.events import DdlEvent
 from tidemill.protocols.avro import wire
+from tidemill.protocols.avro.control import control_messages
 from tidemill.protocols.avro.encode import AvroTable
-from tidemill.protocols.avro.words import words
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
@@ -151,7 +151,7 @@ def test_a_corrupted_row_stops_where_it_shall() -> None:
 
 def test_watermarks_are_ticdcs() -> None:
     config = next(name for name in avro.configs() if name.startswith("watermark"))
-    speaks, ddls = words(avro.configs()[config]), {line["seq"]: line for line in ticdc.lines("ddl")}
+    speaks, ddls = control_messages(avro.configs()[config]), {line["seq"]: line for line in ticdc.lines("ddl")}
     seen = 0
     for line in ticdc.lines("avro"):
         if line["kind"] == "ddl":
@@ -168,6 +168,6 @@ def test_watermarks_are_ticdcs() -> None:
 
 
 def test_nothing_is_said_by_default() -> None:
-    silent = words(PLAIN)
+    silent = control_messages(PLAIN)
     assert silent.resolved_message(1) is None
     assert silent.ddl_message(DdlEvent(1, 1, 1, 1, 0, 3, "s", "t", "", "", 1, "q", "q", True)) is None

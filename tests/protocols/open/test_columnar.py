@@ -12,12 +12,12 @@ from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
 from tests.support.open_options import golden, message
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.open import columnar
+from tidemill.kernels.decode import open_columns
+from tidemill.protocols.common.typed import caster
 from tidemill.protocols.open.arrow import decode_array, decode_plainly, event_type
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.decode import RowEvent, decode
 from tidemill.protocols.open.encode import framed
-from tidemill.protocols.typed import caster
 
 LINES = [line for line in ticdc.lines("open") if line["kind"] != "config"]
 
@@ -82,7 +82,7 @@ def test_tables_of_ticdc(seed: int) -> None:
             keys, values = arrays(mixed)
             want = outcome(decode_plainly, keys, values, schema, table=table)
             assert outcome(decode_array, keys, values, schema, table=table) == want
-            found = columnar.read(keys, values, event_type(schema), schema, table, whole=False)
+            found = open_columns.read(keys, values, event_type(schema), schema, table, whole=False)
             quick += found is not None
             assert found is None or found == want
     assert quick > 60
@@ -96,8 +96,8 @@ def test_batches_and_slices() -> None:
     keys, values = arrays(messages)
     for table in (None, ("pub", "shapes")):
         want = decode_plainly(keys, values, schema, table=table)
-        assert columnar.read(keys, values, event_type(schema), schema, table, whole=False) == want
-        assert columnar.read(keys[2:7], values[2:7], event_type(schema), schema, table, whole=False) == want[2:7]
+        assert open_columns.read(keys, values, event_type(schema), schema, table, whole=False) == want
+        assert open_columns.read(keys[2:7], values[2:7], event_type(schema), schema, table, whole=False) == want[2:7]
     empty = arrays([])
     assert decode_array(*empty, schema).to_pylist() == []
     assert decode_array(*arrays([(None, None)]), schema).to_pylist() == [None]

@@ -18,12 +18,12 @@ from tests.support import ticdc
 from tests.support.open_options import CONFIGS, encode, golden, message
 from tidemill.errors import MalformedMessage
 from tidemill.events import DdlEvent
-from tidemill.protocols.claim_check import ClaimCheckStorage
-from tidemill.protocols.compression import Compression, compressor, expand, kind_of
-from tidemill.protocols.open import DdlMessage, OpenMessageError, ResolvedMessage, RowEvent, decode, words
+from tidemill.protocols.common.compression import Compression, compressor, expand, kind_of
+from tidemill.protocols.open import DdlMessage, OpenMessageError, ResolvedMessage, RowEvent, control_messages, decode
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions, LargeMessage, LargeMessageOption
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 WHOLE = {m["id"]: m for m in ticdc.lines("open") if m["kind"] == "row"}
 
@@ -122,7 +122,7 @@ def test_a_location_leads_nowhere_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(Compression))
 def test_ddls_are_compressed_and_resolved_events_are_not(kind: Compression) -> None:
-    said = words(EncodingOptions(large_message=LargeMessage(compression=kind)))
+    said = control_messages(EncodingOptions(large_message=LargeMessage(compression=kind)))
     event = DdlEvent(5, 0, 1, 1, 0, 3, "s", "t", "", "", 1, "CREATE TABLE `t` (`id` INT)", "", True)
     key, value = said.ddl_message(event) or (b"", b"")
     assert decode(key, value) == [DdlMessage(5, "s", "t", event.query, 3)]

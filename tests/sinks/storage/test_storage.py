@@ -19,15 +19,15 @@ from tests.support.messages import context, messages_of
 from tests.support.recorded_schemas import recorded_history
 from tests.support.tables import ddl_event, table_version
 from tests.support.ticdc_files import ticdc_files
-from tidemill.changefeed.uri import SinkUri, parse_sink_uri
+from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext
+from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.driver import StorageDriverSink
 from tidemill.sinks.storage.paths import RESERVED
 from tidemill.sinks.storage.store import Store
 from tidemill.sinks.storage.task import StorageTaskSink
-from tidemill.sinks.storage.words import StorageWords
 from tidemill.tidb.schema.versions import TableVersion
 from tidemill.tso import compose
 
@@ -43,7 +43,7 @@ class Feed:
         self.uri = uri
         self.driver = StorageDriverSink(uri, fresh=fresh)
         self.task = StorageTaskSink(uri)
-        self.words = StorageWords(uri)
+        self.words = StorageControl(uri)
 
     def rows(self, ctx: BatchContext, lines: Iterable[tuple[TableVersion, int, Line]]) -> None:
         """What the tasks do: (table version, partition, line) each."""
@@ -352,7 +352,7 @@ def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> Non
     with pytest.raises(SinkError, match="cannot be a folder"):
         Feed(place.uri()).driver.place(version)
     with pytest.raises(SinkError, match="cannot be a folder"):
-        StorageWords(place.uri()).ddl_message(ddl_event(version, 5))
+        StorageControl(place.uri()).ddl_message(ddl_event(version, 5))
     assert Feed(place.uri("use-table-id-as-path=true")).driver.place(version)
 
 
@@ -367,7 +367,7 @@ def test_names_of_the_sinks_own_files_are_no_schemas(tmp_path: Path, root: str, 
         StorageDriverSink(place.uri(query), fresh=False).place(version)
     assert not refused.value.retryable
     with pytest.raises(SinkError, match="cannot be a folder"):
-        StorageWords(place.uri(query)).ddl_message(ddl_event(version, 5))
+        StorageControl(place.uri(query)).ddl_message(ddl_event(version, 5))
     assert StorageDriverSink(place.uri(query), fresh=False).place(table_version("d", schema))
     assert StorageDriverSink(place.uri(query + "use-table-id-as-path=true"), fresh=False).place(version)
 

@@ -13,10 +13,10 @@ from tests.support.streams import columns, ddl, row
 from tests.support.upstreams import events, playground_with
 from tidemill import tso
 from tidemill.consumer.progress import PartitionProgress, Progress
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.errors import SchemaError, SinkError
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, RowEvent, RowKind, Value
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 
 def query(tables: SqliteTables, sql: str) -> list[tuple[object, ...]]:

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.schemas import read_lines
+from tidemill.consumer.tables import statements as s
+from tidemill.consumer.tables.definitions import new_column
+from tidemill.consumer.tables.expressions import Evaluator
+from tidemill.consumer.tables.partitions import Locator
+from tidemill.consumer.tables.statements import effects
+from tidemill.consumer.tables.values import absent, conversion
 from tidemill.errors import MalformedRow, SchemaError
-from tidemill.sinks.tables import statements as s
-from tidemill.sinks.tables.definitions import new_column
-from tidemill.sinks.tables.expressions import Evaluator
-from tidemill.sinks.tables.partitions import Locator
-from tidemill.sinks.tables.statements import effects
-from tidemill.sinks.tables.values import absent, conversion
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import ColumnFlag
 

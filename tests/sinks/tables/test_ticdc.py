@@ -9,9 +9,9 @@ import pytest
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tidemill.consumer.progress import Progress
 from tidemill.consumer.reading import Protocol, reader
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.protocols.open.codes import DdlType
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 LOST = {("pub", "onlinep"), ("pub", "large")}
 """Rows that were written while REORGANIZE PARTITION ran are in no message of TiCDC: it did not know their partition yet. The golden files

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.upstreams import events, playground_with, truth
 from tidemill.consumer.progress import Progress
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import Difference, compare
 from tidemill.playground.server import Playground
 from tidemill.protocols.open.events import DdlMessage, RowEvent
-from tidemill.sinks.tables.sqlite import MEMORY, SqliteTables
 
 
 def apply(tables: SqliteTables, happened: list[RowEvent | DdlMessage]) -> None:

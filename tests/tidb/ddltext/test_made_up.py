@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode, canonical_ddl
-from tidemill.tidb.ddltext.made_up import drop_table, drop_view, exchange_partition, rename_table, split_statements
+from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchange_partition, rename_table, split_statements
 
 TABLE, OTHER = ("s", "x"), ("t", "y")
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import uvloop
 
 from tidemill import logs
+from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.group import Group, Outcome
-from tidemill.capture.groups.ticket import Ticket
-from tidemill.changefeed import lifeline
 from tidemill.errors import EXIT_RETRY, TidemillError, exit_code, redact
+from tidemill.process import lifeline
 
 _log = logging.getLogger("tidemill.capture.groups.child")
 
 
-async def _run(ticket: Ticket, options: argparse.Namespace) -> Outcome:
+async def _run(ticket: Credentials, options: argparse.Namespace) -> Outcome:
     group = Group(ticket, options.group, options.attempt, options.scratch)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -44,7 +44,7 @@ def main() -> None:
     lifeline.hold()
     logs.setup(options.log_level, options.log_file, part=f"group {options.group}")
     try:
-        outcome = uvloop.run(_run(Ticket.from_environment(), options))
+        outcome = uvloop.run(_run(Credentials.from_environment(), options))
     except TidemillError as error:
         _log.error("group %d ended with %s: %s", options.group, error.code, redact(str(error)))
         sys.exit(exit_code(error, supervised=True))

@@ -21,21 +21,21 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.descriptors import raise_limit
+from tidemill.capture.groups.connection import Wire, nonce
+from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.messages import Assignment, Challenge, Ended, Head, Hello, Refused, Report, Stop, is_proof, proof
-from tidemill.capture.groups.ticket import Ticket
-from tidemill.capture.groups.wire import Wire, nonce
-from tidemill.capture.life import Life, together
-from tidemill.capture.pulling import Pulling, maintain
+from tidemill.capture.lifecycle import Lifecycle, together
 from tidemill.capture.status import Section
-from tidemill.capture.tikv.pd import PdClient
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.worker import Pulling, maintain
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import SCHEMA
-from tidemill.changelog.patience import Patience
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
+from tidemill.changelog.storage.patience import Patience
 from tidemill.changelog.writer import LogOptions, LogWriter, Share
 from tidemill.errors import LogError, MalformedMessage, TidemillError, redact
+from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tso import describe
 
@@ -57,9 +57,9 @@ class Outcome(enum.Enum):
 class Group:
     """One attempt. `run` it once."""
 
-    def __init__(self, ticket: Ticket, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
+    def __init__(self, ticket: Credentials, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
         self.ticket, self.group, self.attempt, self.scratch, self.task = ticket, group, attempt, scratch, task
-        self.life: Life
+        self.life: Lifecycle
         self._outcome = Outcome.ORDERED
         self._pulling: Pulling | None = None
         self._head = Head(0, 0)
@@ -72,7 +72,7 @@ class Group:
 
     async def run(self) -> Outcome:
         """Until the coordinator says so or is gone. Raises what cannot be mended here; the coordinator is told before."""
-        self.life = Life()
+        self.life = Lifecycle()
         raise_limit()
         try:
             wire = await Wire.connect(self.ticket.host, self.ticket.port)

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from tidemill.capture.groups.roster import Who
-from tidemill.capture.groups.ticket import Ticket
-from tidemill.changefeed.supervisor import Half, Supervisor
+from tidemill.capture.groups.credentials import Credentials
+from tidemill.capture.groups.scheduler import Who
+from tidemill.process.supervisor import ChildProcess, Supervisor
 
 STOP_S = 10.0
 ATTEMPTS = 1_000_000
@@ -52,7 +52,7 @@ class Processes:
     launches = True
     waits_for = "its process"
 
-    def __init__(self, ticket: Ticket, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
+    def __init__(self, ticket: Credentials, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
         self._ticket, self._folder, self._options, self._on_exit = ticket, folder, list(options), on_exit
         self._processes: dict[tuple[int, int], asyncio.subprocess.Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,11 +106,11 @@ class SparkJob:
     launches = False
     waits_for = "Spark, to start or to have a core free on an executor,"
 
-    def __init__(self, ticket: Ticket, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
+    def __init__(self, ticket: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
         plain = ["--scratch", str(folder), *options]
-        self._argv = [sys.executable, "-m", "tidemill.pipeline.groups", *plain]
+        self._argv = [sys.executable, "-m", "tidemill.capture.spark.groups", *plain]
         self._trouble: tuple[str, str] | None = None
-        self._half = Half("the groups' Spark", [*self._argv, "--job", "0"], progress, ticket.to_environment())
+        self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, ticket.to_environment())
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
 
     def _number(self) -> None:

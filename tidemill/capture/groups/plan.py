@@ -6,9 +6,9 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.divide import divide
 from tidemill.changelog.ownership import check_shareable
 from tidemill.changelog.reader import LogReader, log_exists
-from tidemill.changelog.storage import open_storage
+from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import ConfigError
-from tidemill.places import LOOPBACK, host_for
+from tidemill.process.places import LOOPBACK, host_for
 
 
 def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from tidemill.capture.tikv.actions import Span
+from tidemill.capture.tikv.regions.actions import Span
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import PhysicalChange, TableVersion

@@ -9,9 +9,9 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tidemill.kernels.encode import binary_json
-from tidemill.kernels.encode.text import MODE_PLAIN, mask_plain, w_escaped
 from tidemill.kernels.intrinsics import copy32, jit, page_safe, st8
+from tidemill.kernels.write import binary_json
+from tidemill.kernels.write.text import MODE_PLAIN, mask_plain, w_escaped
 
 
 @jit

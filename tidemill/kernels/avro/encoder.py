@@ -12,14 +12,14 @@ from tidemill.kernels.avro import rows as k
 from tidemill.kernels.avro.layout import A_FIXED
 from tidemill.kernels.avro.program import AvroProgram, avro_words
 from tidemill.kernels.avro.sums import CRC_AT
-from tidemill.kernels.encode.buffer import Buffer
-from tidemill.kernels.encode.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.encode.program import TableProgram, table_words
-from tidemill.kernels.encode.rows import RowArray, raw_record
-from tidemill.kernels.encode.tables import TABLES_AT
-from tidemill.kernels.layout import MESSAGE
-from tidemill.protocols.messages import Messages, no_messages
+from tidemill.kernels.messages.buffer import Buffer
+from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
+from tidemill.kernels.rows.program import TableProgram, table_words
+from tidemill.kernels.rows.views import RowArray, raw_record
+from tidemill.kernels.write.tables import TABLES_AT
+from tidemill.protocols.common.messages import Messages, no_messages
 from tidemill.protocols.options import EncodingOptions
+from tidemill.records import MESSAGE
 
 _FIRST_SIZE = 4 << 20
 

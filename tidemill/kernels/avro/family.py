@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidemill import records
 from tidemill.kernels import encode, intrinsics
-from tidemill.kernels import layout as records
 from tidemill.kernels.cache import use_cache
 
 _SHARED = ("base64", "binary_json", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")

@@ -25,8 +25,8 @@ from tidemill.kernels.avro.layout import (
     FLAG_EXTENSION,
     AvroOp,
 )
-from tidemill.kernels.encode.layout import ValueOp
-from tidemill.kernels.encode.program import Pool, TableProgram
+from tidemill.kernels.rows.layout import ValueOp
+from tidemill.kernels.rows.program import Pool, TableProgram
 from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.encode import AvroTable, encode_cell
 from tidemill.protocols.avro.schema import Field, Form

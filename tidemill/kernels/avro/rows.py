@@ -12,23 +12,11 @@ from tidemill.kernels.avro import family
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
-from tidemill.kernels.encode import layout as L
-from tidemill.kernels.encode.keys import key_fits
-from tidemill.kernels.encode.locate import find, locate_row
 from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
-from tidemill.kernels.layout import (
-    MESSAGE,
-    R_COMMIT,
-    R_KEY,
-    R_KEYLEN,
-    R_OLD,
-    R_OLDLEN,
-    R_TABLE,
-    R_TARGET,
-    R_VALLEN,
-    R_VALUE,
-    ROW,
-)  # fmt: skip
+from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.keys import key_fits
+from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
 
 family.keep()
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.kernels.avro import layout as A
-from tidemill.kernels.encode import layout as L
-from tidemill.kernels.encode.locate import find
-from tidemill.kernels.encode.numbers import float_of, int_of, uint_of, w_u64
-from tidemill.kernels.encode.values import w_plain
 from tidemill.kernels.intrinsics import as_u, f64_bits, jit, ld8, ld16, ld32, ld32s, ld64, st8, st32, st64
+from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.locate import find
+from tidemill.kernels.write.numbers import float_of, int_of, uint_of, w_u64
+from tidemill.kernels.write.values import w_plain
 
 WITH_CHECKSUM, LARGE = 2, 1  # flags of row format 2
 VERSION_BITS, EXTRA_BIT = 7, 8  # of a trailer's first byte

@@ -9,17 +9,6 @@ import numpy as np
 
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.documents import w_json_text
-from tidemill.kernels.encode.numbers import (
-    bad_width,
-    be_n,
-    bytes_of_digits,
-    decimal_size,
-    float_of,
-    int_of,
-    uint_of,
-)
-from tidemill.kernels.encode.tables import O_POWER
-from tidemill.kernels.encode.values import w_plain, w_vector
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -44,6 +33,9 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )  # fmt: skip
+from tidemill.kernels.write.numbers import bad_width, be_n, bytes_of_digits, decimal_size, float_of, int_of, uint_of
+from tidemill.kernels.write.tables import O_POWER
+from tidemill.kernels.write.values import w_plain, w_vector
 
 U0, U1, U2, U4, U7, U8, U9 = (np.uint64(i) for i in (0, 1, 2, 4, 7, 8, 9))
 LOW28, HIGH28 = np.uint64(0x000000000FFFFFFF), np.uint64(0x00FFFFFFF0000000)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tidemill.kernels.canal_json.program import compile_table
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord
-from tidemill.kernels.encode.tables import O_SHORT, TABLES
-from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
-from tidemill.kernels.texts.layout import O_LATIN
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord
+from tidemill.kernels.templates.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.kernels.templates.layout import O_LATIN
+from tidemill.kernels.write.tables import O_SHORT, TABLES
 from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
 from tidemill.protocols.canal_json.text import string
 from tidemill.protocols.options import EncodingOptions, MessageFormat

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.kernels.csv.program import compile_table
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.encode.rows import RawRecord, RowArray
-from tidemill.kernels.texts.encoder import TextRowEncoder, Texts
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.views import RawRecord, RowArray
+from tidemill.kernels.templates.encoder import TextRowEncoder, Texts
+from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.csv.encode import CsvTable, escaped_delimiter
-from tidemill.protocols.messages import Messages
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.kernels.encode.layout import ValueOp
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.texts.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
-from tidemill.kernels.texts.program import COMMIT_TS, ColumnText, StepWords, TextProgram, absent_text
+from tidemill.kernels.rows.layout import ValueOp
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.templates.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
+from tidemill.kernels.templates.program import COMMIT_TS, ColumnText, StepWords, TextProgram, absent_text
 from tidemill.protocols.csv.encode import CsvTable, is_text
 from tidemill.protocols.options import BinaryEncoding, CsvOptions
 from tidemill.tidb.schema.codes import MySQLType

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.kernels.deliver import kernels
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 
 Ints = npt.NDArray[np.int64]
 

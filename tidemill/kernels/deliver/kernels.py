@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from numba import cfunc, types
 
-from tidemill.kernels import intrinsics, layout
+from tidemill import records
+from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, memcpy, st8, st16, st32, st64
 
-use_cache(__file__, intrinsics.__file__, layout.__file__)
+use_cache(__file__, intrinsics.__file__, records.__file__)
 
-M_BYTES = layout.MESSAGE.itemsize
+M_BYTES = records.MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN = 0, 8, 16, 24, 32
-assert layout.MESSAGE.fields is not None
-assert [layout.MESSAGE.fields[name][1] for name in ("target", "key", "key_len", "value", "value_len")] == [0, 8, 16, 24, 32]
+assert records.MESSAGE.fields is not None
+assert [records.MESSAGE.fields[name][1] for name in ("target", "key", "key_len", "value", "value_len")] == [0, 8, 16, 24, 32]
 
 KAFKA_MESSAGE = 72
 """sizeof(rd_kafka_message_t): err i4, topic ptr, partition i4, payload, len, key, key_len, offset i8, opaque."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
-from tidemill.protocols.open import gotext
+from tidemill.protocols.common import gotext
 
 
 def keep() -> Path:

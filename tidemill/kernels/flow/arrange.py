@@ -5,12 +5,13 @@ Reference: `reference.split`, `reference.arrange`.
 
 from __future__ import annotations
 
-from tidemill.kernels import intrinsics, layout
+from tidemill import records
+from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow import layout as flow_layout
 from tidemill.kernels.flow.layout import RULE_BASE, RULE_MODE, RULE_PARTS, RULE_SIZE, Mode
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32, ld32s, ld64, st8, st32, st64
-from tidemill.kernels.layout import (
+from tidemill.records import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_UPDATE,
@@ -29,7 +30,7 @@ from tidemill.kernels.layout import (
     SPLIT_INSERT,
 )
 
-use_cache(__file__, intrinsics.__file__, layout.__file__, flow_layout.__file__)
+use_cache(__file__, intrinsics.__file__, records.__file__, flow_layout.__file__)
 
 _ROW = ROW.itemsize
 _HASH = int(Mode.HASH)

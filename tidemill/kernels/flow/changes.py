@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tidemill.kernels.encode.identity import UniqueChange
-from tidemill.kernels.encode.layout import SCRATCH_BYTES
-from tidemill.kernels.encode.program import TableProgram
+from tidemill.kernels.routing.identity import UniqueChange
+from tidemill.kernels.rows.layout import SCRATCH_BYTES
+from tidemill.kernels.rows.program import TableProgram
 
 
 class ColumnChange(UniqueChange):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels import intrinsics, layout
+from tidemill import records
+from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.flow import layout as flow_layout
 from tidemill.kernels.flow.layout import (
@@ -55,7 +56,7 @@ from tidemill.kernels.flow.layout import (
     Stop,
 )
 from tidemill.kernels.intrinsics import as_i, as_u, bswap64, entry, jit, ld8, ld32, ld64, ldu64, st8, st32, st64
-from tidemill.kernels.layout import (
+from tidemill.records import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_UPDATE,
@@ -74,7 +75,7 @@ from tidemill.kernels.layout import (
     ROW,
 )
 
-use_cache(__file__, intrinsics.__file__, layout.__file__, flow_layout.__file__)
+use_cache(__file__, intrinsics.__file__, records.__file__, flow_layout.__file__)
 
 _ROW = ROW.itemsize
 ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from tidemill.kernels.layout import KIND_DELETE, KIND_INSERT, KIND_UPDATE, SPLIT_DELETE, SPLIT_INSERT, SPLIT_NONE
+from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, SPLIT_DELETE, SPLIT_INSERT, SPLIT_NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.kernels.encode.program import TableProgram, padded
-from tidemill.kernels.encode.rows import RawRecord, RowArray
-from tidemill.kernels.layout import MESSAGE
+from tidemill.kernels.rows.program import TableProgram, padded
+from tidemill.kernels.rows.views import RawRecord, RowArray
 from tidemill.kernels.simple.program import compile_table
-from tidemill.kernels.texts.encoder import TextRowEncoder, Texts, wall_clock_ms
-from tidemill.protocols.messages import Messages
+from tidemill.kernels.templates.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.protocols.simple.encode import SimpleTable
+from tidemill.records import MESSAGE
 
 
 @dataclass(slots=True)

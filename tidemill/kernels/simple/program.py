@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.kernels.encode.layout import ValueOp
-from tidemill.kernels.encode.program import TableProgram
-from tidemill.kernels.texts.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
-from tidemill.kernels.texts.program import COMMIT_TS, NOW, TABLE_ID, ColumnText, StepWords, TextProgram, absent_text
+from tidemill.kernels.rows.layout import ValueOp
+from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.templates.layout import NEW, OLD, ON_DELETE, ON_INSERT, ON_UPDATE, TextOp
+from tidemill.kernels.templates.program import COMMIT_TS, NOW, TABLE_ID, ColumnText, StepWords, TextProgram, absent_text
 from tidemill.protocols.simple.encode import SimpleTable, around, is_base64, value_text
 from tidemill.protocols.simple.schema import text as json_text
 from tidemill.tidb.schema.model import ColumnInfo

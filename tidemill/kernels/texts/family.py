@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidemill import records
 from tidemill.kernels import encode, intrinsics
-from tidemill.kernels import layout as records
 from tidemill.kernels.cache import use_cache
-from tidemill.protocols.open import gotext
+from tidemill.protocols.common import gotext
 
 _SHARED = ("base64", "binary_json", "compress", "keys", "layout", "locate", "numbers", "tables", "text", "times", "values")
 

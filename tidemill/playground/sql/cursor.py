@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tidemill.errors import SqlError
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode, Token, tokenize
+from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 T = TypeVar("T")
 

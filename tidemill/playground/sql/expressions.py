@@ -26,7 +26,7 @@ from tidemill.playground.sql.ast import (
     Value,
 )
 from tidemill.playground.sql.cursor import Cursor
-from tidemill.tidb.ddltext.lexer import Kind
+from tidemill.tidb.sql.lexer import Kind
 
 # Parsing: OR, AND, NOT, comparisons, + -, * / %, unary, primary.
 

@@ -6,7 +6,7 @@ from tidemill.playground.sql import ast
 from tidemill.playground.sql.cursor import Cursor
 from tidemill.playground.sql.definitions import alter_table, charset_options, create_table, table_name
 from tidemill.playground.sql.expressions import Scope, evaluate, parse_expression
-from tidemill.tidb.ddltext.lexer import Kind
+from tidemill.tidb.sql.lexer import Kind
 
 
 def parse(sql: str) -> ast.Statement:

@@ -1,6 +1,6 @@
 """Avro in Confluent's wire format: key and value records, their schemas in a registry. See TYPES.md for the columns."""
 
+from tidemill.protocols.avro.control import control_messages
 from tidemill.protocols.avro.schema import AvroSchemas, Side, schemas_of, subject, table_schemas
-from tidemill.protocols.avro.words import words
 
-__all__ = ["AvroSchemas", "Side", "schemas_of", "subject", "table_schemas", "words"]
+__all__ = ["AvroSchemas", "Side", "control_messages", "schemas_of", "subject", "table_schemas"]

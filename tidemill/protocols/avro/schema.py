@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import SchemaError
 from tidemill.protocols.avro.names import CHECKSUM, EXTENSION, field_names, sanitize
-from tidemill.protocols.open.gotext import json_string
+from tidemill.protocols.common.gotext import json_string
 from tidemill.protocols.options import BigintUnsignedMode, DecimalMode, EncodingOptions
 from tidemill.tidb.schema.codes import MySQLType as T
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo

@@ -9,11 +9,11 @@ import pyarrow as pa
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal_json.decode import Fetch, decode
 from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent
-from tidemill.protocols.images import casts_of, image, placed, text_and_bytes
-from tidemill.protocols.jsonmessage import JsonMessageError
-from tidemill.protocols.mysqlvalues import BINARIES, base_type
+from tidemill.protocols.common.images import casts_of, image, placed, text_and_bytes
+from tidemill.protocols.common.jsonmessage import JsonMessageError
+from tidemill.protocols.common.mysqlvalues import BINARIES, base_type
+from tidemill.protocols.common.typed import Cast
 from tidemill.protocols.open.decode import Fault
-from tidemill.protocols.typed import Cast
 
 COLUMN = pa.struct(
     [

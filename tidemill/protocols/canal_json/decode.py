@@ -13,12 +13,12 @@ from typing import Any
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal_json.codes import MessageType
 from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent, RowKind, Value, WatermarkMessage
-from tidemill.protocols.claim_check import unpack
-from tidemill.protocols.compression import MAX_EXPANDED
-from tidemill.protocols.jsonmessage import JsonMessage, JsonMessageError, shown
-from tidemill.protocols.jsontext import INT32
-from tidemill.protocols.mysqlvalues import base_type, parse_value
+from tidemill.protocols.common.compression import MAX_EXPANDED
+from tidemill.protocols.common.jsonmessage import JsonMessage, JsonMessageError, shown
+from tidemill.protocols.common.jsontext import INT32
+from tidemill.protocols.common.mysqlvalues import base_type, parse_value
 from tidemill.protocols.open.decode import Fault
+from tidemill.sinks.claim_check import unpack
 
 Fetch = Callable[[str], bytes]
 """Reads the file of a claim check by the location that a message names: `protocols.claim_check.ClaimCheckStorage(uri).fetch`."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.canal_json.codes import BINARY_STRINGS, JAVA_TYPES, PROMOTED, JavaType, MessageType
 from tidemill.protocols.canal_json.text import string
-from tidemill.protocols.ddltypes import ddl_kind
-from tidemill.protocols.mysqltypes import full_type
+from tidemill.protocols.common.ddltypes import ddl_kind
+from tidemill.protocols.common.gotext import json_string
+from tidemill.protocols.common.mysqltypes import full_type
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import column_flags
-from tidemill.protocols.open.gotext import json_string
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import MySQLType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.protocols.mysqlvalues import Value
+from tidemill.protocols.common.mysqlvalues import Value
 from tidemill.protocols.open.events import RowKind
 
 __all__ = ["Column", "DdlMessage", "Event", "RowEvent", "RowKind", "Value", "WatermarkMessage"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.protocols.open.gotext import runes
+from tidemill.protocols.common.gotext import runes
 
 _ESCAPES = {i: f"\\u{i:04x}" for i in (*range(32), 0x3C, 0x3E, 0x26, 0x2028, 0x2029)} | {
     0x22: '\\"', 0x5C: "\\\\", 10: "\\n", 13: "\\r", 9: "\\t"

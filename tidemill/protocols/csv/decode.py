@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.mysqlvalues import MEMBERS, Value, base_type, parse_integer, parse_value
+from tidemill.protocols.common.mysqlvalues import MEMBERS, Value, base_type, parse_integer, parse_value
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.open.events import RowKind
 from tidemill.protocols.options import BinaryEncoding, CsvOptions

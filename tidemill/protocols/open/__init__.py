@@ -1,9 +1,9 @@
 """TiCDC's Open Protocol: messages of up to 16 events, key and value JSON behind lengths. See TYPES.md for the columns."""
 
+from tidemill.protocols.open.control import control_messages
 from tidemill.protocols.open.decode import Fault, OpenMessageError, decode
 from tidemill.protocols.open.encode import OpenTable, ddl_message, resolved_message
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
-from tidemill.protocols.open.words import words
 
 __all__ = [
     "Column",
@@ -15,8 +15,8 @@ __all__ = [
     "ResolvedMessage",
     "RowEvent",
     "RowKind",
+    "control_messages",
     "ddl_message",
     "decode",
     "resolved_message",
-    "words",
 ]

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.images import casts_of, image, placed, text_and_bytes
-from tidemill.protocols.open import columnar
+from tidemill.kernels.decode import open_columns
+from tidemill.protocols.common.images import casts_of, image, placed, text_and_bytes
+from tidemill.protocols.common.typed import Cast
 from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS, ColumnFlag
 from tidemill.protocols.open.decode import Fault, Fetch, OpenMessageError, decode
 from tidemill.protocols.open.events import Column, DdlMessage, Event, RowEvent
-from tidemill.protocols.typed import Cast
 
 COLUMN = pa.struct(
     [
@@ -100,7 +100,7 @@ def decode_array(
     Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
     """
     if schema is not None:
-        found = columnar.read(keys, values, event_type(schema), schema, table, whole=fetch is not None)
+        found = open_columns.read(keys, values, event_type(schema), schema, table, whole=fetch is not None)
         if found is not None:
             return found
     return decode_plainly(keys, values, schema, table=table, fetch=fetch)

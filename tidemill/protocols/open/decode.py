@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.claim_check import unpack
-from tidemill.protocols.compression import MAX_EXPANDED, expand
-from tidemill.protocols.jsontext import HALF, INT32, INT64, half_pair
+from tidemill.protocols.common.compression import MAX_EXPANDED, expand
+from tidemill.protocols.common.gotext import unquote
+from tidemill.protocols.common.jsontext import HALF, INT32, INT64, half_pair
 from tidemill.protocols.open.codes import (
     FLOATS,
     INTEGERS,
@@ -37,7 +37,7 @@ from tidemill.protocols.open.codes import (
     named,
 )
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind, Value
-from tidemill.protocols.open.gotext import unquote
+from tidemill.sinks.claim_check import unpack
 from tidemill.tidb.types.floats import to_float32
 
 _WORD = 8

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.errors import MalformedRow, NoHandleKey, TidemillError
+from tidemill.protocols.common.gotext import go_quote, json_string
 from tidemill.protocols.open.codes import TEXT_BLOBS, VERSION, ColumnFlag, ColumnType, EventType
-from tidemill.protocols.open.gotext import go_quote, json_string
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.rows import RowReader
@@ -25,7 +25,7 @@ from tidemill.tidb.types.floats import go_float, to_float32
 
 if TYPE_CHECKING:
     from tidemill.events import DdlEvent
-    from tidemill.protocols.compression import Compress
+    from tidemill.protocols.common.compression import Compress
     from tidemill.tidb.rows import Cell
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.errors import ConfigError, MessageTooLarge
-from tidemill.protocols.compression import compressor
+from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.open.batch import event_size
 from tidemill.protocols.open.encode import OpenTable, framed
 from tidemill.protocols.options import EncodingOptions, LargeMessageOption

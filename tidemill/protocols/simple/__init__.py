@@ -1,9 +1,9 @@
 """TiCDC's simple protocol as JSON: one object a message, tables described in messages of their own. See TYPES.md."""
 
+from tidemill.protocols.simple.control import control_messages
 from tidemill.protocols.simple.decode import SimpleDecoder, decode
 from tidemill.protocols.simple.encode import SimpleTable, ddl_message, watermark_message
 from tidemill.protocols.simple.events import Bootstrap, DdlMessage, Event, RowEvent, RowKind, TableSchema, Watermark
-from tidemill.protocols.simple.words import words
 
 __all__ = [
     "Bootstrap",
@@ -15,8 +15,8 @@ __all__ = [
     "SimpleTable",
     "TableSchema",
     "Watermark",
+    "control_messages",
     "ddl_message",
     "decode",
     "watermark_message",
-    "words",
 ]

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.protocols.compression import MAX_EXPANDED
-from tidemill.protocols.jsonmessage import JsonMessage, shown
-from tidemill.protocols.mysqlvalues import Value, parse_value
+from tidemill.protocols.common.compression import MAX_EXPANDED
+from tidemill.protocols.common.jsonmessage import JsonMessage, shown
+from tidemill.protocols.common.mysqlvalues import Value, parse_value
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.simple.encode import VERSION
 from tidemill.protocols.simple.events import (

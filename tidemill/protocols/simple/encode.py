@@ -11,8 +11,8 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from tidemill.errors import MalformedRow, TidemillError
-from tidemill.protocols.ddltypes import ddl_kind
-from tidemill.protocols.open.gotext import json_string
+from tidemill.protocols.common.ddltypes import ddl_kind
+from tidemill.protocols.common.gotext import json_string
 from tidemill.protocols.simple.schema import named_schema, table_schema, text
 from tidemill.tidb.keys import physical_table_id
 from tidemill.tidb.rows import RowReader

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.protocols.mysqlvalues import Value
+from tidemill.protocols.common.mysqlvalues import Value
 from tidemill.protocols.open.events import RowKind
 
 __all__ = ["Bootstrap", "ColumnSchema", "DdlMessage", "Event", "IndexSchema", "RowEvent", "RowKind", "TableSchema", "Watermark"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.protocols.open.gotext import json_string
+from tidemill.protocols.common.gotext import json_string
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo

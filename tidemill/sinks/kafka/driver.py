@@ -14,7 +14,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tidemill.changefeed.uri import NEW_TOPIC_PARTITIONS, SinkUri
+from tidemill.config.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable, redact
 from tidemill.sinks.base import BatchContext, ByDispatchers, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options

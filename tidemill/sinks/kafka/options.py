@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.changefeed.uri import KafkaOptions, SinkUri
+from tidemill.config.uri import KafkaOptions, SinkUri
 
 WINDOW_BYTES = 128 * 1024 * 1024
 """How much may wait for acknowledgement in one producer."""

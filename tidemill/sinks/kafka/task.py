@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkUnavailable
 from tidemill.kernels.deliver import batch, kernels
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, Look, Target, no_look
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.denials import Denials

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.errors import ConfigError
 from tidemill.sinks.storage.paths import EXTENSIONS, Layout
 from tidemill.sinks.storage.store import LocalStore, S3Store, Store

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from tidemill.changefeed.parameters import DateSeparator
+from tidemill.config.parameters import DateSeparator
 from tidemill.errors import SinkError
 from tidemill.protocols.options import MessageFormat
 from tidemill.tidb.schema.versions import TableVersion

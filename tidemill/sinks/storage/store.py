@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs
 
-from tidemill.changefeed.uri import S3Options
+from tidemill.config.uri import S3Options
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks.parts import file_errors, sync_folder
 

@@ -10,9 +10,9 @@ from datetime import UTC, tzinfo
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.changefeed.uri import SinkUri
+from tidemill.config.uri import SinkUri
 from tidemill.kernels.deliver.batch import Writer
-from tidemill.protocols.messages import Messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.storage.open import layout_of, store_of

@@ -14,8 +14,8 @@ made_up                     queries that are made from a job
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
-from tidemill.tidb.ddltext.lexer import SqlMode
 from tidemill.tidb.ddltext.statements import Statements
+from tidemill.tidb.sql.lexer import SqlMode
 
 __all__ = ["DdlSyntaxError", "SqlMode", "canonical_ddl"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.tidb.ddltext.keywords import words
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode
 from tidemill.tidb.ddltext.literals import quote_text
 from tidemill.tidb.ddltext.queries import Queries
+from tidemill.tidb.sql.keywords import words
+from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 # name as written: name as printed
 _INTEGERS = {

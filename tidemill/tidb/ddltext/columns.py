@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.constraints import Constraints
-from tidemill.tidb.ddltext.lexer import Kind
 from tidemill.tidb.ddltext.literals import quote_name
+from tidemill.tidb.sql.lexer import Kind
 
 
 class Columns(Constraints):

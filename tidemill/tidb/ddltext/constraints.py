@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import ColumnTypes, special
-from tidemill.tidb.ddltext.keywords import words
 from tidemill.tidb.ddltext.literals import quote_name, quote_text
+from tidemill.tidb.sql.keywords import words
 
 _INDEX_TYPES = ("BTREE", "HASH", "RTREE", "HYPO", "HNSW")
 

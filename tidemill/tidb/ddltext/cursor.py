@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
-from tidemill.tidb.ddltext.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode, Token, tokenize
 from tidemill.tidb.ddltext.literals import (
     print_bits,
     print_decimal,
@@ -18,6 +16,8 @@ from tidemill.tidb.ddltext.literals import (
     quote_text,
     quote_value,
 )
+from tidemill.tidb.sql.keywords import CHARSETS, INTRODUCERS, TIME_UNITS
+from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 _COLLATION_ALIASES = {f"utf8mb3_{suffix}": f"utf8_{suffix}" for suffix in ("bin", "unicode_ci", "general_ci")}
 T = TypeVar("T")

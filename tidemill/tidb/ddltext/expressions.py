@@ -11,9 +11,9 @@ import enum
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.functions import Functions
-from tidemill.tidb.ddltext.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode
 from tidemill.tidb.ddltext.literals import quote_name, quote_text
+from tidemill.tidb.sql.keywords import RESERVED, UNRESERVED, WINDOW_FUNCTIONS, words
+from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 
 class Shape(enum.Enum):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.tidb.ddltext.cursor import Cursor
-from tidemill.tidb.ddltext.keywords import BUILTIN_FUNCTIONS, words
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode
 from tidemill.tidb.ddltext.literals import quote_text
+from tidemill.tidb.sql.keywords import BUILTIN_FUNCTIONS, words
+from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 # Functions whose names are keywords and that are written like any other.
 _KEYWORD_FUNCTIONS = words("""

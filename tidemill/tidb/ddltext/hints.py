@@ -7,9 +7,9 @@ prints; anything else is refused.
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.cursor import Cursor
-from tidemill.tidb.ddltext.keywords import words
-from tidemill.tidb.ddltext.lexer import Kind, SqlMode
 from tidemill.tidb.ddltext.literals import quote_name, quote_text
+from tidemill.tidb.sql.keywords import words
+from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 _TABLES = words("""
     MERGE_JOIN NO_MERGE_JOIN BROADCAST_JOIN SHUFFLE_JOIN INL_JOIN NO_INDEX_JOIN INL_HASH_JOIN NO_INDEX_HASH_JOIN

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.columns import Columns
-from tidemill.tidb.ddltext.keywords import words
-from tidemill.tidb.ddltext.lexer import Kind
 from tidemill.tidb.ddltext.literals import print_float, quote_text
+from tidemill.tidb.sql.keywords import words
+from tidemill.tidb.sql.lexer import Kind
 
 _NUMERIC_OPTIONS = words("""
     AUTO_INCREMENT AVG_ROW_LENGTH CHECKSUM TABLE_CHECKSUM KEY_BLOCK_SIZE DELAY_KEY_WRITE STATS_BUCKETS STATS_TOPN

@@ -10,10 +10,10 @@ from copy import deepcopy
 
 from tidemill.tidb.ddltext.expressions import Expression, Expressions, Shape
 from tidemill.tidb.ddltext.hints import print_hints
-from tidemill.tidb.ddltext.keywords import words
-from tidemill.tidb.ddltext.lexer import Kind
 from tidemill.tidb.ddltext.literals import quote_name
 from tidemill.tidb.ddltext.query_tree import Join, Operand, Query, Select, Source, Union, cross_join, operand_of
+from tidemill.tidb.sql.keywords import words
+from tidemill.tidb.sql.lexer import Kind
 
 _SET_OPERATORS = frozenset(("UNION", "EXCEPT", "INTERSECT"))
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tidemill.tidb.ddltext.alter import Alter
 from tidemill.tidb.ddltext.column_types import special
-from tidemill.tidb.ddltext.lexer import Kind
 from tidemill.tidb.ddltext.options import with_ttl_off
+from tidemill.tidb.sql.lexer import Kind
 
 _TEMPORARY = {"": "", "TEMPORARY": "TEMPORARY ", "GLOBAL": "GLOBAL TEMPORARY "}
 

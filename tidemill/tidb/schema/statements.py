@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
-from tidemill.tidb.ddltext.made_up import drop_table, drop_view, exchange_partition, rename_table, split_statements
+from tidemill.tidb.ddltext.synthesized import drop_table, drop_view, exchange_partition, rename_table, split_statements
 from tidemill.tidb.schema.job import DdlJob
 
 
@@ -66,9 +66,9 @@ def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[
 def created_tables(job: DdlJob, count: int) -> list[Statement]:
     """The statements of a job that creates several tables, one for each."""
     try:
-        pieces = split_statements(job.query)
+        sub_ranges = split_statements(job.query)
     except DdlSyntaxError as error:
         return [_not_made(job, str(error))] * count
-    if len(pieces) != count:
-        return [_not_made(job, f"{len(pieces)} statements for {count} tables")] * count
-    return [_made(job, piece) for piece in pieces]
+    if len(sub_ranges) != count:
+        return [_not_made(job, f"{len(sub_ranges)} statements for {count} tables")] * count
+    return [_made(job, sub_range) for sub_range in sub_ranges]

@@ -1,0 +1,234 @@
+"""The capture's side of initial loads: it plans them, keeps their ts from garbage collection, and runs the process that reads them.
+
+A new log with `--snapshot` begins with one, at its start. `tidemill resync` asks a running capture for another, of one table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.tikv.client.channels import Backoff
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.read.tables import plan_tables
+from tidemill.changelog import initial_load
+from tidemill.changelog.initial_load import Plan
+from tidemill.changelog.storage.open import Storage
+from tidemill.changelog.storage.patience import Patience
+from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, redact
+from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
+from tidemill.tso import describe
+
+POLL_S = 1.0
+REST = 20  # times as long as a look took, before the next one
+STOP_S = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Loading:
+    """What is to be read for one log, and the process that does it."""
+
+    storage: Storage
+    command: list[str]  # without --ts
+    environment: dict[str, str] = field(repr=False)  # the log's address may hold a password
+    waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
+    parts_missing: int = 0
+    begin: asyncio.Event = field(default_factory=asyncio.Event)
+    patience: Patience = field(default_factory=Patience)
+    planning: list[int] = field(default_factory=list)  # where tables are about to be read
+    _complete: set[int] = field(default_factory=set)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def look(self) -> None:
+        """See which plans there are, and what they lack."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
+        lacking = await self.patience.later(self._lacking)  # the store takes its time
+        self.waiting = [plan for plan, _ in lacking]
+        self.parts_missing = sum(n for _, n in lacking)
+
+    def _lacking(self) -> list[tuple[Plan, int]]:
+        """Plans that are not complete, and how many parts they lack. What is complete is noted, and never looked at again."""
+        found = []
+        for ts in initial_load.timestamps(self.storage):
+            if ts in self._complete:
+                continue
+            if not initial_load.is_complete(self.storage, ts):
+                plan = initial_load.read_plan(self.storage, ts)
+                if plan is None:  # about to be there, or to go
+                    continue
+                if n := len(initial_load.missing(self.storage, plan)):
+                    found.append((plan, n))
+                    continue
+                with suppress(DiskLow, LogUnavailable):  # a note is worth no trouble
+                    initial_load.note_complete(self.storage, ts)
+            self._complete.add(ts)
+        return found
+
+    @property
+    def oldest_ts(self) -> int | None:
+        """The ts that TiKV still has to be able to read at."""
+        return min([*self.planning, *(plan.ts for plan in self.waiting)], default=None)
+
+    async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
+        """Read whatever is planned, for ever. Beside it `requests` is called each second, and plans are looked for: who asks is answered
+        while tables are read, and before `begin` lets anything be read. Raises LogError where reading is refused for good."""
+        asking = asyncio.create_task(self._ask(requests))
+        reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.gather(asking, reading)
+        finally:
+            asking.cancel()
+            reading.cancel()
+            await asyncio.gather(asking, reading, return_exceptions=True)
+
+    async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            async with self._looking:  # nobody takes for all plans what was seen before a new one
+                await self.patience.lasting(requests)
+                began = time.monotonic()
+                await self._look()
+                self.planning.clear()
+            await asyncio.sleep(max(POLL_S, REST * (time.monotonic() - began)))
+
+    async def _read(self) -> None:
+        await self.begin.wait()
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            if not self.waiting:
+                await asyncio.sleep(POLL_S)
+                continue
+            plan = self.waiting[0]
+            status = await self._process(plan.ts)
+            await self.look()
+            if status == EXIT_FATAL:
+                raise LogError(f"the tables at {describe(plan.ts)} cannot be read; what the loading process said stands above")
+            if status == 0:
+                backoff = Backoff(1.0, 30.0)
+                continue
+            pause = backoff.next()
+            _log.warning("reading tables at %s ended with %d; it is tried again in %.0f s", describe(plan.ts), status, pause)
+            await asyncio.sleep(pause)
+
+    async def _process(self, ts: int) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            "--ts",
+            str(ts),
+            stdin=asyncio.subprocess.PIPE,  # held open: the process ends when the capture does
+            env={**os.environ, **self.environment, "TIDEMILL_SUPERVISED": "1"},
+        )
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)  # what it was writing has no name yet, and its Spark ends with its stdin
+                await asyncio.wait_for(process.wait(), STOP_S)
+
+
+def loading_of(storage: Storage, config: CaptureConfig, patience: Patience | None = None) -> Loading:
+    """The loading of a capture's log, whose storage may be away."""
+    command = [sys.executable, "-m", "tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
+    command += ["--log-compression", config.compression, "--log-level", config.log_level]
+    for flag, value in (
+        ("--log-file", config.log_file),
+        ("--master", config.master),
+        ("--ca", config.ca),
+        ("--cert", config.cert),
+        ("--key", config.key),
+    ):
+        command += [flag, str(value)] if value is not None else []
+    return Loading(storage, command, {"TIDEMILL_LOG": config.log}, patience=patience or Patience())
+
+
+def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
+    """The table `db.table`, without regard to case."""
+    wanted = name.lower()
+    tables = snapshot.tables.values()
+    return next((v for v in tables if f"{v.schema}.{v.table}".lower() == wanted and v.info.has_rows), None)
+
+
+# ---- requests of `tidemill resync`
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Someone asks for a table to be read again."""
+
+    name: str  # of the file
+    table: str  # db.table
+
+
+def ask(storage: Storage, name: str, table: str) -> None:
+    """Leave a request for the log's capture."""
+    storage.replace(f"{initial_load.REQUESTS}/{name}.json", json.dumps({"table": table}).encode())
+
+
+def requests(storage: Storage) -> list[Request]:
+    """What is asked for."""
+    found = []
+    for name in sorted(storage.names(initial_load.REQUESTS)):
+        data = storage.read(f"{initial_load.REQUESTS}/{name}") if name.endswith(".json") else None
+        if data is None:
+            continue
+        try:
+            found.append(Request(name, str(json.loads(data)["table"])))
+        except (ValueError, KeyError, TypeError):
+            _log.warning("%s/%s is no request of `tidemill resync`; it is removed", initial_load.REQUESTS, name)
+            storage.delete(f"{initial_load.REQUESTS}/{name}")
+    return found
+
+
+def answer(storage: Storage, request: Request, **fields: object) -> None:
+    """Say what became of a request; it is one no more."""
+    storage.replace(f"{initial_load.REQUESTS}/{request.name}.done", json.dumps(fields).encode())
+    storage.delete(f"{initial_load.REQUESTS}/{request.name}")
+
+
+def answered(storage: Storage, name: str) -> dict[str, object] | None:
+    """The answer to a request, once."""
+    path = f"{initial_load.REQUESTS}/{name}.json.done"
+    data = storage.read(path)
+    if data is None:
+        return None
+    storage.delete(path)
+    found: dict[str, object] = json.loads(data)
+    return found
+
+
+class MovedOn(LogError):
+    """The log's heads were always ahead of the ts that was to be planned."""
+
+
+async def plan_at_the_head(
+    storage: Storage,
+    pd: PdClient,
+    version: TableVersion,
+    heads: Callable[[], list[int]],
+    tries: int = 20,
+    keep: Callable[[int], None] = lambda ts: None,
+) -> Plan:
+    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. `keep` is told the
+    ts before anything else is done: garbage collection has to stay below. Raises MovedOn."""
+    regions = await plan_tables(pd, 0, [version])  # may take its time: the ts comes behind it
+    for _ in range(tries):
+        plan = replace(regions, ts=await pd.tso())
+        keep(plan.ts)
+        await asyncio.to_thread(initial_load.write_plan, storage, plan)
+        if max(await asyncio.to_thread(heads)) < plan.ts - 1:  # a batch may end just below it: what creates the table stands there
+            return plan
+        await asyncio.to_thread(initial_load.remove, storage, plan.ts)
+    raise MovedOn(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")

@@ -1,0 +1,74 @@
+"""The life of a process that works until it is told to stop or something fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tidemill.metrics.stalls import StallWatch
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call it in a thread. Whoever waits and is cancelled waits all the same until it has ended: nothing goes on behind their back."""
+    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.wait([call])
+        raise
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    """All of them, until one fails: the others are cancelled and have ended before what it failed with is raised, alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as failures:
+        first: BaseException = failures
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+
+
+class Lifecycle:
+    """Belongs to the event loop that it is made on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has begun."""
+        return self._over.done()
+
+    def stop(self) -> None:
+        """End cleanly."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End with this error. The first call counts."""
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def later(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From another thread: call it on the event loop."""
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    async def lead(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say.
+        Meanwhile whatever holds the event loop is told in the log."""
+        with StallWatch():
+            task = asyncio.ensure_future(work)
+            await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            [ended] = await asyncio.gather(task, return_exceptions=True)
+        if self._over.done():
+            self._over.result()
+        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+            raise ended

@@ -1,0 +1,162 @@
+"""The initial load: tables as of one ts into the log, a Spark task a part. A process of its own, beside the capture that planned it.
+
+    python -m tidemill.capture.spark.snapshot --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR]
+        [--ca F] [--cert F --key F]
+
+It reads the parts that are missing and ends: a part that is there was written whole. Executors write into the log themselves, so LOG has to
+be a place that all of them reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from tidemill import logs, tso
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import security_of
+from tidemill.capture.tikv.read.tables import batches, drained
+from tidemill.changelog.initial_load import Part, missing, note_complete, read_plan, write_part
+from tidemill.changelog.storage.open import open_storage
+from tidemill.delivery.batch import JobLost
+from tidemill.errors import LogError, TidemillError, made, redact
+from tidemill.spark.jobs import cause_of
+
+PD_PATIENCE_S = 30.0
+
+log = logging.getLogger("tidemill.capture.spark.snapshot")  # as a program its __name__ is another
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a part went; `code` is empty if it is in the log now."""
+
+    part: Part
+    rows: int = 0
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where the cluster is: PD's addresses, and the files of --ca, --cert and --key, which executors need too."""
+
+    pd: tuple[str, ...]
+    tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)
+
+    async def connect(self) -> PdClient:
+        """Raises UpstreamUnavailable, ConfigError."""
+        return await PdClient.connect(self.pd, patience=PD_PATIENCE_S, security=security_of(self.pd, *self.tls))
+
+
+def load_parts(upstream: Upstream, location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:
+    """For RDD.mapPartitions: read parts and write them into the log. Reads its input to the end: Spark would not use the worker again."""
+    loop = asyncio.new_event_loop()
+    try:
+        for part in parts:
+            yield _load(loop, upstream, location, compression, part)
+    finally:
+        loop.close()
+
+
+def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, compression: str, part: Part) -> Outcome:
+    rows = 0
+    try:
+        client = loop.run_until_complete(upstream.connect())
+        try:
+
+            def counted() -> Iterator[Any]:
+                nonlocal rows
+                for batch in drained(loop, batches(client, part)):
+                    rows += batch.num_rows
+                    yield batch
+
+            write_part(open_storage(location), part, counted(), compression)
+        finally:
+            loop.run_until_complete(client.close())
+    except TidemillError as error:
+        return Outcome(part, rows, error.code, str(error), error.retryable)
+    return Outcome(part, rows)
+
+
+def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
+    """Read what is missing at `ts`; returns the rows. Raises what a part failed with, JobLost."""
+    from tidemill.spark.session import start_session, stop_session
+
+    storage = open_storage(location)
+    plan = read_plan(storage, ts)
+    if plan is None:
+        raise LogError(f"{redact(location)} has no plan to read tables at {tso.describe(ts)}")
+    todo = missing(storage, plan)
+    if not todo:
+        note_complete(storage, ts)
+        return 0
+    log.info("reading %d parts of %d tables at %s", len(todo), len(plan.tables), tso.describe(ts))
+    with ExitStack() as stack:
+        session: Any = start_session(scratch / "load-spark.log", master=master, name=f"tidemill load {ts}")
+        stack.callback(stop_session, session)
+        work = partial(load_parts, upstream, location, compression)
+        try:
+            outcomes: list[Outcome] = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(work).collect()
+        except OSError as error:
+            raise JobLost(f"Spark's Java process is gone: {error}") from error
+        except (Py4JError, PySparkException) as error:
+            raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
+    failed = [o for o in outcomes if o.code]
+    if failed:
+        worst = min(failed, key=lambda o: (o.retryable, o.part.table_id, o.part.k))
+        name = next(t.name for t in plan.tables if t.table_id == worst.part.table_id)
+        raise made(worst.code, f"part {worst.part.k} of {worst.part.n} of {name}: {worst.message}", retryable=worst.retryable)
+    note_complete(storage, ts)
+    return sum(o.rows for o in outcomes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    from tidemill.cli.main import SUPERVISED, fail
+    from tidemill.process import lifeline
+
+    parser = argparse.ArgumentParser(prog="python -m tidemill.capture.spark.snapshot", description=__doc__)
+    parser.add_argument("--pd", required=True)
+    parser.add_argument("--log", default=os.environ.get("TIDEMILL_LOG"))
+    parser.add_argument("--ts", required=True, type=int)
+    parser.add_argument("--master")
+    for flag in ("--ca", "--cert", "--key"):
+        parser.add_argument(flag, type=Path)
+    parser.add_argument("--scratch", type=Path, default=Path())
+    parser.add_argument("--log-compression", default="none")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-file", type=Path)
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    if SUPERVISED in os.environ:
+        lifeline.hold()
+    logs.setup(options.log_level, options.log_file, part="load")
+    try:
+        rows = load(
+            Upstream(tuple(options.pd.split(",")), (options.ca, options.cert, options.key)),
+            options.log,
+            options.ts,
+            master=options.master,
+            scratch=options.scratch,
+            compression=options.log_compression,
+        )
+    except TidemillError as error:
+        fail(error)
+    log.info("%d rows at %s are in the log", rows, tso.describe(options.ts))
+
+
+if __name__ == "__main__":
+    main()

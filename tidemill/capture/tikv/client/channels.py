@@ -1,0 +1,112 @@
+"""gRPC channels by address, opened when first asked for, and the pace of retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from typing import Any
+
+import grpc
+
+from tidemill.capture.tikv.client.tls import Security, Stamp
+from tidemill.errors import ConfigError, redact
+
+# No keepalive without calls: PD's server takes PINGs on a connection without calls for an attack and closes it (too_many_pings).
+OPTIONS = (
+    ("grpc.max_receive_message_length", 256 << 20),  # one row may be 2 x 120 MiB
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt may take: a TLS handshake far away takes a while
+    ("grpc.max_reconnect_backoff_ms", 3_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is never meant for PD or TiKV
+)
+
+
+RETIRE_AFTER = 60.0
+"""Seconds after which a channel with certificates that were replaced is closed: no call takes as long. (A stream of timestamps begins
+again.)"""
+
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_NOT_IN_HOST = re.compile(r"[/@?#\s]")
+
+
+class Channels:
+    """One channel an address, with TLS if there is `security`. Belongs to the event loop that first uses it."""
+
+    def __init__(self, security: Security | None = None) -> None:
+        self.security = security
+        self._open: dict[str, Any] = {}
+        self._retired: dict[Any, asyncio.Task[None]] = {}
+        self._stamp: Stamp = ()
+
+    def get(self, address: str) -> Any:
+        """The channel to `host:port`. Raises ConfigError for files of TLS that cannot be used."""
+        if self.security is not None and (stamp := self.security.stamp()) != self._stamp:
+            for old in self._open.values():
+                self._retired[old] = asyncio.get_running_loop().create_task(self._retire(old))
+            self._open, self._stamp = {}, stamp
+        channel = self._open.get(address)
+        if channel is None:
+            channel = self._open[address] = self.own(address)
+        return channel
+
+    def own(self, address: str) -> Any:
+        """A channel to `host:port` that nobody else has: the caller closes it. Raises ConfigError."""
+        if self.security is None:
+            return grpc.aio.insecure_channel(address, options=OPTIONS)
+        return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
+
+    async def _retire(self, channel: Any) -> None:
+        await asyncio.sleep(RETIRE_AFTER)
+        await channel.close()
+        del self._retired[channel]
+
+    async def close(self) -> None:
+        """Close all channels."""
+        opened, self._open = [*self._open.values(), *self._retired], {}
+        retiring, self._retired = self._retired, {}
+        for task in retiring.values():
+            task.cancel()
+        await asyncio.gather(*retiring.values(), return_exceptions=True)
+        for channel in opened:
+            await channel.close()
+
+
+class Backoff:
+    """Waiting times `first`, 2 x first, … `cap` in seconds, each between a half and the whole of it."""
+
+    def __init__(self, first: float = 0.05, cap: float = 2.0) -> None:
+        self.first, self.cap = first, cap
+        self._next = first
+
+    def next(self) -> float:
+        """The time to wait now."""
+        wait = self._next * random.uniform(0.5, 1.0)
+        self._next = min(2 * self._next, self.cap)
+        return wait
+
+    def reset(self) -> None:
+        """Something went well: begin from `first` again."""
+        self._next = self.first
+
+
+def plain_address(address: str) -> str:
+    """`host:port` of an address that may be written as a URL."""
+    return _SCHEME.sub("", address.strip()).rstrip("/")
+
+
+def checked_address(address: str, flag: str) -> str:
+    """`host:port` of what a person wrote. Raises ConfigError that names the flag."""
+    plain = plain_address(address)
+    host, _, port = plain.rpartition(":")
+    fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
+    if not fits or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"{flag} {redact(address.strip())!r} is no HOST:PORT",
+            hint="Name PD's client addresses, as 10.0.1.5:2379, http://pd-0:2379 or [fd00::5]:2379; several with commas.",
+        )
+    return plain

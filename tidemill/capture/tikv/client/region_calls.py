@@ -1,0 +1,100 @@
+"""Calls to TiKV's key-value service that belong to the region of a key: who leads it, one call, what its errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from tidemill.capture.tikv.client.channels import Backoff
+from tidemill.capture.tikv.client.pd import REFUSALS, PdClient, Region, refused, region_of
+from tidemill.errors import UpstreamError, UpstreamUnavailable
+from tidemill.tidb.codec import decode_bytes, encode_bytes
+from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
+
+CALL_TIMEOUT = 10.0
+"""Seconds a single call may take: to list a region's locks TiKV may have to read past many versions."""
+
+
+class RegionCalls:
+    """Keys are raw. `patience`: seconds that one call may take with all its retries."""
+
+    def __init__(self, pd: PdClient, patience: float = 20.0) -> None:
+        self.pd, self.patience = pd, patience
+        self._addresses: dict[int, str] = {}
+
+    async def call(self, name: str, key: bytes, request: Callable[[Region], Any]) -> tuple[Region, Any]:
+        """The answer of the region that holds `key` to `request(region)`; region errors lead to another try.
+
+        Raises UpstreamUnavailable when `patience` is over, UpstreamError where trying again has no use.
+        """
+        until = time.monotonic() + self.patience
+        backoff = Backoff()
+        while True:
+            try:
+                region = await self._locate(key)
+                return region, await self._ask(name, region, request(region))
+            except UpstreamUnavailable as e:
+                wait = backoff.next()
+                if time.monotonic() + wait > until:
+                    raise UpstreamUnavailable(f"{name} for key {key.hex()} does not succeed: {e.message}") from None
+            await asyncio.sleep(wait)
+
+    async def _locate(self, key: bytes) -> Region:
+        """Always asked anew: these calls are few, and come after something has changed."""
+        encoded = encode_bytes(key) if key else b""
+        found = await self.pd.region(encoded)
+        if found is None or found.leader is None:
+            raise UpstreamUnavailable(f"PD knows no region with a leader for key {key.hex()}")
+        return found
+
+    async def _ask(self, name: str, region: Region, request: Any) -> Any:
+        assert region.leader is not None
+        request.context.CopyFrom(context(region))
+        address = await self._address(region.leader.store_id)
+        stub = tikvpb_pb2_grpc.TikvStub(self.pd.channels.get(address))
+        try:
+            answer = await getattr(stub, name)(request, timeout=CALL_TIMEOUT)
+        except grpc.aio.AioRpcError as e:
+            self._addresses.pop(region.leader.store_id, None)
+            if e.code() == grpc.StatusCode.UNIMPLEMENTED:
+                raise UpstreamError(f"TiKV {address} does not know {name}") from None
+            if e.code() in REFUSALS:
+                raise refused(f"TiKV {address}", f"{e.code().name} {e.details()}") from None
+            raise UpstreamUnavailable(f"TiKV {address}: {e.code().name} {e.details()}") from None
+        if answer.HasField("region_error"):
+            raise UpstreamUnavailable(f"region {region.id}: {region_error(answer.region_error)}")
+        return answer
+
+    async def _address(self, store_id: int) -> str:
+        if store_id not in self._addresses:
+            store = await self.pd.store(store_id)
+            if store is None or store.tombstone:
+                raise UpstreamUnavailable(f"store {store_id} is gone")
+            self._addresses[store_id] = store.address
+        return self._addresses[store_id]
+
+
+def context(region: Region) -> kvrpcpb_pb2.Context:
+    """What a request to a region says of it."""
+    assert region.leader is not None
+    return kvrpcpb_pb2.Context(
+        region_id=region.id,
+        region_epoch=metapb_pb2.RegionEpoch(conf_ver=region.conf_ver, version=region.version),
+        peer=metapb_pb2.Peer(id=region.leader.id, store_id=region.leader.store_id),
+    )
+
+
+def region_error(error: errorpb_pb2.Error) -> str:
+    """Its kind and what is said."""
+    kind = next((f.name for f, _ in error.ListFields() if f.name != "message"), "region error")
+    told = ", ".join(str(region_of(r).id) for r in error.epoch_not_match.current_regions)
+    return f"{kind} {error.message}".rstrip() + (f" (now {told})" if told else "")
+
+
+def raw_range(region: Region) -> tuple[bytes, bytes]:
+    """A region's range in raw keys; an empty end is open."""
+    return decode_bytes(region.start)[0] if region.start else b"", decode_bytes(region.end)[0] if region.end else b""

@@ -1,0 +1,388 @@
+"""The HTTP/2 subset that one long gRPC stream needs, on asyncio.
+
+One connection carries one EventFeed stream. Received bytes go through the `deframe` kernel, which lays the messages back to back;
+Python handles only control frames. Made for many small messages: a read of 256 KiB costs the same for one message as for a
+thousand. While the inbox is full no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered; PINGs are still
+answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import unquote
+
+import hpack
+import numpy as np
+
+from tidemill.capture.tikv.client.dns import addresses_of
+from tidemill.capture.tikv.client.tls import HTTP2, Security
+from tidemill.capture.tikv.feed.base import CANCELLED, UNAVAILABLE, UNKNOWN, FeedEnd, Method
+from tidemill.capture.tikv.feed.inbox import Inbox
+from tidemill.capture.tikv.receive.decode import PAD, Packed
+from tidemill.capture.tikv.receive.memory import Array
+from tidemill.kernels.receive import layout as L
+from tidemill.kernels.receive.deframe import deframe
+from tidemill.kernels.receive.layout import address
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+WINDOW = 16 << 20  # bytes in flight that have to be taken after the inbox is full, if nothing else is asked for
+FRAME = 1 << 20  # largest DATA frame
+READ = 256 << 10
+LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
+OUT = 1 << 20
+FLUSH = 0.002  # seconds that small messages may gather
+CONNECT_TIMEOUT = 5.0
+KEEPALIVE, KEEPALIVE_TIMEOUT = 10.0, 3.0
+FIRST_WINDOW, FIRST_FRAME = 65535, 16384  # of the peer, until it says otherwise
+ENDS = 16384  # messages that one read can hold before they are handed over
+
+
+class Frame(enum.IntEnum):
+    """HTTP/2 frame types."""
+
+    DATA = 0
+    HEADERS = 1
+    RST_STREAM = 3
+    SETTINGS = 4
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+FRAME_HEAD = 9  # bytes
+TLS_ALERT = b"\x15\x03"  # how an answer begins that wants TLS
+END_STREAM = ACK = 1
+END_HEADERS, PADDED, PRIORITY = 4, 8, 32
+
+
+class Setting(enum.IntEnum):
+    """HTTP/2 settings that matter here."""
+
+    ENABLE_PUSH = 2
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """An HTTP/2 frame."""
+    return struct.pack(">I", len(payload) << 8 | kind) + struct.pack(">BI", flags, stream) + payload
+
+
+class H2Feed(asyncio.BufferedProtocol):
+    """A stream through our own HTTP/2. Made by `connect`."""
+
+    def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False, window: int = WINDOW) -> None:
+        self.slot, self.inbox = slot, inbox
+        self._our_window = window
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[FeedEnd] = self._loop.create_future()
+        self._headers = [
+            (":method", "POST"), (":scheme", "https" if secure else "http"), (":path", str(method)), (":authority", authority),
+            ("te", "trailers"), ("content-type", "application/grpc"), ("user-agent", "tidemill"), *method.metadata,
+        ]  # fmt: skip
+        self._hpack = hpack.Decoder()
+        self._received = bytearray(READ + PAD)
+        self._view = memoryview(self._received)[:READ]
+        self._base = address(np.frombuffer(self._received, np.uint8))
+        self._have = 0
+        self._state: Array = np.zeros(L.D_WORDS, np.int64)
+        self._state[L.D_MSG], self._state[L.D_STREAM] = -1, 1
+        self._frames: Array = np.zeros((L.D_CONTROLS, 4), np.int64)
+        self._ends: Array = np.empty(ENDS, np.int64)
+        self._out: Array = np.empty(OUT, np.uint8)
+        self._pool: deque[Array] = deque()  # buffers that the ingest thread gave back
+        self._timer: asyncio.TimerHandle | None = None
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._credit = 0  # DATA bytes for which no WINDOW_UPDATE has been sent
+        self._held = False  # the inbox is full
+        self._to_send: deque[bytes] = deque()
+        self._window = {0: FIRST_WINDOW, 1: FIRST_WINDOW}
+        self._peer_window, self._peer_frame = FIRST_WINDOW, FIRST_FRAME
+        self._block = b""
+        self._status: dict[str, str] = {}
+        self._last_block = False  # the header block being read ends the stream
+        self._heard = True  # anything, since the last PING
+        self._greeted = False
+        self._began = 0  # where the present kernel call began in the read buffer
+        self._transport: asyncio.Transport
+
+    # ------------------------------------------------------------------ asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        wishes = Setting.ENABLE_PUSH, 0, Setting.INITIAL_WINDOW_SIZE, self._our_window, Setting.MAX_FRAME_SIZE, FRAME
+        settings = struct.pack(">HIHIHI", *wishes)
+        block = hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(k, v) for k, v in self._headers])
+        self._transport.write(
+            PREFACE
+            + frame(Frame.SETTINGS, 0, 0, settings)
+            + frame(Frame.WINDOW_UPDATE, 0, 0, struct.pack(">I", self._our_window - FIRST_WINDOW))
+            + frame(Frame.HEADERS, END_HEADERS, 1, block)
+        )
+        self._keepalive = self._loop.call_later(KEEPALIVE, self._ping)
+
+    def _ping(self) -> None:
+        self._heard = False
+        self._transport.write(frame(Frame.PING, 0, 0, b"tidemill"))
+        self._keepalive = self._loop.call_later(KEEPALIVE_TIMEOUT, self._expect_pong)
+
+    def _expect_pong(self) -> None:
+        if self._heard:
+            self._keepalive = self._loop.call_later(KEEPALIVE - KEEPALIVE_TIMEOUT, self._ping)
+        else:
+            self._end(FeedEnd(UNAVAILABLE, "nothing is heard, not even an answer to PING"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        state = self._state
+        self._heard = True  # the answer to a PING may stand behind megabytes of rows
+        if not self._greeted and not self._greeting(self._have + nbytes):
+            self._have += nbytes
+            return
+        at = self._deframe(self._have + nbytes)
+        if at is None:
+            return
+        have = self._have + nbytes
+        if at:
+            self._received[: have - at] = self._received[at:have]
+        self._have = have - at
+        if self._have == READ:
+            self._end(FeedEnd(UNKNOWN, "a control frame is larger than the receive buffer"))
+            return
+        self._credit += int(state[L.D_DATA])
+        state[L.D_DATA] = 0
+        self._give_credit()
+        if state[L.D_OUT] >= OUT // 2:
+            self.flush()
+        elif state[L.D_MSGS] and self._timer is None:
+            self._timer = self._loop.call_later(FLUSH, self.flush)
+        if state[L.D_END] and not state[L.D_LEFT]:
+            self._end(FeedEnd(UNKNOWN, "the stream ended without trailers"))
+
+    def _greeting(self, have: int) -> bool:
+        """Whether the peer's first frame may be taken: it has to be SETTINGS. What speaks something else is named at once."""
+        first = bytes(self._received[: min(have, 60)])
+        wants_tls = first[:2] == TLS_ALERT
+        if have < FRAME_HEAD and not wants_tls:
+            return False
+        self._greeted = first[3:4] == bytes([Frame.SETTINGS]) and not any(first[5:9])
+        if not self._greeted:
+            text = "it wants TLS" if wants_tls else f"its answer begins with {first!r}"
+            self._end(FeedEnd(UNAVAILABLE, f"no HTTP/2 is spoken there: {text}"))
+        return self._greeted
+
+    def _deframe(self, have: int) -> int | None:
+        """Take `have` received bytes apart. Returns how many are done with; None: the stream has ended."""
+        state = self._state
+        at = 0
+        while True:
+            self._began = at
+            at += deframe(
+                address(state), self._base + at, have - at, address(self._out), len(self._out) - PAD, address(self._ends), ENDS,
+                address(self._frames),
+            )  # fmt: skip
+            controls = int(state[L.D_CTL])
+            if controls:
+                self._controls()
+                if self.ended.done():
+                    return None
+            if state[L.D_ERROR]:
+                self._end(FeedEnd(UNKNOWN, f"protocol error {state[L.D_ERROR]} in DATA frames"))
+                return None
+            if state[L.D_NEED] or state[L.D_MSGS] == ENDS:
+                self.flush()
+                if self.ended.done():
+                    return None
+            elif controls < L.D_CONTROLS:
+                return int(at)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(FeedEnd(UNAVAILABLE, str(exc or "connection closed")))
+
+    # ------------------------------------------------------------------ messages
+
+    def flush(self) -> None:
+        """Hand the complete messages over; begin a new buffer with the piece of an incomplete one."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        state = self._state
+        n, end = int(state[L.D_MSGS]), int(state[L.D_OUT])
+        done = int(self._ends[n - 1]) if n else 0
+        full = False
+        if n:
+            pool = self._pool if len(self._out) == OUT else None
+            full = not self.inbox.put(self.slot, Packed(self._out, self._ends[:n].copy(), pool))
+        need = max(OUT, int(state[L.D_NEED]) - done + PAD)
+        if need > LARGEST and not self.ended.done():
+            state[L.D_OUT], state[L.D_MSGS], state[L.D_NEED] = 0, 0, 0
+            self._end(FeedEnd(UNKNOWN, f"a message of {need} bytes is announced; no TiKV sends more than {LARGEST}"))
+            return
+        if n or need > len(self._out):
+            fresh = self._pool.popleft() if need == OUT and self._pool else np.empty(need, np.uint8)
+            fresh[: end - done] = self._out[done:end]
+            self._out = fresh
+        state[L.D_OUT], state[L.D_MSGS] = end - done, 0
+        if full and not self._held:
+            self._held = True
+            self.inbox.when_room(lambda: self._loop.call_soon_threadsafe(self._room))
+
+    def _room(self) -> None:
+        self._held = False
+        self._give_credit()
+
+    def _give_credit(self) -> None:
+        if self._credit >= self._our_window // 4 and not self._held and not self.ended.done():
+            credit = struct.pack(">I", self._credit)
+            self._transport.write(frame(Frame.WINDOW_UPDATE, 0, 0, credit) + frame(Frame.WINDOW_UPDATE, 0, 1, credit))
+            self._credit = 0
+
+    # ------------------------------------------------------------------ control frames
+
+    def _controls(self) -> None:
+        frames = self._frames[: self._state[L.D_CTL]].tolist()
+        self._state[L.D_CTL] = 0
+        for kind, flags, stream, where in frames:
+            offset, n = (where >> 32) + self._began, where & 0xFFFFFFFF  # offsets count from where that kernel call began
+            try:
+                self._control(kind, flags, stream, bytes(self._received[offset : offset + n]))
+            except (struct.error, ValueError, IndexError) as e:
+                self._end(FeedEnd(UNKNOWN, f"an HTTP/2 frame of type {kind} cannot be read: {e}"))
+            if self.ended.done():
+                return
+
+    def _control(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == Frame.SETTINGS:
+            if not flags & ACK:
+                self._settings(payload)
+        elif kind == Frame.PING:
+            if not flags & ACK:
+                self._transport.write(frame(Frame.PING, ACK, 0, payload))
+        elif kind == Frame.WINDOW_UPDATE:
+            self._window[stream] = self._window.get(stream, 0) + int.from_bytes(payload, "big")
+            self._pump()
+        elif kind in (Frame.HEADERS, Frame.CONTINUATION):
+            self._header_block(kind, flags, payload)
+        elif kind == Frame.RST_STREAM:
+            self._end(FeedEnd(UNAVAILABLE, f"the store reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
+        elif kind == Frame.GOAWAY:
+            code, text = int.from_bytes(payload[4:8], "big"), payload[8:].decode(errors="replace")
+            self._end(FeedEnd(UNAVAILABLE, f"the store goes away with HTTP/2 code {code} {text}".rstrip()))
+
+    def _settings(self, payload: bytes) -> None:
+        for key, value in struct.iter_unpack(">HI", payload):
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                self._window[1] += value - self._peer_window
+                self._peer_window = value
+            elif key == Setting.MAX_FRAME_SIZE:
+                self._peer_frame = value
+        self._transport.write(frame(Frame.SETTINGS, ACK, 0))
+        self._pump()
+
+    def _header_block(self, kind: int, flags: int, payload: bytes) -> None:
+        if kind == Frame.HEADERS:
+            if flags & PADDED:
+                payload = payload[1 : len(payload) - payload[0]]
+            if flags & PRIORITY:
+                payload = payload[5:]
+            self._last_block = bool(flags & END_STREAM)
+        self._block += payload
+        if not flags & END_HEADERS:
+            return
+        try:
+            self._status.update((str(k), str(v)) for k, v in self._hpack.decode(self._block))
+        except hpack.HPACKError as e:
+            self._end(FeedEnd(UNKNOWN, f"headers cannot be read: {e}"))
+            return
+        self._block = b""
+        http = self._status.get(":status", "200")
+        if http != "200":
+            self._end(FeedEnd(UNAVAILABLE, f"HTTP status {http}"))
+        elif self._last_block:
+            self._end(FeedEnd(int(self._status.get("grpc-status", UNKNOWN)), unquote(self._status.get("grpc-message", ""))))
+
+    # ------------------------------------------------------------------ requests
+
+    def send(self, request: bytes) -> None:
+        """A request; waits in a queue for the peer's flow control."""
+        self._to_send.append(struct.pack(">BI", 0, len(request)) + request)
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._to_send and not self.ended.done():
+            message = self._to_send[0]
+            k = min(len(message), self._peer_frame, self._window[0], self._window[1])
+            if k <= 0:
+                return
+            self._transport.write(frame(Frame.DATA, 0, 1, message[:k]))
+            self._window[0] -= k
+            self._window[1] -= k
+            if k == len(message):
+                self._to_send.popleft()
+            else:
+                self._to_send[0] = message[k:]
+
+    def _end(self, end: FeedEnd) -> None:
+        if self.ended.done():
+            return
+        self.flush()
+        self.ended.set_result(end)
+        for timer in (self._timer, self._keepalive):
+            if timer:
+                timer.cancel()
+        self._transport.close()
+
+    def cancel(self) -> None:
+        """End the stream."""
+        if not self.ended.done():
+            self._transport.write(frame(Frame.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+            self._end(FeedEnd(CANCELLED, "cancelled"))
+
+
+async def connect(
+    address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None, window: int = WINDOW
+) -> H2Feed:
+    """A stream to the store at `host:port`. Raises ConfigError, OSError; as such also TimeoutError, and ssl.SSLError where TLS fails."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    loop = asyncio.get_running_loop()
+    context = security.context() if security is not None else None
+
+    def make() -> H2Feed:
+        return H2Feed(slot, inbox, address, method, secure=context is not None, window=window)
+
+    tls: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": host}
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            made = await _first(loop, make, await addresses_of(host, int(port)), int(port), tls)
+    except TimeoutError:
+        raise TimeoutError(f"no connection to {address} within {CONNECT_TIMEOUT:.0f} s") from None
+    transport, feed = made
+    if context is not None and transport.get_extra_info("ssl_object").selected_alpn_protocol() != HTTP2:
+        feed.cancel()
+        raise ConnectionError(f"{address} does not speak HTTP/2 over TLS")
+    return feed
+
+
+async def _first(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], H2Feed], addresses: Sequence[str], port: int, tls: Mapping[str, Any]
+) -> tuple[Any, H2Feed]:
+    """A connection to the first of these addresses that takes one. Raises OSError."""
+    failure = OSError("the name has no address")
+    for ip in addresses:
+        try:
+            return await loop.create_connection(make, ip, port, **tls)
+        except ssl.SSLError:
+            raise
+        except OSError as e:
+            failure = e
+    raise failure

@@ -1,0 +1,88 @@
+"""Messages on their way from the event loop to the ingest thread, bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import sleep
+
+from tidemill.capture.tikv.receive.decode import MAX_BATCH, Packed
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfStream:
+    """Behind the last message of a stream."""
+
+    reason: str
+
+    def __len__(self) -> int:
+        return 0
+
+
+Message = bytes | Packed
+
+
+class Inbox:
+    """One thread puts, one takes."""
+
+    def __init__(self, high: int = 64 << 20) -> None:
+        self.high, self.low = high, high // 2
+        self.bytes = 0
+        self._queue: deque[tuple[int, Message | EndOfStream]] = deque()
+        self._some = threading.Event()
+        self._on_room: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    def put(self, stream: int, message: Message | EndOfStream) -> bool:
+        """From the event loop. False: full, stop reading this stream until `when_room` calls back."""
+        self._queue.append((stream, message))
+        with self._lock:
+            self.bytes += len(message)
+        if not self._some.is_set():
+            self._some.set()
+        return self.bytes < self.high
+
+    def wake(self) -> None:
+        """Let `take` return though there may be nothing."""
+        self._some.set()
+
+    def when_room(self, call: Callable[[], object]) -> None:
+        """Call `call` (on the taking thread, or at once) when half of the room is free again."""
+        with self._lock:
+            if self.bytes >= self.low:
+                self._on_room.append(call)
+                return
+        call()
+
+    def take(self, max_bytes: int, wait: float, linger: float) -> tuple[list[int], list[Message] | EndOfStream]:
+        """What is there, in order: (streams, messages), or the end of one stream; after at most `wait` s, and a short linger that lets
+        small messages gather."""
+        if not self._queue:
+            self._some.clear()
+            if not self._queue and not self._some.wait(wait):
+                return [], []
+        if linger and 0 < self.bytes < max_bytes:
+            sleep(linger)
+        streams: list[int] = []
+        messages: list[Message] = []
+        size = 0
+        while self._queue and size < max_bytes:
+            stream, message = self._queue.popleft()
+            if messages and (size + len(message) > MAX_BATCH or isinstance(message, EndOfStream)):
+                self._queue.appendleft((stream, message))
+                break
+            if isinstance(message, EndOfStream):
+                return [stream], message
+            streams.append(stream)
+            messages.append(message)
+            size += len(message)
+        with self._lock:
+            self.bytes -= size
+            calls = self._on_room if self.bytes < self.low else []
+            if calls:
+                self._on_room = []
+        for call in calls:
+            call()
+        return streams, messages

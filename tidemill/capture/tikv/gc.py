@@ -1,0 +1,151 @@
+"""What keeps TiDB from collecting history that the log does not hold yet: a GC barrier at PD, or a service GC safe point where PD is older.
+
+Both follow the log, at resolved - 1; a log that begins just where PD's safe point lies is held there, for old values are read at or
+above resolved. They differ in how PD refuses a wish that comes too late: a barrier is refused, a safe point is silently not noted,
+and only the smallest wish in the answer tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from tidemill.capture.tikv.client.pd import GcState, PdClient
+from tidemill.capture.tikv.watchdog.holding import Holding
+from tidemill.errors import ClusterMismatch, GcTtlExceeded, StartTsBeforeGc, UpstreamError
+from tidemill.tso import describe, physical_ms
+
+PERIOD = 60.0
+FIRST_TTL = 3600  # seconds, until there is a log to resume from
+FOREVER = (1 << 63) - 1
+CAPTURE_ID = "capture_id"
+"""Field of log.json that names the log at PD."""
+
+_log = logging.getLogger(__name__)
+
+
+def service_id(cluster_id: int | str, capture_id: str) -> str:
+    """A log's name at PD: of the cluster and the log, so that no two logs share a wish."""
+    return f"tidemill-{cluster_id}-{capture_id}"
+
+
+class GcGuard:
+    """A log's wish at PD. `resumes`: there is a log already, which ends where history is needed from."""
+
+    def __init__(self, pd: PdClient, service_id: str, ttl: int, *, resumes: bool = False, clock: Callable[[], float] = time.time) -> None:
+        self.pd, self.service_id, self.ttl, self.resumes = pd, service_id, ttl, resumes
+        self.safe_point = 0
+        self.expires = 0.0  # Unix seconds until which PD keeps the wish without another word
+        self.used = 0.0
+        """The share of the TTL for which the log has not caught up: at 1 the wish is taken back."""
+        self._holding = Holding(ttl)
+        self._clock = clock
+
+    @property
+    def seconds_left(self) -> float:
+        """How long PD still keeps the history if the capture falls silent now; 0: nothing is kept."""
+        return max(0.0, self.expires - self._clock())
+
+    async def protect(self, resolved_ts: int, ttl: int | None = None) -> None:
+        """Wish that nothing that a capture from `resolved_ts` needs is collected. Raises StartTsBeforeGc when it may have been already."""
+        seconds = self.ttl if ttl is None else ttl
+        asked_at = self._clock()
+        state = await self.pd.gc_state()
+        if state is None:
+            self.safe_point = await self._safe_point(resolved_ts, seconds)
+        else:
+            self.safe_point = await self._barrier(resolved_ts, seconds, state)
+        self.expires = asked_at + seconds
+
+    async def _safe_point(self, resolved_ts: int, ttl: int) -> int:
+        wanted = resolved_ts - 1
+        service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
+        if least == resolved_ts:  # still whole: a safe point keeps what can be read at it
+            wanted = resolved_ts
+            service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
+        if least > wanted:
+            raise self._lost(resolved_ts, least, f"service {service} lets PD collect up to there")
+        collected = await self.pd.gc_safe_point()
+        if collected > resolved_ts:
+            raise self._lost(resolved_ts, collected, "PD's GC safe point")
+        return wanted
+
+    async def _barrier(self, resolved_ts: int, ttl: int, state: GcState) -> int:
+        wanted = self._possible(resolved_ts, state)
+        try:
+            await self.pd.set_gc_barrier(self.service_id, wanted, ttl)
+        except UpstreamError:
+            now = await self.pd.gc_state()  # has it passed us between the two calls?
+            later = self._possible(resolved_ts, now) if now is not None else wanted
+            if later == wanted:
+                raise
+            wanted = later
+            await self.pd.set_gc_barrier(self.service_id, wanted, ttl)
+        return wanted
+
+    def _possible(self, resolved_ts: int, state: GcState) -> int:
+        """The ts of a barrier that PD accepts and that keeps everything. Raises StartTsBeforeGc where there is none."""
+        if state.txn_safe_point > resolved_ts:
+            raise self._lost(resolved_ts, state.txn_safe_point, "PD's transaction safe point")
+        if state.gc_safe_point > resolved_ts:
+            raise self._lost(resolved_ts, state.gc_safe_point, "PD's GC safe point")
+        return max(resolved_ts - 1, state.txn_safe_point)
+
+    def _lost(self, resolved_ts: int, limit: int, why: str) -> StartTsBeforeGc:
+        gone = f"everything below {describe(limit)} may be gone ({why})"
+        if not self.resumes:
+            return StartTsBeforeGc(
+                f"history from {describe(resolved_ts)} on may have been collected already: {gone}",
+                hint="Start from a later ts: --start-ts now, with --snapshot, or after bringing the downstream there by a dump.",
+            )
+        return StartTsBeforeGc(
+            f"the log ends at {describe(resolved_ts)}, and what changed from then on may have been collected already: {gone}",
+            hint="The capture was away for longer than PD kept the history for it (--gc-ttl). What changed between the two is lost to "
+            "this log, so it is not continued. Begin a new log (tidemill capture --snapshot), or bring the downstream to a later ts by "
+            "a dump and begin the new log there.",
+        )
+
+    async def remove(self) -> None:
+        """Take the wish back, in whichever form PD has it."""
+        if await self.pd.gc_state() is not None:
+            await self.pd.delete_gc_barrier(self.service_id)
+        else:
+            await self.pd.update_service_safe_point(self.service_id, 0, FOREVER)
+        self.expires = 0.0
+
+    async def judge(self, needed_ts: int, parts: int, held_by: Callable[[], str]) -> None:
+        """A capture that lives but gets no further must not hold garbage collection for ever. Tells in time; in the end takes the wish
+        back. `parts` of tables are still to be read; `held_by` says who holds the log. Raises GcTtlExceeded."""
+        now = physical_ms(await self.pd.tso()) / 1000
+        self.used = self._holding.look(now, physical_ms(needed_ts) / 1000, parts)
+        told = f"the log is at {describe(needed_ts)} and has not caught up for {self.used * self.ttl:.0f} s"
+        if self.used >= 1:
+            with suppress(UpstreamError):  # then it ends with its TTL
+                await self.remove()
+            raise GcTtlExceeded(
+                f"{told}, longer than --gc-ttl ({self.ttl} s): TiDB's garbage collection is not held back for it any more. "
+                f"Held by {held_by()}",
+                hint="End what holds it (a transaction, a store that is down) and start again soon: as long as TiDB has not collected the "
+                "history, the log goes on where it is. Otherwise begin a new log (--snapshot): this one cannot go on across the hole.",
+            )
+        if self._holding.new_mark(self.used):
+            _log.warning(
+                "%s; after %d s (--gc-ttl) the capture ends and lets TiDB collect what it needs. Held by %s", told, self.ttl, held_by()
+            )
+
+    async def follow(self, needed_ts: Callable[[], Awaitable[int]], parts: Callable[[], int], held_by: Callable[[], str]) -> None:
+        """Keep the wish alive and moving, for ever, no further than a crash of the machine leaves the log. Raises StartTsBeforeGc,
+        GcTtlExceeded."""
+        while True:
+            await asyncio.sleep(min(PERIOD, self.ttl / 3))
+            try:
+                needed = await needed_ts()
+                await self.judge(needed, parts(), held_by)
+                await self.protect(needed)
+            except (StartTsBeforeGc, ClusterMismatch, GcTtlExceeded):
+                raise
+            except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
+                _log.warning("the GC safe point could not be moved, it lasts for another %.0f s: %s", self.seconds_left, e.message)

@@ -1,0 +1,131 @@
+"""Reading tables as of one ts: which ranges to read, and the rows of one as RawChange batches."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.read.pages import PageSize
+from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.capture.tikv.regions.ranges import merged
+from tidemill.changelog.initial_load import Part, Plan, PlannedTable, Range
+from tidemill.events import RAW_CHANGE, Op
+from tidemill.kernels.load import BadAnswer, Pairs, locate_pairs
+from tidemill.tidb.codec import decode_bytes
+from tidemill.tidb.keys import encode_range, parse_record_key, record_range
+from tidemill.tidb.schema.versions import TableVersion
+from tidemill.wire import kvrpcpb_pb2
+
+PAGE = 1024
+"""Pairs asked for at once."""
+RANGES, REGIONS = 512, 1024
+"""Of one question to PD, and of its answer."""
+BATCH_BYTES = 8 << 20
+"""Of keys and values that make a batch worth writing."""
+PATIENCE_S = 300.0
+"""A lock in the way is waited for so long: whoever resolves it (the capture's watchdog, a client) needs time."""
+
+
+async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -> Plan:
+    """Each table cut at the borders of its regions as PD knows them now. Holes of PD's list do no harm: ranges join up all the same."""
+    tables = []
+    in_order = sorted(versions, key=lambda v: v.table_id)
+    borders = await _borders(pd, [encode_range(*record_range(id_)) for version in in_order for id_ in version.physical_ids])
+    for version in in_order:
+        ranges: list[Range] = []
+        for physical_id in sorted(version.physical_ids):
+            low, high = encode_range(*record_range(physical_id))
+            inside = borders[bisect_right(borders, low) : bisect_left(borders, high)]
+            ranges += _cut(*record_range(physical_id), [decode_bytes(border)[0] for border in inside])
+        tables.append(PlannedTable(version.table_id, f"{version.schema}.{version.table}", tuple(ranges)))
+    return Plan(ts, tuple(tables))
+
+
+async def _borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
+    """The keys at which regions begin inside the ranges (encoded), in order; many ranges are asked for at once."""
+    found: set[bytes] = set()
+    left = deque(merged(ranges))
+    while left:
+        asked = [left.popleft() for _ in range(min(len(left), RANGES))]
+        regions = await pd.scan_ranges(asked, REGIONS)
+        found.update(region.start for region in regions)
+        if len(regions) >= REGIONS and regions[-1].end:  # cut: go on behind the last one
+            at = max(regions[-1].end, asked[0][0] + b"\0")
+            left.extendleft(reversed([(max(start, at), end) for start, end in asked if end > at]))
+    return sorted(found)
+
+
+def _cut(start: bytes, end: bytes, borders: Sequence[bytes]) -> list[Range]:
+    edges = [start, *(b for b in borders if start < b < end), end]
+    return list(pairwise(edges))
+
+
+class RowScan(Snapshot):
+    """Pages of pairs as columns."""
+
+    async def pages(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[Pairs]:
+        """The pairs of the raw range [start, end) in key order. Raises as `scan`."""
+        at: bytes | None = start
+        size = PageSize(page)
+        while at is not None and at < end:
+            pairs, at = await self._page(at, end, size, self._columns)
+            size.came(len(pairs.data))
+            if len(pairs):
+                yield pairs
+
+    async def _columns(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[Pairs, bytes | None]:
+        request, behind = self._request(region, start, end, page)
+        answer = await self._call(region, request, bytes)
+        try:
+            pairs = locate_pairs(answer, page)
+        except BadAnswer:
+            self._pairs(region, kvrpcpb_pb2.ScanResponse.FromString(answer))
+            raise
+        return pairs, pairs.key(len(pairs) - 1) + b"\0" if len(pairs) >= page else behind
+
+
+def rows_of(pairs: Pairs, ts: int) -> pa.RecordBatch:
+    """RAW_CHANGE rows of pairs of one table: puts without an old value, with commit_ts = start_ts = ts."""
+    n = len(pairs)
+    table_id = parse_record_key(pairs.key(0)).table_id
+    stamps = pa.array(np.full(n, ts, np.uint64))
+    columns = [
+        pa.array(np.full(n, table_id, np.int64)),
+        pa.array(np.full(n, Op.PUT, np.uint8)),
+        stamps,
+        stamps,
+        pairs.column(0),
+        pairs.column(1),
+        pa.nulls(n, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_CHANGE)
+
+
+async def batches(pd: PdClient, part: Part) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of a part, some thousand a batch, in key order."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    async for pairs in RowScan(pd, part.ts, PATIENCE_S).pages(part.start, part.end):
+        waiting.append(rows_of(pairs, part.ts))
+        size += len(pairs.data)
+        if size >= BATCH_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """An asynchronous source for who cannot wait in a loop."""
+    while True:
+        try:
+            yield loop.run_until_complete(anext(source))
+        except StopAsyncIteration:
+            return

@@ -1,0 +1,120 @@
+"""ChangeDataEvent bytes -> ENTRY records. No IO; keys and values are copied once, into a chunk: records hold offsets into it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.errors import MalformedBytes
+from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault, address
+from tidemill.kernels.receive.scan import scan
+
+PAD = 64  # kernels may read that far past a field
+MAX_BATCH = 1 << 30  # offsets are 32 bits
+TABLE_PREFIX = 9  # bytes of a record key up to the table id's end
+
+
+class WireError(MalformedBytes):
+    """A message is malformed. Its stream cannot be trusted any more."""
+
+    def __init__(self, fault: WireFault, message: int, offset: int) -> None:
+        super().__init__(f"ChangeDataEvent {message}, byte {offset}: {FAULTS[fault]}")
+        self.fault, self.index, self.offset = fault, message, offset
+
+
+@dataclass(slots=True)
+class Batch:
+    """The entries of some messages, in order, and the chunk they point into."""
+
+    chunk: int
+    data: Array  # the messages back to back
+    entries: Array  # of ENTRY; valid until the next batch
+    count: int
+    error: WireError | None  # entries of the messages before it are valid
+    ends: Array
+    streams: Array  # of each message
+    imports: tuple[tuple[int, int], ...] = ()  # (commit_ts, physical table id) of rows that a physical import wrote, each once
+
+
+@dataclass(slots=True)
+class Packed:
+    """Several messages of one stream back to back, message m ending at ends[m]."""
+
+    data: Array
+    ends: Array  # int64
+    pool: deque[Array] | None = None  # where the buffer goes when the messages have been copied
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+
+class Scanner:
+    """Turns messages into batches; keeps its entry buffer, so one batch at a time."""
+
+    def __init__(self, chunks: Chunks | None = None) -> None:
+        self.chunks = Chunks() if chunks is None else chunks
+        self._entries: Array = np.empty(8192, ENTRY)
+
+    def scan(self, messages: Sequence[bytes | Packed], streams: Sequence[int] | int = 0) -> Batch:
+        """`streams`: the stream slot of each piece, or one for all."""
+        total = sum(map(len, messages))
+        if total > MAX_BATCH:
+            raise ValueError(f"{total} bytes in one batch")
+        chunk, room = self.chunks.room(total + PAD)
+        view = room.data
+        at = 0
+        ends: list[int] = []
+        slots: list[int] = []
+        for i, message in enumerate(messages):
+            end = at + len(message)
+            if isinstance(message, bytes):
+                view[at:end] = message
+                ends.append(end)
+                new = 1
+            else:
+                room[at:end] = message.data[: end - at]  # data may be longer
+                ends += (message.ends + at).tolist()
+                new = len(message.ends)
+                if message.pool is not None:
+                    message.pool.append(message.data)
+            slots += [streams if isinstance(streams, int) else streams[i]] * new
+            at = end
+        return self._scan(chunk, room, np.array(ends, np.int64), np.array(slots, np.int64), 0)
+
+    def after_error(self, batch: Batch) -> Batch:
+        """The entries of the messages behind the malformed one of a batch."""
+        assert batch.error is not None
+        return self._scan(batch.chunk, batch.data, batch.ends, batch.streams, batch.error.index + 1)
+
+    def _scan(self, chunk: int, data: Array, ends: Array, streams: Array, first: int) -> Batch:
+        state = np.zeros(6, np.int64)
+        while True:
+            out = self._entries
+            count = scan(address(data), address(ends), address(streams), first, len(ends), address(out), len(out), address(state))
+            code = int(state[0])
+            if code != SCAN_GROW:
+                break
+            grown = np.empty(2 * len(out), ENTRY)
+            grown[:count] = out[:count]
+            self._entries = grown
+            first = int(state[2])
+        error = WireError(WireFault(code), int(state[2]), int(state[1])) if code else None
+        imports = imported(data, self._entries[:count]) if state[4] else ()
+        return Batch(chunk, data, self._entries, count, error, ends, streams, imports)
+
+
+def imported(data: Array, entries: Array) -> tuple[tuple[int, int], ...]:
+    """(commit_ts, physical table id) of the committed rows that are marked IMPORTED; takes the marks away. Keys are in `data`."""
+    marked = (entries["op"] & IMPORTED) != 0
+    rows = entries[marked]
+    entries["op"] &= 0xFF ^ IMPORTED
+    rows = rows[(rows["commit_ts"] > 0) & (rows["key_len"] >= TABLE_PREFIX)]
+    rows = rows[data[rows["key"]] == ord("t")]
+    keys = data[rows["key"][:, None] + np.arange(1, TABLE_PREFIX)]
+    tables = np.ascontiguousarray(keys).view(">i8").reshape(-1).astype(np.int64) ^ np.int64(-(1 << 63))
+    pairs = np.unique(np.stack([rows["commit_ts"], tables], axis=1), axis=0)
+    return tuple((int(ts), int(table_id)) for ts, table_id in pairs)

@@ -1,0 +1,490 @@
+"""The receive path without sockets: messages in, sealed segments and events for the region state machine out.
+
+Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread (or several)
+sorts, gathers, writes and syncs; one more writes what does not fit into memory (`workers`). Kernels and file calls release the GIL.
+
+The ingest thread waits for no disk. Where memory is used up although all that can go is on its way to disk, it takes no messages until some
+of it is there: the inbox fills, the streams are not read, and flow control tells the stores.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.capture.tikv.feed.inbox import EndOfStream, Inbox, Message
+from tidemill.capture.tikv.receive.decode import Batch, Scanner
+from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
+from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.receive.workers import Threads, Workers
+from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.sort.runs import Run
+from tidemill.capture.tikv.sort.sealing import AGAIN, Sealing
+from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
+from tidemill.capture.tikv.watchdog.detect import Survey
+from tidemill.changelog.storage.patience import Patience
+from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
+
+LATE_JOIN = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDone:
+    """The incremental scan of a piece is over."""
+
+    sub_range: int
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFailed:
+    """The store ended the subscription of a piece; `error` is a serialised cdcpb.Error."""
+
+    sub_range: int
+    resolved: int
+    error: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolBroken:
+    """The store broke the protocol, as `row` shows; the piece's subscription was ended on this side. Its range is complete up to
+    `resolved`, which may be less than what was told of it before."""
+
+    sub_range: int
+    resolved: int
+    cause: str
+    row: RowSeen
+
+
+@dataclass(frozen=True, slots=True)
+class RowLost:
+    """As ProtocolBroken, but the log is complete up to `head` already, which `row` is not above: it cannot be written any more.
+    `piece` may be over."""
+
+    sub_range: int
+    region: int
+    cause: str
+    row: RowSeen
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFrozen:
+    """The watchdog asked for an end of the piece's subscription; it was ended on this side."""
+
+    sub_range: int
+    resolved: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLost:
+    """A stream is over (`reason`): these pieces, with their resolved ts, have no subscription any more. `bad`: its bytes make no
+    sense, so it has to be cancelled."""
+
+    stream: int
+    sub_ranges: tuple[tuple[int, int], ...]
+    reason: str
+    bad: bool = False
+
+
+Event = ScanDone | PieceFailed | ProtocolBroken | RowLost | PieceFrozen | StreamLost
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Budgets in bytes, times in seconds."""
+
+    batch_bytes: int = 1 << 20  # fits the second-level cache
+    linger: float = 0.01
+    seal_every: float = 0.05
+    prewrite_budget: int = 256 << 20
+    row_budget: int = 512 << 20
+    memory: int = 1 << 30  # all together; see of_quota
+    inbox: int = 64 << 20
+    most_runs: int = 512  # of rows on disk, over all partitions; more are merged
+    fan_in: int = 32
+
+    @classmethod
+    def of_quota(cls, quota: int) -> Options:
+        """Budgets that share one quota: half of it for rows that wait, a quarter for prewrites, a sixteenth for messages."""
+        return cls(prewrite_budget=quota // 4, row_budget=quota // 2, memory=quota, inbox=min(64 << 20, max(1 << 20, quota // 16)))
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of the ingest thread; others may look at them."""
+
+    messages: int = 0
+    bytes: int = 0
+    sealed_rows: int = 0
+    sealed_bytes: int = 0
+    segments: int = 0
+    spilled_rows: int = 0
+    causes: Counter[str] = field(default_factory=Counter)  # of violations
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("scan", "match", "spill", "take", "seal"), 0.0))
+
+    @property
+    def violations(self) -> int:
+        """How often a store broke the protocol."""
+        return self.causes.total()
+
+
+class Receiver:
+    """Ingest and seal. `on_events`, `on_sealed` and `on_failure` are called on the ingest thread."""
+
+    def __init__(
+        self,
+        logs: Sequence[PartitionLog],
+        scratch: Path,
+        on_events: Callable[[list[Event]], None],
+        on_sealed: Callable[[int, Sealed], None] = lambda partition, done: None,
+        on_failure: Callable[[BaseException], None] = lambda failure: None,
+        options: Options | None = None,
+        note_import: Callable[[int, int], None] = lambda ts, table_id: None,
+        workers: Workers | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on a sealing thread, before any
+        segment that reaches so far. `patience` is told of seals that wait for storage."""
+        self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
+        self.options = options or Options()
+        self.inbox = Inbox(self.options.inbox)
+        self.crowded = False
+        """Memory is short: no scan should begin that can wait. Set by the ingest thread, read by others."""
+        self._evacuate_at = 0
+        self.logs = list(logs)
+        self.matcher = Matcher(len(self.logs))
+        self.workers = workers or Threads()
+        self.prewrites = PrewriteSpill(self.matcher, scratch, self.workers.spill, self.options.prewrite_budget)
+        self.spilling = RowSpill(self.matcher, self.logs, self.workers.spill, self.options.most_runs, self.options.fan_in)
+        self.stats = Stats()
+        self.failure: BaseException | None = None
+        self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
+        self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
+        self._scanner = Scanner(self.matcher.chunks)
+        self._sealing = Sealing(self.logs, self.workers, note_import, patience)
+        self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far a seal has begun to go
+        self.short_of_disk = False
+        """The disk of the scratch files is low: nothing is spilled. Set by others."""
+        self._spill_again_at = 0.0
+        self._stop = threading.Event()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._next_seal = 0.0
+        self._ended: set[int] = set()  # streams
+        self._sub_of: dict[int, int] = {}
+        self._piece_of: dict[int, int] = {}
+
+    # ------------------------------------------------------------------ from other threads
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run it on the ingest thread: before any message that is put into the inbox from now on."""
+        self._calls.append(function)
+        self.inbox.wake()
+
+    def stop(self) -> None:
+        """Take what is in the inbox, seal what is resolved, end. The failure, if there was one, stays in `failure`."""
+        self._stop.set()
+        self.inbox.wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.workers.shutdown()
+
+    # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
+
+    def place(self, sub_range: int, checkpoint: int, partition: int) -> None:
+        """A piece that nothing is subscribed for yet: it holds its partition's head at `checkpoint`."""
+        self._bind(sub_range, self.matcher.place(checkpoint, partition))
+
+    def subscribe(
+        self,
+        sub_range: int,
+        stream: int,
+        region_id: int,
+        request_id: int,
+        checkpoint: int,
+        lo: bytes,
+        hi: bytes,
+        partition: int,
+        since: int | None = None,
+    ) -> None:
+        """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys. `since`: see `Matcher.subscribe`."""
+        if stream in self._ended:  # the other side does not know yet
+            self.place(sub_range, checkpoint, partition)
+            self._on_events([StreamLost(stream, ((sub_range, checkpoint),), "the stream is over")])
+            return
+        request = request_id if self.matcher.mux[stream] else 0
+        self._bind(sub_range, self.matcher.subscribe(stream, region_id, request, checkpoint, lo, hi, partition, since))
+
+    def _bind(self, sub_range: int, sub: int) -> None:
+        before = self._sub_of.get(sub_range)
+        self._sub_of[sub_range] = sub
+        self._piece_of[sub] = sub_range
+        self.matcher.subs[sub]["piece"] = sub_range
+        if before is not None:
+            self._unbind(before)
+
+    def _unbind(self, sub: int) -> None:
+        del self._piece_of[sub]
+        self.matcher.drop(sub)
+
+    def drop(self, sub_ranges: Sequence[int]) -> None:
+        """Forget the pieces: others stand for their ranges, or nobody wants these any more."""
+        for sub_range in sub_ranges:
+            self._unbind(self._sub_of.pop(sub_range))
+        self.prewrites.some_ended = True
+
+    def open_stream(self, stream: int, multiplexed: bool) -> None:
+        """A stream with a slot that is free (again)."""
+        self._ended.discard(stream)
+        self.matcher.set_multiplexed(stream, multiplexed)
+
+    def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
+        """The stream is over. Tells which pieces lost their subscription."""
+        self._ended.add(stream)
+        lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
+        self._on_events([StreamLost(stream, lost, reason, bad)])
+
+    def renew(self, sub_range: int) -> None:
+        """End the piece's subscription, if it has one, so that it begins anew from its resolved ts."""
+        sub = self._sub_of.get(sub_range)
+        if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
+            self.matcher.hold(sub)
+            self._on_events([PieceFrozen(sub_range, self.matcher.resolved(sub))])
+
+    def survey(self) -> Survey:
+        """All subscriptions as they are now."""
+        return Survey(self.matcher.subs[: self.matcher.count(X_NSUBS)].copy(), self.matcher.clock())
+
+    def set_ceiling(self, ts: int, partitions: Sequence[int]) -> None:
+        """No head of these partitions passes `ts`."""
+        self.ceilings[list(partitions)] = ts
+
+    def moved_for_good(self, partition: int, table_id: int, ts: int) -> None:
+        """Nothing is subscribed any more of a table that moved away from a partition at `ts`."""
+        matcher, log = self.matcher, self.logs[partition]
+        late = matcher.late[: matcher.count(X_NLATE)]
+        waiting = [matcher.pending_rows(partition)["commit_ts"], late["commit_ts"]]
+        last = max(
+            [int(self._closed[partition]), log.last_waiting, self.spilling.last(partition), *(int(w.max()) for w in waiting if len(w))]
+        )
+        log.moved_for_good(table_id, ts, last)
+
+    # ------------------------------------------------------------------ ingest thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set() or (self.inbox.bytes and not self.withholds):
+                if self.full:
+                    self._wait_for_disks()
+                    self.step([], [])
+                else:
+                    self.step(*self.inbox.take(self.options.batch_bytes, self.options.seal_every, self.options.linger))
+            self._finish_spills(wait_for=True)
+            self._seal(force=True)
+            self._finish_seals(wait=True)
+        except BaseException as e:  # a silent end of capture would be the worst failure, so whatever it is the owner sees it
+            self.failure = e
+            self._stop.set()
+            self._on_failure(e)
+
+    def step(self, streams: list[int], messages: list[Message] | EndOfStream) -> None:
+        """One round: calls, a batch, budgets, seals."""
+        while self._calls:
+            self._calls.popleft()()
+        if isinstance(messages, EndOfStream):
+            self.end_stream(streams[0], messages.reason)
+        elif messages:
+            self._ingest(streams, messages)
+        self._finish_spills()
+        if self.workers.now() >= self._next_seal:
+            self._seal()
+        self._finish_seals()
+
+    def _ingest(self, streams: list[int], messages: list[Message]) -> None:
+        begin = time.thread_time()
+        batch = self._scanner.scan(messages, streams)
+        begin = self._lap("scan", begin)
+        self._note(batch)
+        self._tell(self.matcher.feed(batch))
+        while batch.error:  # what the stream sent afterwards must not count; other streams go on
+            self.end_stream(int(batch.streams[batch.error.index]), batch.error.message, bad=True)
+            batch = self._scanner.after_error(batch)
+            self._note(batch)
+            self._tell(self.matcher.feed(batch))
+        begin = self._lap("match", begin)
+        self.stats.messages += len(batch.ends)
+        self.stats.bytes += int(batch.ends[-1])
+        self._budgets()
+        self._lap("spill", begin)
+
+    def _note(self, batch: Batch) -> None:
+        for one in batch.imports:
+            if one not in self._imports:
+                self._imports.add(one)
+                self._sealing.note(*one)
+
+    def _lap(self, name: str, since: float) -> float:
+        now = time.thread_time()
+        self.stats.cpu[name] += now - since
+        return now
+
+    def _tell(self, controls: Sequence[Control]) -> None:
+        events: list[Event] = []
+        for control in controls:
+            sub_range = self._piece_of.get(control.sub)
+            if sub_range is None:
+                continue
+            if isinstance(control, Initialized):
+                events.append(ScanDone(sub_range))
+                continue
+            self.matcher.hold(control.sub)
+            if isinstance(control, RegionError):
+                events.append(PieceFailed(sub_range, control.resolved, control.error))
+            else:
+                events.append(self._broken(control, sub_range))
+        if events:
+            self._on_events(events)
+
+    def _broken(self, control: Violation, sub_range: int) -> Event:
+        """What follows from a row that must not have come: its range is scanned again from below the row, unless the log is complete beyond
+        it already."""
+        partition = int(self.matcher.subs[control.sub]["partition"])
+        head = max(self.logs[partition].head, int(self._closed[partition]))
+        if control.complete < head:
+            return self._lost(control, head)
+        self.stats.causes[control.cause] += 1
+        self.matcher.rewind(control.sub, control.complete)
+        return ProtocolBroken(sub_range, control.complete, control.cause, control.row)
+
+    def _lost(self, control: Violation, head: int) -> RowLost:
+        self.stats.causes[control.cause] += 1
+        region_id = int(self.matcher.subs[control.sub]["region_id"])
+        return RowLost(self._piece_of.get(control.sub, 0), region_id, control.cause, control.row, head)
+
+    def _budgets(self) -> None:
+        """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
+        matcher, options = self.matcher, self.options
+        if not self.withholds:
+            self.prewrites.relieve()
+        if matcher.count(X_NLATE) > LATE_JOIN and not self.prewrites.busy:
+            self._join()
+        if self.withholds:
+            return
+        while matcher.row_bytes() > options.row_budget:
+            self._spill_rows()
+        memory = self._staying()
+        if memory > options.memory * 3 // 4 and memory > self._evacuate_at:
+            worth_a_file = max(options.row_budget // 16 // len(self.logs), 1 << 16)
+            while matcher.parts[:, P_BYTES].max() > worth_a_file and self._staying() > options.memory // 2:
+                self._spill_rows()
+            if self._staying() > options.memory // 2:
+                matcher.evacuate()
+            memory = self._staying()
+            self._evacuate_at = memory + options.memory // 16  # what cannot be freed now is looked at again when there is more
+        elif memory < options.memory // 2:
+            self._evacuate_at = 0
+
+    def _weigh(self) -> None:
+        """See whether memory is short: from three quarters of the quota on, until it is half again."""
+        used, quota = self.matcher.memory() + self.inbox.bytes, self.options.memory
+        self.crowded = used > quota * (2 if self.crowded else 3) // 4
+
+    @property
+    def withheld(self) -> str:
+        """Why nothing that needs room on a disk is written now; empty where it is."""
+        return self._sealing.refusal or self.prewrites.refusal or self.spilling.refusal
+
+    @property
+    def withholds(self) -> bool:
+        """Nothing goes to disk before there is room again, so that memory fills up to its quota and no further."""
+        return self.short_of_disk or bool(self.withheld)
+
+    @property
+    def full(self) -> bool:
+        """Memory is used up, and some of it comes free when the disk is done: nothing more is to be taken in."""
+        return (self.withholds or bool(self._on_the_way())) and self.matcher.memory() > self.options.memory
+
+    def _staying(self) -> int:
+        """Bytes of memory that are not on their way to disk."""
+        return self.matcher.memory() - self.spilling.bytes - self.prewrites.bytes
+
+    def _spill_rows(self) -> None:
+        self.stats.spilled_rows += self.spilling.begin()
+
+    def _on_the_way(self) -> list[Future[Run]]:
+        return self.spilling.futures() + self.prewrites.futures()
+
+    def _wait_for_disks(self) -> None:
+        """Until something is written, or for a moment."""
+        writing = [one for one in [*self._on_the_way(), *self._sealing.futures()] if not one.done()]
+        if writing:
+            self.workers.wait_for_any(writing, self.options.seal_every)
+        else:
+            self._stop.wait(self.options.seal_every)
+
+    def _finish_spills(self, wait_for: bool = False) -> None:
+        """Take in what is on disk by now."""
+        if wait_for:
+            self.workers.wait(self._on_the_way())
+            self._finish_seals(wait=True)
+        self.spilling.finish(self._sealing)
+        self.prewrites.finish()
+        if self.workers.now() >= self._spill_again_at and not self.short_of_disk:
+            self._spill_again_at = self.workers.now() + AGAIN
+            self.spilling.try_again()
+            self.prewrites.try_again()
+
+    def _join(self) -> None:
+        broken = self.prewrites.join()
+        over = [one for one in broken if self.matcher.subs[one.sub]["state"] != ACTIVE]
+        self._tell([one for one in broken if one not in over])
+        lost: list[Event] = [self._lost(one, one.resolved) for one in over if one.complete < one.resolved]
+        if lost:  # their successors begin above the row
+            self._on_events(lost)
+
+    def _seal(self, force: bool = False) -> None:
+        matcher = self.matcher
+        self._next_seal = self.workers.now() + self.options.seal_every
+        if matcher.count(X_NLATE):
+            self._join()
+        begin = time.thread_time()
+        limits = np.minimum(matcher.frontiers(), self.ceilings)
+        if matcher.count(X_NLATE):
+            limits = np.minimum(limits, matcher.late_floors())
+        for p, to_ts in enumerate(limits.tolist()):
+            if p in self._sealing and force:
+                self._finish_seals(wait=True)
+            if self.spilling.busy(p):
+                continue
+            if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
+                self._sealing.begin(p, matcher.take(p, end), end)
+                self._closed[p] = end
+        self._lap("take", begin)
+        self.prewrites.drop_ended()
+        if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others
+            matcher.sweep()
+        self._weigh()
+
+    def _finish_seals(self, wait: bool = False) -> None:
+        if wait:
+            self.workers.wait(self._sealing.futures())
+        for p, rows, done in self._sealing.finished():
+            done.give_up(self.matcher.chunks)
+            self.matcher.recycle(rows)
+            self.stats.sealed_rows += done.rows
+            self.stats.sealed_bytes += done.bytes
+            self.stats.segments += len(done.files)
+            self._on_sealed(p, done)
+        self.stats.cpu["seal"] = self._sealing.cpu

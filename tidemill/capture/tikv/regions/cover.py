@@ -1,0 +1,243 @@
+"""The cover of spans by pieces: gaps become pieces with regions, by what PD tells. Pure.
+
+A piece is either a gap (no region is known for it) or belongs to one region. The pieces of a span lie side by side and cover it at all
+times; successors are placed before what they replace is dropped, so the receiver holds the frontier at every moment.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.regions.actions import Action, HoldFrontier, ReleaseFrontier, Span
+from tidemill.capture.tikv.regions.gaps import PIECES, RANGES, Gaps
+from tidemill.capture.tikv.regions.range_lock import RangeLock, Verdict
+from tidemill.capture.tikv.regions.ranges import cut
+from tidemill.capture.tikv.regions.region_cache import RegionCache
+from tidemill.capture.tikv.regions.state import Phase, SubRange, contiguous
+
+KNOWN_AT_ONCE = 1024  # gaps that are divided by what is known already before the event loop gets on
+MAX_REFUSED = 2  # answers of PD that the range lock refuses in a row before TiKV is asked what it thinks
+
+_NOT_KNOWN = "PD knows no region there that has a leader and fits its neighbours"
+
+
+class Cover(ABC):
+    """All spans of one capture process, and what is asked of PD for them."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+        self._spans: dict[int, RangeLock[SubRange]] = {}
+        self._pieces: dict[int, SubRange] = {}
+        self._phases = Counter(dict.fromkeys(Phase, 0))
+        self._gaps = Gaps(self._pieces)
+        self._cache = RegionCache()
+        self._next_piece = 1
+
+    @abstractmethod
+    def _queue(self, sub_range: SubRange, region: Region, now: float, delay: float) -> None:
+        """The piece is the region's from now on: subscribe it."""
+
+    # ------------------------------------------------------------------ looking
+
+    def counts(self) -> dict[str, int]:
+        """Pieces by phase."""
+        return {phase.value: self._phases[phase] for phase in Phase}
+
+    @property
+    def questions(self) -> int:
+        """To PD, so far."""
+        return self._gaps.questions
+
+    def covered(self, span_id: int) -> list[tuple[bytes, bytes, Phase]]:
+        """The pieces of a span in key order."""
+        return [(p.start, p.end, p.phase) for p in self._spans[span_id]]
+
+    def sub_range(self, id_: int) -> SubRange | None:
+        """A piece, for reading; None where it is over."""
+        return self._pieces.get(id_)
+
+    # ------------------------------------------------------------------ spans
+
+    def add_span(self, span: Span, now: float) -> None:
+        """Capture a range. Its record is placed at once."""
+        sub_range = self._new_piece(span, span.start, span.end, span.checkpoint)
+        self._spans[span.id] = RangeLock(sub_range)
+        self._gap(sub_range, now, 0.0)
+
+    def has_span(self, span_id: int) -> bool:
+        """Whether the span is captured."""
+        return span_id in self._spans
+
+    def rename_span(self, span_id: int, label: str) -> None:
+        """The span's table is called otherwise from now on."""
+        lock = self._spans.get(span_id)
+        if lock is not None:
+            renamed = replace(next(iter(lock)).span, label=label)
+            for sub_range in lock:
+                sub_range.span = renamed
+
+    def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> SubRange:
+        sub_range = SubRange(self._next_piece, span, start, end, checkpoint)
+        self._next_piece += 1
+        self._pieces[sub_range.id] = sub_range
+        self._phases[sub_range.phase] += 1
+        self._actions.append(HoldFrontier(sub_range.id, checkpoint, span.partition))
+        return sub_range
+
+    def _forget(self, sub_range: SubRange) -> None:
+        self._phases[sub_range.phase] -= 1
+        del self._pieces[sub_range.id]
+
+    # ------------------------------------------------------------------ gaps and regions
+
+    def _gap(self, sub_range: SubRange, now: float, delay: float) -> None:
+        self._spans[sub_range.span.id].unlock(sub_range)
+        self._enter(sub_range, Phase.GAP, now)
+        sub_range.due = now + delay
+        self._gaps.add(sub_range)
+
+    def _enter(self, sub_range: SubRange, phase: Phase, now: float) -> None:
+        self._phases[sub_range.phase] -= 1
+        self._phases[phase] += 1
+        sub_range.phase, sub_range.since = phase, now
+
+    def _load_more(self, now: float) -> None:
+        """Divide gaps by what is known of their regions, and ask PD for the others, many at once."""
+        room = KNOWN_AT_ONCE
+        while self._gaps.may_ask and room > 0:
+            runs: list[list[SubRange]] = []
+            asked = 0
+            while asked < PIECES and len(runs) < RANGES and room > 0 and (sub_range := self._gaps.take()) is not None:
+                run = self._neighbours(sub_range, now)
+                if self._divide_by_cache(run, now):
+                    room -= len(run)
+                    continue
+                for other in run:
+                    self._enter(other, Phase.LOADING, now)
+                runs.append(run)
+                asked += len(run)
+            if runs:
+                self._actions.append(self._gaps.ask(runs))
+
+    def _divide_by_cache(self, run: list[SubRange], now: float) -> bool:
+        """Whether it is known which regions the gaps lie in, from an answer to another question that came after they failed."""
+        regions = self._known(run, now)
+        if regions is None:
+            return False
+        wide = self._widened(run, regions)
+        if len(wide) > len(run) and self._known(wide, now) is None:
+            return False
+        self._divide(wide, regions, True, now)
+        return True
+
+    def _known(self, run: list[SubRange], now: float) -> list[Region] | None:
+        return self._cache.cover(run[0].start, run[-1].end, max(sub_range.failed_at for sub_range in run), now)
+
+    def _neighbours(self, sub_range: SubRange, now: float) -> list[SubRange]:
+        """The gap and those beside it that are due as well, in key order: after a merge one region covers them."""
+        lock, found = self._spans[sub_range.span.id], deque([sub_range])
+        while len(found) < PIECES and (left := lock.before(found[0])) is not None and left.is_due(now):
+            found.appendleft(left)
+        while len(found) < PIECES and (right := lock.after(found[-1])) is not None and right.is_due(now):
+            found.append(right)
+        return list(found)
+
+    def load_failed(self, load: int, now: float) -> None:
+        """PD did not answer."""
+        for sub_range in self._gaps.answered(load):
+            sub_range.why = "PD does not answer"
+            self._gap(sub_range, now, sub_range.backoff(now))
+        self._load_more(now)
+
+    def loaded(self, load: int, regions: Sequence[Region], complete: bool, now: float) -> None:
+        """PD's answer to a LoadRegions, in key order. `complete`: it was not cut by the limit of one answer."""
+        self._cache.learn(regions, now)
+        starts = [r.start for r in regions]
+        for run in contiguous(self._gaps.answered(load)):
+            first = max(bisect_right(starts, run[0].start) - 1, 0)
+            if first < len(regions) and regions[first].end and regions[first].end <= run[0].start:
+                first += 1
+            there = regions[first : bisect_left(starts, run[-1].end, lo=first)]
+            told = complete or (bool(regions) and run[-1].end <= (regions[-1].end or run[-1].end))
+            self._divide(self._widened(run, there), there, told, now)
+        self._load_more(now)
+
+    def _widened(self, run: list[SubRange], regions: Sequence[Region]) -> list[SubRange]:
+        """The run with the gaps beside it that lie in the same regions: a region is to be subscribed once."""
+        lock = self._spans[run[0].span.id]
+        at_left = next((r for r in regions if not r.end or r.end > run[0].start), None)
+        while at_left is not None and at_left.start < run[0].start:
+            other = lock.before(run[0])
+            if other is None or other.phase is not Phase.GAP:
+                break
+            run = [other, *run]
+        while regions and (not regions[-1].end or regions[-1].end > run[-1].end):
+            other = lock.after(run[-1])
+            if other is None or other.phase is not Phase.GAP:
+                break
+            run = [*run, other]
+        return run
+
+    def _divide(self, gaps: list[SubRange], regions: Sequence[Region], complete: bool, now: float) -> None:
+        """Replace contiguous gaps by a piece for each region that PD knows, and new gaps for what it does not."""
+        span, lock = gaps[0].span, self._spans[gaps[0].span.id]
+        cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
+        new: list[SubRange] = []
+        to_queue: list[tuple[SubRange, Region]] = []
+        waiting: list[SubRange] = []
+        kept: set[int] = set()
+        at = 0
+        for start, end, region in cuts:
+            while gaps[at].end <= start:
+                at += 1
+            last = at
+            while gaps[last].end < end:
+                last += 1
+            old = gaps[at : last + 1]
+            refused = max(g.refused for g in old)
+            allowed = region is not None and self._may_have(lock, region, refused)
+            if allowed and len(old) == 1 and (old[0].start, old[0].end) == (start, end):
+                sub_range = old[0]
+                kept.add(sub_range.id)
+            elif allowed or len(cuts) > 1:
+                sub_range = self._new_piece(span, start, end, min(g.checkpoint for g in old))
+                sub_range.attempts, sub_range.failed_at = max(g.attempts for g in old), max(g.failed_at for g in old)
+            else:  # nothing new is known of any of them
+                for gap in gaps:
+                    if complete or regions:
+                        gap.refused += region is not None
+                        gap.why = _NOT_KNOWN
+                    self._gap(gap, now, gap.backoff(now) if complete or regions else 0.0)
+                return
+            new.append(sub_range)
+            if allowed and region is not None:
+                to_queue.append((sub_range, region))
+            else:
+                sub_range.refused = refused + (region is not None)
+                sub_range.why = _NOT_KNOWN
+                waiting.append(sub_range)
+        lock.replace(gaps, new)
+        gone = [g for g in gaps if g.id not in kept]
+        for gap in gone:
+            self._forget(gap)
+        for sub_range in waiting:
+            more = sub_range.start >= reached and not complete
+            self._gap(sub_range, now, 0.0 if more else sub_range.backoff(now))
+        for sub_range, region in to_queue:
+            sub_range.refused = 0
+            self._queue(sub_range, region, now, 0.0)
+        if gone:
+            self._actions.append(ReleaseFrontier(tuple(g.id for g in gone)))
+
+    def _may_have(self, lock: RangeLock[SubRange], region: Region, refused: int) -> bool:
+        """Whether PD's answer fits what is subscribed already. What is refused may be right soon (older regions fail), or is a
+        thing of the past; if neither comes true, TiKV has the last word."""
+        if refused >= MAX_REFUSED:
+            return True
+        start, end = max(region.start, lock.start), min(region.end or lock.end, lock.end)
+        return lock.ask(start, end, region.id, region.version).verdict is Verdict.FREE

@@ -1,0 +1,54 @@
+"""Streams of all stores, and which of them can carry a region. Pure."""
+
+from __future__ import annotations
+
+from tidemill.capture.tikv.regions.state import FIRST_WINDOW, RequestIds, Store, Stream
+from tidemill.errors import UpstreamError
+
+SLOTS = 65536  # the receiver's records have 16 bits for it
+IDLE = 60.0  # seconds after which a stream without subscriptions is closed
+
+
+class Streams:
+    """`partitions`: how many there are, because request ids are told apart by them."""
+
+    def __init__(self, partitions: int, max_scans: int) -> None:
+        self.partitions, self.max_scans = partitions, max_scans
+        self.by_slot: dict[int, Stream] = {}
+        self.stores: dict[int, Store] = {}
+        self._next_slot = 0
+
+    def store(self, store_id: int) -> Store:
+        """The store's record."""
+        if store_id not in self.stores:
+            self.stores[store_id] = Store(store_id, window=min(FIRST_WINDOW, self.max_scans))
+        return self.stores[store_id]
+
+    def choose(self, store: Store, region_id: int) -> Stream | None:
+        """A stream of the store on which the region can be subscribed; None: there has to be another one. Without multiplexing a second
+        piece of a region takes another stream."""
+        for stream in store.streams:
+            if not stream.ended and stream.multiplexed == store.multiplexed and (stream.multiplexed or region_id not in stream.alone):
+                return stream
+        return None
+
+    def add(self, store: Store) -> Stream:
+        """A new stream to the store, in a free slot. Raises UpstreamError where there is none."""
+        if len(self.by_slot) >= SLOTS:
+            raise UpstreamError(f"store {store.id} would need one more than {SLOTS} streams")
+        while self._next_slot in self.by_slot:
+            self._next_slot = (self._next_slot + 1) % SLOTS
+        stream = Stream(self._next_slot, store.id, store.multiplexed, RequestIds(self.partitions))
+        self._next_slot = (self._next_slot + 1) % SLOTS
+        self.by_slot[stream.slot] = stream
+        store.streams.append(stream)
+        return stream
+
+    def remove(self, stream: Stream) -> None:
+        """Forget a stream; its slot is free again."""
+        del self.by_slot[stream.slot]
+        self.stores[stream.store_id].streams.remove(stream)
+
+    def idle(self, now: float) -> list[Stream]:
+        """Streams that have had no subscription for a minute."""
+        return [s for s in self.by_slot.values() if s.up and not s.ended and not s.sub_ranges and now - s.idle_since >= IDLE]

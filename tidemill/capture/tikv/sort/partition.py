@@ -1,0 +1,285 @@
+"""One partition of the change log: waiting rows become segments of closed intervals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, Run, merge_runs, write_run
+from tidemill.capture.tikv.sort.sorter import Sorter
+from tidemill.changelog.writer import PartitionWriter
+from tidemill.errors import DiskLow, LogUnavailable
+from tidemill.events import RAW_CHANGE
+from tidemill.kernels.receive.layout import ROW, address, joined
+from tidemill.kernels.receive.seal import keep_owned
+from tidemill.kernels.receive.spill import same_tail
+
+NOT_NOW = (DiskLow, LogUnavailable)
+"""What a seal may raise that is worth another try of the same seal."""
+
+
+class KeyFilter(Protocol):
+    """Which keys a partition keeps."""
+
+    def __call__(self, key: bytes) -> bool: ...
+
+
+@dataclass(slots=True)
+class Sealed:
+    """What a seal did: the new head, segments and rows written, and how many holds of which chunk are to be given up."""
+
+    head: int
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    holds: dict[int, int] = field(default_factory=dict)
+    batches: list[pa.RecordBatch] = field(default_factory=list)  # of a filtered partition: copies of what was written
+
+    def hold(self, rows: Array) -> None:
+        """The rows' holds are to be given up."""
+        for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
+            self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
+
+    def give_up(self, chunks: Chunks) -> None:
+        """On the matcher's thread: the sealed rows no longer hold their chunks."""
+        for chunk, n in self.holds.items():
+            if chunk >= 0:
+                chunks.refs[chunk] -= n
+        chunks.collect()
+
+
+class PartitionLog:
+    """Not thread-safe: `add` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
+    the same time for one partition. `write` and `merge` touch nothing of it."""
+
+    def __init__(
+        self,
+        writer: PartitionWriter,
+        scratch: Path,
+        *,
+        key_filter: KeyFilter | None = None,
+        segment_bytes: int = 512 << 20,
+        slice_rows: int = 262144,
+    ) -> None:
+        self.writer, self.scratch, self.key_filter = writer, scratch, key_filter
+        self.segment_bytes, self.slice_rows = segment_bytes, slice_rows
+        self._sealer = Sorter()
+        self._runs: list[Run] = []
+        self._begun: tuple[Sealed, Array] | None = None  # a seal that has to be tried again, and its rows
+        self._reached: list[tuple[Run, int]] = []  # how far the seal under way gets in each run
+        self._bounds: Array = np.zeros((0, 3), np.int64)
+
+    @property
+    def head(self) -> int:
+        """Nothing at or below it is missing from the log."""
+        return self.writer.head
+
+    def reach(self, to_ts: int) -> int:
+        """How far a seal may go that could go to `to_ts`: where a writer before may still publish a segment, exactly to the end of that,
+        and not at all before all its rows are here."""
+        pledged = self.writer.pledged_to
+        if pledged is None:
+            return to_ts
+        return pledged if to_ts >= pledged else self.head
+
+    @property
+    def spilled_rows(self) -> int:
+        """Rows that wait on disk."""
+        return sum(len(run.rows) - run.at for run in self._runs)
+
+    def moved_away(self, table_id: int, ts: int, until: int) -> None:
+        """Rows of this physical table with ts < commit_ts <= until belong to another partition."""
+        self._tidy()
+        self._bounds = np.concatenate([self._bounds, np.array([[table_id, ts, until]], np.int64)])
+
+    def came_back(self, table_id: int, ts: int) -> None:
+        """Rows of this physical table with commit_ts > ts belong here (again)."""
+        own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
+        self._bounds[own, 2] = ts
+
+    def moved_for_good(self, table_id: int, ts: int, last: int) -> None:
+        """No more rows of a table that moved away at `ts` come here; of those that have come none is above `last`."""
+        bounds = self._bounds.copy()
+        own = (bounds[:, 0] == table_id) & (bounds[:, 1] == ts) & (bounds[:, 2] > last)
+        bounds[own, 2] = last
+        self._bounds = bounds
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Let go of bounds that no row comes near any more: each row that is sealed is compared with all of them."""
+        if len(self._bounds):
+            self._bounds = self._bounds[self._bounds[:, 2] > self.head]
+
+    @property
+    def last_waiting(self) -> int:
+        """The largest commit_ts that waits on disk; 0: none does."""
+        return max((int(run.rows["commit_ts"][-1]) for run in self._runs), default=0)
+
+    def write(self, rows: Array, chunk: int) -> Run:
+        """Waiting rows to a sorted run on disk (no resolved ts yet). See `write_run`."""
+        return write_run(self.scratch, Sorter(max_bytes=BOUNCE).plan(rows), chunk)
+
+    def add(self, run: Run) -> None:
+        """A run whose rows wait as well."""
+        self._runs.append(run)
+
+    @property
+    def runs(self) -> int:
+        """How many runs wait."""
+        return len(self._runs)
+
+    def take_smallest(self, n: int) -> list[Run]:
+        """The smallest runs, to be merged: the partition must not be sealed before `add` brings what becomes of them."""
+        smallest = sorted(self._runs, key=lambda run: len(run.rows) - run.at)[:n]
+        self._runs = [run for run in self._runs if run not in smallest]
+        return smallest
+
+    def merge(self, runs: Sequence[Run], chunk: int) -> Run:
+        """What `take_smallest` took as one run. As `write`, it touches nothing of the partition."""
+        return merge_runs(self.scratch, runs, chunk)
+
+    def seal(self, rows: Array, to_ts: int) -> Sealed:
+        """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`
+        has to allow. A big interval is cut into several, each a closed interval of its own. Raises what the log's writer raises.
+
+        After NOT_NOW nothing is lost: call it again with the same arguments, and it goes on behind the last segment that it published."""
+        past = 0
+        if self._begun is None:
+            done = Sealed(to_ts)
+            if len(rows):
+                done.hold(rows)
+                rows = self._owned(rows)
+            self._begun = done, rows
+        else:
+            done, rows = self._begun
+            past = max(self.writer.last_to, self.writer.head)
+            rows = rows[rows["commit_ts"] > past]
+        self._reached = []
+        # What was announced before a try failed may end anywhere below: only a merge makes two segments.
+        if self._runs or len(rows) > 4 * self.slice_rows or self.writer.pledged_to not in (None, to_ts):
+            self._seal_merged(done, rows, to_ts, past)
+        elif len(rows):
+            plan = self._sealer.plan(rows)
+            self._publish(done, to_ts, self._sealer.batches(plan))
+        self.writer.set_head(to_ts)
+        self._begun = None
+        self._let_go(done)
+        return done
+
+    def _let_go(self, done: Sealed) -> None:
+        """What was sealed of the runs is not needed any more."""
+        for run, reached in self._reached:
+            done.holds[run.chunk] = done.holds.get(run.chunk, 0) + reached - run.at
+            run.at = reached
+        self._runs = [run for run in self._runs if run.at < len(run.rows)]
+
+    def _owned(self, rows: Array) -> Array:
+        if not len(self._bounds):
+            return rows
+        return rows[: keep_owned(address(rows), len(rows), address(self._bounds), len(self._bounds))]
+
+    def _publish(self, done: Sealed, to_ts: int | Callable[[], int], batches: Iterator[pa.RecordBatch]) -> None:
+        kept: list[pa.RecordBatch] = []
+        if self.key_filter is not None:
+            kept = [b for b in (_filtered(batch, self.key_filter) for batch in batches) if b.num_rows]
+            if not kept:
+                return
+            batches = iter(kept)
+        before, counted = self.writer.last_to, (done.rows, done.bytes)
+        try:
+            done.files.append(self.writer.publish(to_ts, _counted(done, batches), trusted=True))
+        except NOT_NOW:
+            if self.writer.last_to == before:
+                done.rows, done.bytes = counted
+            else:  # it is there, only its head is not written: another try begins behind it
+                done.batches += kept
+            raise
+        done.batches += kept
+
+    # ------------------------------------------------------------------ big intervals
+
+    def _seal_merged(self, done: Sealed, rows: Array, to_ts: int, past: int) -> None:
+        if past >= to_ts:  # all is there: only the head is not
+            for _ in self._merged(rows, to_ts, past):
+                pass
+            return
+        pledged = self.writer.pledged_to
+        if pledged is not None and pledged < to_ts:  # what was announced before a try failed comes first, as it was announced
+            whole = self._pieces(self._merged(rows, pledged, past), sys.maxsize)
+            self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
+            past, self._reached = pledged, []
+        # One that a writer before may publish still is made whole, as that one would.
+        limit = sys.maxsize if pledged == to_ts else self.segment_bytes
+        sub_ranges = self._pieces(self._merged(rows, to_ts, past), limit)
+        end, more = 0, True
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal end, more
+            for part, cut in sub_ranges:
+                yield from self._sealer.batches(self._sealer.plan(part, is_sorted=True))
+                if cut is not None:
+                    end = cut
+                    return
+            end, more = to_ts, False
+
+        while more:
+            if self.key_filter is None:
+                self._publish(done, lambda: end, batches())
+            else:
+                self._publish(done, to_ts, batches())  # meta keys: few
+                more = False
+
+    def _pieces(self, slices: Iterator[Array], limit: int) -> Iterator[tuple[Array, int | None]]:
+        """Sorted slices without torn copies of a row, and where a segment of about `limit` bytes ends behind one (a ts, else None)."""
+        held: Array = np.empty(0, ROW)
+        size = 0
+        for following in slices:
+            if len(held):
+                last = int(held["commit_ts"][-1])
+                size += sum(int(held[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len"))
+                first_of_last = int(np.searchsorted(held["commit_ts"], last))
+                if first_of_last and size >= limit:
+                    yield held[:first_of_last], last - 1
+                    held, size = held[first_of_last:], 0
+                else:
+                    tail = same_tail(address(held), len(held))
+                    yield held[:-tail], None
+                    held = held[-tail:]
+            held = joined(held, following)
+        if len(held):
+            yield held, None
+
+    def _merged(self, rows: Array, to_ts: int, past: int) -> Iterator[Array]:
+        """The rows of memory and runs up to to_ts, in order, in slices; those up to `past` are left out."""
+        runs = list(self._runs)
+        sources = [run.rows[run.at :] for run in runs]
+        if len(rows):
+            plan = self._sealer.plan(rows)
+            sources.append(rows[plan.order[: plan.count]])
+        merger = Merger(sources)
+        for part in merger.slices(to_ts, self.slice_rows):
+            if int(part["commit_ts"][-1]) > past:
+                yield self._owned(part[int(np.searchsorted(part["commit_ts"], past, "right")) :])
+        self._reached += [(run, run.at + n) for run, n in zip(runs, merger.taken(), strict=False)]  # what comes from memory has no run
+
+
+def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            done.rows += batch.num_rows
+            done.bytes += batch.nbytes
+            yield batch
+
+
+def _filtered(batch: pa.RecordBatch, keep: KeyFilter) -> pa.RecordBatch:
+    """A copy of the rows whose keys pass."""
+    mask = pa.array([keep(key) for key in batch.column("key").to_pylist()], pa.bool_())
+    chosen = pa.table(batch.filter(mask)).combine_chunks().to_batches()
+    return chosen[0] if chosen else pa.RecordBatch.from_pylist([], schema=RAW_CHANGE)

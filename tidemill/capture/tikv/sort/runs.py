@@ -1,0 +1,180 @@
+"""Rows on disk instead of in memory: runs of ROW records in sorted order whose bytes lie in a mapped file. `spilling` says which, and when.
+
+Run files are scratch: unlinked as soon as they are open, worthless after a crash (the interval is captured again). The records
+hold addresses inside the mapping, so everything that works on rows in memory works on them; the page cache decides what stays in
+memory. A mapping needs no descriptor, so that the number of runs is not bounded by how many files may be open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.sort.sorter import Plan
+from tidemill.kernels.receive.layout import ROW, address
+from tidemill.kernels.receive.spill import merge, pack
+
+BOUNCE = 16 << 20  # bytes that are packed at once
+MERGE_ROWS = 65_536
+FOREVER = (1 << 63) - 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Sorted rows in a mapped file."""
+
+    rows: Array  # mapped ROW records
+    chunk: int
+    files: Any  # what keeps the mapping alive: the chunk's owner
+    at: int = 0  # rows before it have been sealed
+
+
+class _Mapping:
+    """A file in memory, as bytes that may be read, for as long as an array of them lives. Python's own mmap keeps a descriptor."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        base = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, handle, 0)
+        if base == _FAILED:
+            error = ctypes.get_errno()
+            raise OSError(error, f"a scratch file of {size} bytes cannot be mapped: {os.strerror(error)}")
+        self.base = int(base)
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.base, False), "version": 3}
+        self.close = weakref.finalize(self, _libc.munmap, base, size)
+        self.close.atexit = False  # other threads may still read then
+
+
+class _Scratch:
+    """An unlinked file for a run: its records, then their bytes. Mapped at once, because the records hold addresses, and written in
+    order."""
+
+    def __init__(self, folder: Path, count: int, size: int) -> None:
+        self._handle, name = tempfile.mkstemp(dir=folder, prefix=".run-")
+        try:
+            os.unlink(name)  # noqa: PTH108
+            self._rows_end, self._end = 0, ROW.itemsize * count
+            total = max(self._end + size, 1)
+            os.ftruncate(self._handle, total)
+            self._mapping = _Mapping(self._handle, total)
+        except BaseException:
+            os.close(self._handle)
+            raise
+        self._count = count
+
+    def add(self, rows: Array, order: Array, lo: int, end: int, size: int, chunk: int) -> None:
+        """The next records, order[lo:end] of `rows`, with their `size` bytes."""
+        out = np.empty(size + 128, np.uint8)
+        records = np.empty(end - lo, ROW)
+        n = pack(address(rows), address(order), lo, end, self._mapping.base + self._end, address(out), address(records))
+        records["chunk"] = chunk
+        self.write(out[:n].data, self._end)
+        self._end += n
+        self.write(records.view(np.uint8).data, self._rows_end)
+        self._rows_end += records.nbytes
+
+    def write(self, data: memoryview, at: int) -> None:
+        while len(data):
+            n = os.pwrite(self._handle, data, at)
+            at += n
+            data = data[n:]
+
+    def done(self, chunk: int) -> Run:
+        os.close(self._handle)
+        assert self._rows_end == ROW.itemsize * self._count, "all records are there"
+        rows = np.asarray(self._mapping)[: self._rows_end].view(ROW)
+        return Run(rows, chunk, self._mapping)
+
+    def discard(self) -> None:
+        """Give the room back now, whoever still refers to it."""
+        os.close(self._handle)
+        self._mapping.close()
+
+
+def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
+    """The plan's rows as a run, whose records point into the reserved `chunk`. On any thread: it only reads the rows, which hold their
+    bytes meanwhile. Raises OSError."""
+    sizes = plan.cuts[:, 1:].sum(axis=1)
+    scratch = _Scratch(folder, plan.count, int(sizes.sum()))
+    try:
+        lo = 0
+        for end, size in zip(plan.cuts[:, 0].tolist(), sizes.tolist(), strict=True):
+            scratch.add(plan.rows, plan.order, lo, end, size, chunk)
+            lo = end
+    except BaseException:
+        scratch.discard()
+        raise
+    return scratch.done(chunk)
+
+
+def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
+    """What is left of several runs as one. On any thread, as `write_run`. Raises OSError."""
+    left = [run.rows[run.at :] for run in runs]
+    scratch = _Scratch(folder, sum(len(rows) for rows in left), sum(_bytes(rows) for rows in left))
+    try:
+        merger = Merger(left)
+        for rows in merger.slices(FOREVER, MERGE_ROWS):
+            order = np.arange(len(rows), dtype=np.int32)
+            ends = np.cumsum(_sizes(rows))
+            lo = 0
+            while lo < len(rows):
+                before = int(ends[lo - 1]) if lo else 0
+                end = max(lo + 1, int(np.searchsorted(ends, before + BOUNCE)))
+                scratch.add(rows, order, lo, end, int(ends[end - 1]) - before, chunk)
+                lo = end
+    except BaseException:
+        scratch.discard()
+        raise
+    return scratch.done(chunk)
+
+
+def _sizes(rows: Array) -> Array:
+    total: Array = sum((rows[field].astype(np.int64) for field in ("key_len", "value_len", "old_len")), np.zeros(len(rows), np.int64))
+    return total
+
+
+def _bytes(rows: Array) -> int:
+    return int(_sizes(rows).sum())
+
+
+class Merger:
+    """Sorted rows of several sources in one order. The sources have to live as long."""
+
+    def __init__(self, sources: Sequence[Array]) -> None:
+        bases = np.array([address(rows) for rows in sources], np.int64)
+        ends = bases + ROW.itemsize * np.array([len(rows) for rows in sources], np.int64)
+        self._bases, self._cursors = bases, np.ascontiguousarray(np.stack([bases, ends], axis=1))
+        living = np.flatnonzero(bases < ends)
+        self._heap: Array = address(self._cursors) + 16 * living
+        self._n = np.array([len(living)], np.int64)
+
+    def slices(self, limit: int, size: int) -> Iterator[Array]:
+        """Rows with commit_ts <= limit, `size` at a time. To be read to the end."""
+        fresh = 1
+        while True:
+            out = np.empty(size, ROW)
+            n = merge(address(self._heap), address(self._n), fresh, limit, address(out), size)
+            fresh = 0
+            if n:
+                yield out[:n]
+            if n < size:
+                return
+
+    def taken(self) -> list[int]:
+        """How many rows of each source have come out."""
+        found: list[int] = ((self._cursors[:, 0] - self._bases) // ROW.itemsize).tolist()
+        return found

@@ -1,0 +1,125 @@
+"""Seals under way, one a partition: what was taken for them, and what becomes of it.
+
+A seal that finds no room on the disk, or a storage that does not answer, keeps its rows and is
+tried again after a while, as often as it takes; storage ever more rarely. Its partition stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.capture.tikv.receive.memory import Array
+from tidemill.capture.tikv.receive.workers import Workers
+from tidemill.capture.tikv.sort.partition import NOT_NOW, PartitionLog, Sealed
+from tidemill.changelog.storage.patience import Patience, pause_after
+from tidemill.errors import DiskLow, LogUnavailable
+
+AGAIN = 1.0
+"""Seconds after which what found no room is tried again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Seal:
+    rows: Array
+    to_ts: int
+    future: Future[tuple[Sealed, float]]
+    refusal: str = ""
+    failures: int = 0  # of the storage, in a row
+    again_at: float = 0.0
+
+
+class Sealing:
+    """Belongs to the ingest thread; seals run on the workers'. `note_import` as in `Receiver`."""
+
+    def __init__(
+        self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], patience: Patience | None = None
+    ) -> None:
+        self._patience = patience
+        self._logs, self._workers, self._note_import = logs, workers, note_import
+        self._under_way: dict[int, _Seal] = {}
+        self._notes: deque[tuple[int, int]] = deque()
+        self._noted: deque[Future[None]] = deque()
+        self._noting = threading.Lock()
+        self.cpu = 0.0  # seconds
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._under_way
+
+    @property
+    def refusal(self) -> str:
+        """Why a seal waits for another try; empty where none does."""
+        return next((one.refusal for one in self._under_way.values() if one.refusal), "")
+
+    def futures(self) -> list[Future[Any]]:
+        """Of what runs."""
+        return [*self._noted, *(one.future for one in self._under_way.values())]
+
+    def note(self, ts: int, table_id: int) -> None:
+        """An import is to be noted before any seal that begins from now on."""
+        self._notes.append((ts, table_id))
+        self._noted.append(self._workers.seal.submit(self._write_notes))
+
+    def begin(self, partition: int, rows: Array, to_ts: int) -> None:
+        """Seal a partition that has no seal under way."""
+        self._under_way[partition] = _Seal(rows, to_ts, self._submit(partition, rows, to_ts))
+
+    def finished(self) -> list[tuple[int, Array, Sealed]]:
+        """The seals that are done, with their rows. Those that wait are tried again when it is time. Raises what a seal raised."""
+        while self._noted and self._noted[0].done():
+            with suppress(*NOT_NOW):  # the next seal notes it first
+                self._noted.popleft().result()
+        found = []
+        for p, one in list(self._under_way.items()):
+            if not one.future.done():
+                continue
+            if one.refusal:
+                if self._workers.now() >= one.again_at:
+                    one.refusal, one.future = "", self._submit(p, one.rows, one.to_ts)
+                continue
+            try:
+                done, cpu = one.future.result()
+            except NOT_NOW as e:
+                one.refusal, one.again_at = e.message, self._workers.now() + self._pause(one, e)
+                continue
+            self._is_there(one)
+            self.cpu += cpu
+            del self._under_way[p]
+            found.append((p, one.rows, done))
+        return found
+
+    def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
+        """Seconds until the next try."""
+        if isinstance(error, DiskLow):
+            self._is_there(one)
+            return AGAIN
+        one.failures += 1
+        if self._patience is not None:
+            self._patience.begun(error, first=one.failures == 1)
+        return pause_after(one.failures)
+
+    def _is_there(self, one: _Seal) -> None:
+        """The storage answered."""
+        if one.failures and self._patience is not None:
+            self._patience.over(back=True)
+        one.failures = 0
+
+    def _submit(self, partition: int, rows: Array, to_ts: int) -> Future[tuple[Sealed, float]]:
+        return self._workers.seal.submit(self._seal, partition, rows, to_ts)
+
+    def _seal(self, partition: int, rows: Array, to_ts: int) -> tuple[Sealed, float]:
+        begin = time.thread_time()
+        self._write_notes()
+        return self._logs[partition].seal(rows, to_ts), time.thread_time() - begin
+
+    def _write_notes(self) -> None:
+        with self._noting:
+            while self._notes:
+                self._note_import(*self._notes[0])
+                self._notes.popleft()

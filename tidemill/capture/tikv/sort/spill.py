@@ -1,0 +1,302 @@
+"""What does not fit into memory goes to disk, beside the thread that ingests: rows that wait to be sealed, and prewrites.
+
+One worker writes, in the order of the requests. The ingesting thread takes records out of the matcher, which hold their bytes
+until they are written, and goes on; `finish` takes in what has been written meanwhile. Nothing here waits for a disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.capture.tikv.receive.matcher import CAUSES, FOREVER, Matcher, Violation, size_of
+from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.capture.tikv.regions.actions import RowSeen
+from tidemill.capture.tikv.sort.partition import PartitionLog
+from tidemill.capture.tikv.sort.runs import BOUNCE, Run, write_run
+from tidemill.capture.tikv.sort.sorter import Plan, Sorter
+from tidemill.changelog.storage.outcomes import Outcome, outcome_of
+from tidemill.kernels.receive.layout import ACTIVE, DELETE, P_BYTES, P_COUNT, PUT, ROW, V_EMPTY_PUT, V_NO_OP, V_UNMATCHED, address
+from tidemill.kernels.receive.seal import release
+from tidemill.kernels.receive.spill import join
+
+
+@dataclass(slots=True, eq=False)
+class _Writing:
+    """Records on their way to disk. They hold their bytes until they are there; `chunk` is reserved for the run."""
+
+    rows: Array
+    chunk: int
+    job: Callable[[], Run]
+    future: Future[Run]
+    bytes: int  # of memory
+    partition: int = -1
+    starts: frozenset[int] = frozenset()  # transactions of prewrites
+    merged: tuple[Run, ...] = ()  # runs that are becoming one, instead of `rows`
+
+    @property
+    def refusal(self) -> str:
+        """Why they could not be written now (no room, a disk that does not answer); empty where they were, and before that is known.
+        They are still in memory."""
+        error = self.future.exception() if self.future.done() else None
+        return str(error) if isinstance(error, OSError) and outcome_of(error) in (Outcome.FULL, Outcome.AWAY) else ""
+
+    def taken(self, chunks: Chunks) -> Run:
+        """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
+        run = self.future.result()
+        chunks.fill(self.chunk, run.files, len(run.rows))
+        if self.merged:
+            for one in self.merged:
+                chunks.refs[one.chunk] -= len(one.rows) - one.at
+        else:
+            release(address(chunks.refs), address(self.rows), len(self.rows))
+        return run
+
+
+class _Spill:
+    """What both kinds share: records on their way, the oldest first."""
+
+    def __init__(self, disk: Executor) -> None:
+        self._disk = disk
+        self._writing: deque[_Writing] = deque()
+
+    @property
+    def bytes(self) -> int:
+        """Of memory that comes free when all is written."""
+        return sum(one.bytes for one in self._writing)
+
+    @property
+    def refusal(self) -> str:
+        """Why there was no room for some; empty where there was."""
+        return next((text for one in self._writing if (text := one.refusal)), "")
+
+    def try_again(self) -> None:
+        """Write what could not be written."""
+        for one in self._writing:
+            if one.refusal:
+                one.future = self._disk.submit(one.job)
+
+    def futures(self) -> list[Future[Run]]:
+        """What is being written."""
+        return [one.future for one in self._writing]
+
+
+class RowSpill(_Spill):
+    """Rows of partitions. `logs` get the runs: at most about `most_runs` together, `fan_in` of which become one where there are more."""
+
+    def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor, most_runs: int = 512, fan_in: int = 32) -> None:
+        super().__init__(disk)
+        self.matcher, self.logs = matcher, logs
+        self.most_runs, self.fan_in = most_runs, fan_in
+        self.merges = 0
+
+    def busy(self, partition: int) -> bool:
+        """Rows of the partition are on their way: it cannot be sealed without them."""
+        return any(one.partition == partition for one in self._writing)
+
+    def begin(self) -> int:
+        """Send the rows of the partition with the most to disk. Returns how many."""
+        matcher = self.matcher
+        p = int(np.argmax(matcher.parts[:, P_BYTES]))
+        if not matcher.parts[p, P_COUNT]:
+            return 0
+        rows = matcher.take(p, FOREVER)
+        chunk = matcher.chunks.reserve()
+        job = partial(self.logs[p].write, rows, chunk)
+        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), p))
+        return len(rows)
+
+    def finish(self, sealing: Container[int]) -> None:
+        """Give what is written to its partitions, but those that are being sealed."""
+        self._leave_as_they_were()
+        done = [one for one in self._writing if one.future.done() and not one.refusal and one.partition not in sealing]
+        for one in done:
+            self._writing.remove(one)
+            self.logs[one.partition].add(one.taken(self.matcher.chunks))
+            if not one.merged:
+                self.matcher.recycle(one.rows)
+        if done:
+            self.matcher.chunks.collect()
+            self._bound(sealing)
+
+    def _bound(self, sealing: Container[int]) -> None:
+        """Merge runs if there are too many: a catch-up may last for days, and all is merged again when it is sealed."""
+        if sum(log.runs for log in self.logs) <= self.most_runs or any(one.merged for one in self._writing):
+            return
+        p = max((p for p in range(len(self.logs)) if p not in sealing), key=lambda p: self.logs[p].runs, default=-1)
+        if p < 0 or self.logs[p].runs < 2:
+            return
+        runs = tuple(self.logs[p].take_smallest(self.fan_in))
+        chunk = self.matcher.chunks.reserve()
+        job = partial(self.logs[p].merge, runs, chunk)
+        self._writing.append(_Writing(np.empty(0, ROW), chunk, job, self._disk.submit(job), 0, p, merged=runs))
+        self.merges += 1
+
+    def _leave_as_they_were(self) -> None:
+        """Runs that there was no room to merge wait as they are; so many may be there from now on."""
+        for one in [one for one in self._writing if one.merged and one.refusal]:
+            self._writing.remove(one)
+            for run in one.merged:
+                self.logs[one.partition].add(run)
+            self.matcher.chunks.refs[one.chunk] = 0
+            self.matcher.chunks.let_go(one.chunk)
+            self.most_runs = 2 * sum(log.runs for log in self.logs)
+
+    def last(self, partition: int) -> int:
+        """The largest commit_ts of a partition that is being written; 0: there is none."""
+        return max((int(one.rows["commit_ts"].max()) for one in self._writing if one.partition == partition), default=0)
+
+
+@dataclass(slots=True, eq=False)
+class _Spilled:
+    """A run of prewrites: which have been consumed (a mark per row), and how many have not."""
+
+    run: Run
+    used: Array
+    left: int
+
+
+class PrewriteSpill(_Spill):
+    """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
+    bulk. COMMITs of transactions that are on their way to disk wait until they are there."""
+
+    def __init__(self, matcher: Matcher, folder: Path, disk: Executor, budget: int = 256 << 20) -> None:
+        super().__init__(disk)
+        self.matcher, self.folder, self.budget = matcher, folder, budget
+        self.written = 0
+        self._sealer = Sorter(max_bytes=BOUNCE)
+        self._runs: list[_Spilled] = []
+        self.some_ended = False  # subscriptions: their prewrites on disk are of no use
+
+    @property
+    def busy(self) -> bool:
+        """Prewrites are on their way."""
+        return bool(self._writing)
+
+    def relieve(self) -> bool:
+        """Send prewrites to disk if they are above the budget, down to half of it."""
+        matcher = self.matcher
+        if matcher.prewrite_bytes() <= self.budget:
+            return False
+        which = matcher.victims(matcher.prewrite_bytes() - self.budget // 2)
+        if not len(which):
+            return False
+        rows = matcher.pool[which]
+        np.add.at(matcher.chunks.refs, rows["chunk"], 1)
+        starts = frozenset(np.unique(rows["start_ts"]).tolist())
+        matcher.mark_spilled(set(starts))
+        matcher.discard(which)
+        chunk = matcher.chunks.reserve()
+        job = partial(self._write, rows, chunk)
+        self._writing.append(_Writing(rows, chunk, job, self._disk.submit(job), size_of(rows), starts=starts))
+        return True
+
+    def _write(self, rows: Array, chunk: int) -> Run:
+        """On the disk's thread."""
+        run = write_run(self.folder, by_transaction(Sorter(max_bytes=BOUNCE), rows.copy()), chunk)
+        run.rows["start_ts"] = run.rows["commit_ts"]
+        run.rows["commit_ts"] = 0
+        return run
+
+    def finish(self) -> None:
+        """Take in what is written, oldest first: the newest run has the newest generation."""
+        if not self._writing or not self._writing[0].future.done():
+            return
+        while self._writing and self._writing[0].future.done() and not self._writing[0].refusal:
+            one = self._writing.popleft()
+            run = one.taken(self.matcher.chunks)
+            self._runs.append(_Spilled(run, np.zeros(len(run.rows), np.uint8), len(run.rows)))
+            self.written += len(run.rows)
+        self.matcher.chunks.collect()
+
+    def join(self) -> list[Violation]:
+        """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns how subscriptions broke the
+        protocol: of each one its first row that shows it. Some may be over already."""
+        matcher = self.matcher
+        late = matcher.take_late()
+        if self._writing and len(late):
+            waits = np.isin(late["start_ts"], np.array(sorted(self._on_the_way()), np.int64))
+            matcher.put_late(late[waits])
+            late = late[~waits]
+        if not len(late):
+            return []
+        plan = by_transaction(self._sealer, late.copy())
+        found = np.zeros(len(late), np.uint8)
+        broken: list[Violation] = []
+        for spilled in reversed(self._runs):
+            broken += self._join_run(spilled, late, plan, found)
+        once = np.zeros(len(late), bool)
+        once[plan.order[: plan.count]] = True
+        broken += self._broken(late[once & (found == 0) & (late["op"] != 0)], V_UNMATCHED)
+        matcher.release(late)
+        self._forget([s for s in self._runs if not s.left])
+        first: dict[int, Violation] = {}
+        for one in sorted(broken, key=lambda v: v.row.commit_ts):
+            first.setdefault(one.sub, one)
+        return list(first.values())
+
+    def _broken(self, rows: Array, cause: int) -> list[Violation]:
+        """What each of these rows shows; of those of one subscription the first does."""
+        found = []
+        for sub in np.unique(rows["sub"]).tolist():
+            own = rows[rows["sub"] == sub]
+            row = own[np.argmin(own["commit_ts"])]
+            key = ctypes.string_at(int(row["key"]), int(row["key_len"]))
+            seen = RowSeen(int(row["commit_ts"]), int(row["start_ts"]), key)
+            found.append(Violation(sub, self.matcher.resolved(sub), CAUSES[cause], seen))
+        return found
+
+    def _on_the_way(self) -> set[int]:
+        return {ts for one in self._writing for ts in one.starts}
+
+    def _join_run(self, spilled: _Spilled, late: Array, plan: Plan, found: Array) -> list[Violation]:
+        matcher, run, used = self.matcher, spilled.run, spilled.used
+        out = np.empty(plan.count, ROW)
+        before = np.count_nonzero(used)
+        got = join(
+            address(late), address(plan.order), plan.count, address(run.rows), len(run.rows), address(out), address(found), address(used)
+        )
+        consumed = int(np.count_nonzero(used) - before)
+        rows = out[:got]
+        subs = matcher.subs[rows["sub"]]
+        no_op = ~np.isin(rows["op"], (PUT, DELETE))
+        empty = (rows["op"] == PUT) & (rows["value_len"] == 0)
+        fresh = (rows["commit_ts"] > subs["since"]) & ~no_op & ~empty
+        broken = self._broken(rows[no_op], V_NO_OP) + self._broken(rows[empty], V_EMPTY_PUT)
+        for p in np.unique(subs["partition"]).tolist():
+            matcher.append(p, rows[fresh & (subs["partition"] == p)])
+        matcher.chunks.refs[run.chunk] -= consumed - int(fresh.sum())
+        spilled.left -= consumed
+        return broken
+
+    def drop_ended(self) -> None:
+        """Forget runs of which every prewrite that is left belongs to an ended subscription. Call it before ids are used again."""
+        if self.some_ended and not self._writing:
+            self.some_ended = False
+            state = self.matcher.subs["state"]
+            self._forget([s for s in self._runs if not ((s.used == 0) & (state[s.run.rows["sub"]] == ACTIVE)).any()])
+
+    def _forget(self, gone: list[_Spilled]) -> None:
+        matcher = self.matcher
+        if not gone:
+            return
+        self._runs = [s for s in self._runs if s not in gone]
+        for spilled in gone:
+            matcher.chunks.refs[spilled.run.chunk] -= spilled.left
+        left = self._on_the_way() | {int(ts) for s in self._runs for ts in np.unique(s.run.rows["start_ts"])}
+        matcher.forget_spilled({int(ts) for s in gone for ts in np.unique(s.run.rows["start_ts"])} - left)
+        matcher.chunks.collect()
+
+
+def by_transaction(sealer: Sorter, rows: Array) -> Plan:
+    """Order by (start_ts, sub, key): the row order with other words in the first two places of `rows`."""
+    rows["commit_ts"] = rows["start_ts"]
+    rows["start_ts"] = rows["sub"]
+    return sealer.plan(rows)

@@ -1,0 +1,307 @@
+"""Keeps the resolved ts moving: looks for regions without progress, resolves the locks that hold them, subscribes the silent anew.
+
+Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has stood still for
+some seconds is searched for locks, its whole range, because a lock anywhere in it holds it back. One that is silent, or frozen
+without a lock, is subscribed again alone, a few at a time and each ever more rarely; a stream of which nothing at all is heard is
+opened anew. What is found is told in status.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemill import tso
+from tidemill.capture.lifecycle import together
+from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.client.region_calls import raw_range
+from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
+from tidemill.capture.tikv.receive.ingest import Receiver
+from tidemill.capture.tikv.regions.state import Phase, SubRange
+from tidemill.capture.tikv.watchdog.detect import Holder, Patience, Stuck, StuckReason, Survey, Watch
+from tidemill.errors import MalformedBytes, MalformedKey, UpstreamError
+from tidemill.tidb.keys import parse_record_key
+from tidemill.tso import describe
+
+EVERY = 1.0
+SHARE = 20  # times what a round takes (with very many regions) between two of them
+FENCE_MS = 4000
+"""A region is searched for locks when it is so far behind PD's present, for as long."""
+LOCKS_EVERY = 10.0  # seconds between two searches of one region
+LOCKS_AT_ONCE = 4
+GRACE = 5.0  # seconds after a lock was ended
+SEARCHES = 32  # regions that are searched in one round at most
+RENEW = 4  # subscriptions that are renewed in one round at most
+RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
+
+UNSUBSCRIBED = "not subscribed"
+"""What is wrong with a piece that no store takes."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What the status tells of what does not move."""
+
+    holders: list[dict[str, Any]] = field(default_factory=list)  # per partition, the slowest first
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    locks_resolved: int = 0
+    renewed: int = 0
+    streams_renewed: int = 0
+
+
+@dataclass(slots=True)
+class RenewalBackoff:
+    """A piece that has been renewed."""
+
+    times: int = 0
+    next_time: float = 0.0
+
+
+class Watchdog:
+    """`label(physical table id)` names a table. Belongs to the event loop of the puller."""
+
+    def __init__(
+        self, puller: Puller, receiver: Receiver, label: Callable[[int], str | None], partitions: int, patience: Patience | None = None
+    ) -> None:
+        self.puller, self.receiver, self.label = puller, receiver, label
+        self.watch = Watch(partitions, patience)
+        self.verdicts = Verdicts()
+        self._resolver = LockResolver(puller.pd)
+        self._searched: dict[int, float] = {}  # region -> when
+        self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
+        self._waiting: dict[int, Mapping[int, int]] = {}  # region -> how many locks of each transaction
+        self._patients: dict[int, RenewalBackoff] = {}
+        self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
+        self._spent = 0.0  # CPU seconds that the last survey took
+        self._reported: set[tuple[int, StuckReason]] = set()
+        self._told_unsubscribed: set[int] = set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(max(EVERY, SHARE * self._spent))
+            await self.look()
+
+    async def look(self) -> None:
+        """One round."""
+        before = time.monotonic()
+        survey = await self._survey()
+        now, begin = time.monotonic(), time.thread_time()
+        self.watch.look(survey, now)
+        self._spent = time.thread_time() - begin
+        if now - before > 2 * EVERY or self.receiver.inbox.bytes > self.receiver.inbox.low:
+            self.watch.blind(now)  # the ingest thread is behind: what it has not read yet counts as unheard
+        try:
+            present = await self.puller.pd.tso()
+        except UpstreamError as e:
+            _log.debug("no timestamp, no judgement: %s", e.message)
+        else:
+            await self._search_locks(present, now)
+            self._renew(now)
+        holders = self.watch.holders(time.monotonic())
+        self.verdicts.holders = [self._described_holder(h) for h in holders]
+        self._tell_unsubscribed(holders)
+
+    async def _survey(self) -> Survey:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Survey] = loop.create_future()
+
+        def take() -> None:
+            survey = self.receiver.survey()
+            loop.call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(survey))
+
+        self.receiver.call(take)
+        return await answer
+
+    # ------------------------------------------------------------------ locks
+
+    async def _search_locks(self, present: int, now: float) -> None:
+        """Look for locks in the regions that lag behind, the slowest first."""
+        fence = present - (FENCE_MS << tso.LOGICAL_BITS)
+        wanted: dict[int, tuple[SubRange, Region, int]] = {}  # the region as it is now: a piece may lose its own before its turn comes
+        for id_, resolved in self.watch.lagging(fence, now, FENCE_MS / 1000):
+            sub_range = self.puller.machine.sub_range(id_)
+            if sub_range is None or sub_range.region is None or len(wanted) >= SEARCHES:
+                continue
+            if now - self._searched.get(sub_range.region.id, -1e9) >= LOCKS_EVERY:
+                wanted.setdefault(sub_range.region.id, (sub_range, sub_range.region, resolved))
+        self._searched = {r: t for r, t in self._searched.items() if now - t < 10 * LOCKS_EVERY}
+        self._locks = {r: found for r, found in self._locks.items() if r in self._searched}
+        self._waiting = {r: found for r, found in self._waiting.items() if r in self._searched}
+        room = asyncio.Semaphore(LOCKS_AT_ONCE)
+
+        async def search(sub_range: SubRange, region: Region, resolved: int) -> None:
+            async with room:
+                await self._search(sub_range, region, min(present, resolved + (FENCE_MS << tso.LOGICAL_BITS)), present)
+
+        for region_id in wanted:
+            self._searched[region_id] = now
+        await together(*(search(*one) for one in wanted.values()))
+
+    async def _search(self, sub_range: SubRange, region: Region, max_version: int, present: int) -> None:
+        try:
+            found = await self._resolver.resolve(*raw_range(region), max_version, present, self._waiting.get(region.id))
+        except (UpstreamError, MalformedBytes) as e:
+            _log.info("region %d of %s cannot be searched for locks: %s", region.id, sub_range.span.label, e.message)
+            return
+        self._note(sub_range, region.id, found)
+
+    def _note(self, sub_range: SubRange, region_id: int, found: Found) -> None:
+        ended = found.committed + found.rolled_back
+        self.verdicts.locks_resolved += ended
+        if ended:
+            self._moving_again = time.monotonic() + GRACE
+        if found.committed:
+            _log.info("region %d of %s: %d locks that committed transactions left there", region_id, sub_range.span.label, found.committed)
+        if found.rolled_back:
+            _log.warning("region %d of %s: %d locks of dead clients rolled back", region_id, sub_range.span.label, found.rolled_back)
+        before = {lock.start_ts for lock in self._locks.get(region_id, ())}
+        for lock in found.left:
+            if lock.start_ts not in before:
+                before.add(lock.start_ts)
+                _log.info("region %d waits for %s", region_id, self._described_lock(lock))
+        self._locks[region_id], self._waiting[region_id] = found.left, found.waiting
+
+    # ------------------------------------------------------------------ renewal
+
+    def _renew(self, now: float) -> None:
+        """Subscribe again what is silent or frozen without a reason that is known."""
+        stuck = self.watch.stuck(now)
+        excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
+        lost_streams = self._lost_streams(stuck)
+        self.verdicts.stuck = [self._described(s) for s in stuck]
+        self._report(stuck)
+        for slot in lost_streams:
+            where = self.puller.store_of(slot)
+            _log.warning("nothing is heard from %s with %d live regions: the stream is opened again", where, self.watch.on_stream(slot))
+            self.verdicts.streams_renewed += 1
+            self.puller.renew_stream(slot)
+            self.watch.blind(now)
+        room = RENEW
+        for one in stuck:
+            explained = one.resolved in excused or now < self._moving_again or not self._searched_in_vain(one, now)
+            excuse = one.ail is StuckReason.FROZEN and explained
+            if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
+                continue
+            room -= 1
+            self.verdicts.renewed += 1
+            _log.warning("%s: it is subscribed again", self._sentence(one))
+            self.receiver.call(lambda sub_range=one.sub_range: self.receiver.renew(sub_range))  # type: ignore[misc]
+
+    def _searched_in_vain(self, one: Stuck, now: float) -> bool:
+        """Whether its region has been searched since it stands still, and no lock was found that could not be ended."""
+        sub_range = self.puller.machine.sub_range(one.sub_range)
+        if sub_range is None or sub_range.region is None:
+            return False
+        searched = self._searched.get(sub_range.region.id, -1e9) >= now - one.seconds
+        return searched and not self._locks.get(sub_range.region.id)
+
+    def _lost_streams(self, stuck: list[Stuck]) -> set[int]:
+        """Streams of which every live region (and more than one) is silent."""
+        silent: dict[int, int] = {}
+        for one in stuck:
+            if one.ail is StuckReason.SILENT:
+                silent[one.stream] = silent.get(one.stream, 0) + 1
+        return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
+
+    def _due(self, one: Stuck, now: float) -> bool:
+        """Whether the piece may be renewed now; each time it has to wait twice as long."""
+        patient = self._patients.setdefault(one.sub_range, RenewalBackoff())
+        if now < patient.next_time:
+            return False
+        patient.times += 1
+        patient.next_time = now + min(self.watch.patience.frozen * 2**patient.times, RENEW_AGAIN)
+        if len(self._patients) > 100_000:
+            self._patients = {p: s for p, s in self._patients.items() if s.next_time > now}
+        return True
+
+    def _report(self, stuck: list[Stuck]) -> None:
+        """Say once of each what is wrong with it."""
+        now_stuck = {(s.sub_range, s.ail) for s in stuck}
+        for one in stuck:
+            if (one.sub_range, one.ail) not in self._reported:
+                _log.warning("%s", self._sentence(one))
+        self._reported = now_stuck
+
+    def _tell_unsubscribed(self, holders: list[Holder]) -> None:
+        """The watermark may be held by what cannot be subscribed at all, again and again: that is said as well."""
+        telling: set[int] = set()
+        found = [one for one in self.verdicts.stuck if one["problem"] != UNSUBSCRIBED]
+        for holder in holders:
+            sub_range = self.puller.machine.sub_range(holder.sub_range)
+            if sub_range is None or not sub_range.why or sub_range.phase is Phase.LIVE or holder.seconds < self.watch.patience.frozen:
+                continue
+            where = self._where(holder.sub_range, holder.resolved)
+            found.append({"problem": UNSUBSCRIBED, "seconds": round(holder.seconds, 1), **where})
+            telling.add(holder.sub_range)
+            if holder.sub_range not in self._told_unsubscribed:
+                _log.warning(
+                    "%s [%s, %s) has had no subscription for %.0f s, at %s: %s",
+                    sub_range.span.label, sub_range.start.hex(), sub_range.end.hex(), holder.seconds, where["resolved_time"], sub_range.why,
+                )  # fmt: skip
+        self._told_unsubscribed, self.verdicts.stuck = telling, found
+
+    # ------------------------------------------------------------------ words
+
+    def _described(self, one: Stuck) -> dict[str, Any]:
+        return {"problem": one.ail.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}
+
+    def _described_holder(self, holder: Holder) -> dict[str, Any]:
+        since = datetime.now(UTC) - timedelta(seconds=holder.seconds)
+        where = self._where(holder.sub_range, holder.resolved)
+        return {"partition": holder.partition, "seconds": round(holder.seconds, 1), "since": since.isoformat(timespec="seconds"), **where}
+
+    def _where(self, id_: int, resolved: int) -> dict[str, Any]:
+        """Region, store, range, lock and table of a piece."""
+        sub_range = self.puller.machine.sub_range(id_)
+        told: dict[str, Any] = {"resolved_ts": resolved, "resolved_time": describe(resolved)}
+        if sub_range is None:
+            return told
+        told |= {
+            "table": sub_range.span.label,
+            "start_key": sub_range.start.hex(),
+            "end_key": sub_range.end.hex(),
+            "phase": sub_range.phase.value,
+        }
+        if sub_range.why:
+            told["why"] = sub_range.why
+        store = self.puller.machine.store_of(sub_range)
+        if sub_range.region is not None:
+            told |= {"region": sub_range.region.id, "store": store, "store_address": self.puller.addresses.get(store, "")}
+            locks = self._locks.get(sub_range.region.id, ())
+            if locks and sub_range.phase is Phase.LIVE:
+                first = min(locks, key=lambda lock: lock.start_ts)
+                told |= {"lock": asdict(first) | {"key": first.key.hex(), "primary": first.primary.hex(), "table": self._table(first.key)}}
+        return told
+
+    def _sentence(self, one: Stuck) -> str:
+        where = self._where(one.sub_range, one.resolved)
+        region = (
+            f"region {where['region']} at store {where['store']} {where['store_address']}"
+            if "region" in where
+            else f"piece {one.sub_range}"
+        )
+        lock = f", lock {where['lock']['key']} of transaction {where['lock']['start_ts']}" if "lock" in where else ""
+        return (
+            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.ail.value} "
+            f"for {one.seconds:.0f} s at {where['resolved_time']}{lock}"
+        )
+
+    def _described_lock(self, lock: LockSeen) -> str:
+        where = f"{lock.key.hex()} of {self._table(lock.key)} (primary {lock.primary.hex()})"
+        return f"the transaction of {describe(lock.start_ts)}, which locks {where}"
+
+    def _table(self, key: bytes) -> str:
+        try:
+            id_ = parse_record_key(key).table_id
+        except MalformedKey:
+            return "schema" if key.startswith(b"m") else "an index"
+        return self.label(id_) or f"table id {id_}"

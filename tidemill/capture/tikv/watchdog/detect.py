@@ -1,0 +1,159 @@
+"""Which subscriptions make no progress, and which of them holds the watermark since when. Pure: arrays in, findings out.
+
+A live region is heard of every second: TiKV repeats its resolved ts even while a lock holds it. So one that is not heard of for a
+while is *silent*, and one whose resolved ts is repeated without moving is *frozen*. What holds the resolved ts of a whole group of
+regions is its slowest member (TiKV sends the group's minimum), so the watch tells the oldest first and leaves judging to its user.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tidemill.kernels.receive.layout import ACTIVE, FREE
+
+Array = np.ndarray[Any, Any]
+ASLEEP = 15.0  # seconds between two looks that cannot be anybody's fault but ours
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The subscriptions of a moment (SUB records, copied) and the clock of their `seen` in ms."""
+
+    subs: Array
+    clock: int
+
+
+class StuckReason(enum.StrEnum):
+    """What is wrong with a subscription."""
+
+    SILENT = "silent"  # nothing is heard of it
+    FROZEN = "frozen"  # its resolved ts does not move
+    SCANNING = "scanning"  # its scan does not end
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A subscription without progress for `seconds`."""
+
+    sub_range: int
+    stream: int
+    resolved: int
+    ail: StuckReason
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The piece that holds a partition's watermark, and for how long it has been at this resolved ts."""
+
+    partition: int
+    sub_range: int
+    resolved: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds after which a subscription counts as silent, frozen, or too slow in its scan."""
+
+    silent: float = 30.0
+    frozen: float = 60.0
+    scanning: float = 600.0
+
+
+class Watch:
+    """Compares each survey with those before. `partitions`: how many there are."""
+
+    def __init__(self, partitions: int, patience: Patience | None = None) -> None:
+        self.partitions = partitions
+        self.patience = patience or Patience()
+        self._piece: Array = np.zeros(0, np.int64)
+        self._resolved: Array = np.zeros(0, np.int64)
+        self._since: Array = np.zeros(0, np.float64)
+        self._held: dict[int, tuple[int, float]] = {}  # partition -> its lowest resolved ts, and since when it has been that
+        self._last_look = -1.0
+        self._blind_until = 0.0
+        self._subs: Array = np.zeros(0)
+
+    def look(self, survey: Survey, now: float) -> None:
+        """Take a survey at monotonic time `now` (s)."""
+        subs = survey.subs
+        known = len(self._piece)
+        if len(subs) > known:
+            more = len(subs) - known
+            self._piece = np.concatenate([self._piece, np.zeros(more, np.int64)])
+            self._resolved = np.concatenate([self._resolved, np.zeros(more, np.int64)])
+            self._since = np.concatenate([self._since, np.full(more, now)])
+        moved = (self._piece[: len(subs)] != subs["piece"]) | (self._resolved[: len(subs)] != subs["resolved"])
+        self._since[: len(subs)][moved] = now
+        self._piece[: len(subs)], self._resolved[: len(subs)] = subs["piece"], subs["resolved"]
+        if self._last_look >= 0 and now - self._last_look > ASLEEP:
+            self.blind(now)  # we were asleep, not they
+        self._last_look = now
+        self._subs = subs
+        self._unheard = (survey.clock - subs["seen"]) / 1000
+
+    def blind(self, now: float) -> None:
+        """Messages may be waiting on our side: judge nobody until those have been read for a while."""
+        self._blind_until = now + self.patience.silent
+
+    def stuck(self, now: float, most: int = 64) -> list[Stuck]:
+        """Subscriptions without progress, the oldest resolved ts first."""
+        subs = self._subs
+        if now < self._blind_until or not len(subs):
+            return []
+        waited = now - self._since[: len(subs)]
+        active = subs["state"] == ACTIVE
+        live = active & (subs["initialized"] != 0)
+        silent = live & (self._unheard > self.patience.silent)
+        frozen = live & ~silent & (waited > self.patience.frozen)
+        slow = active & (subs["initialized"] == 0) & (self._unheard > self.patience.scanning) & (waited > self.patience.scanning)
+        found = []
+        for ail, which, seconds in (
+            (StuckReason.SILENT, silent, self._unheard),
+            (StuckReason.FROZEN, frozen, waited),
+            (StuckReason.SCANNING, slow, waited),
+        ):
+            for i in np.flatnonzero(which).tolist():
+                found.append(
+                    Stuck(int(subs["piece"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), ail, round(float(seconds[i]), 1))
+                )
+        return sorted(found, key=lambda s: s.resolved)[:most]
+
+    def lagging(self, below: int, now: float, seconds: float, most: int = 64) -> list[tuple[int, int]]:
+        """Live subscriptions (piece, resolved) whose resolved ts is below `below` and has not moved for so many seconds."""
+        subs = self._subs
+        if not len(subs):
+            return []
+        live = (subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["resolved"] < below)
+        slow = np.flatnonzero(live & (now - self._since[: len(subs)] >= seconds))
+        slow = slow[np.argsort(subs["resolved"][slow], kind="stable")][:most]
+        return [(int(subs["piece"][i]), int(subs["resolved"][i])) for i in slow.tolist()]
+
+    def on_stream(self, stream: int) -> int:
+        """How many live subscriptions a stream has."""
+        subs = self._subs
+        return int(((subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["stream"] == stream)).sum()) if len(subs) else 0
+
+    def holders(self, now: float) -> list[Holder]:
+        """The slowest piece of each partition that has any, the slowest partition first. Its time goes on through new subscriptions."""
+        subs = self._subs
+        if not len(subs):
+            return []
+        found = []
+        taken = np.flatnonzero(subs["state"] != FREE)
+        partition, resolved_ts = subs["partition"][taken], subs["resolved"][taken]
+        least = np.full(self.partitions, np.iinfo(np.int64).max)
+        np.minimum.at(least, partition, resolved_ts)
+        slowest = taken[resolved_ts == least[partition]]
+        for p, first in zip(*np.unique(subs["partition"][slowest], return_index=True), strict=True):
+            i, resolved = int(slowest[first]), int(least[p])
+            held = self._held.get(int(p))
+            if held is None or held[0] != resolved:
+                held = self._held[int(p)] = resolved, min(now, float(self._since[i]))
+            found.append(Holder(int(p), int(subs["piece"][i]), resolved, now - held[1]))
+        return sorted(found, key=lambda h: h.resolved)

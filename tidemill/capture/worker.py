@@ -1,0 +1,274 @@
+"""What one process of a capture does itself: spans of its partitions, and the schema's, from the stores into the log.
+
+A capture that is one process has one of these for everything. One that is divided into groups has one in each group, for the group's
+partitions, and one in the coordinator, for the schema stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tidemill import tso
+from tidemill.capture import rules
+from tidemill.capture.config import CaptureConfig
+from tidemill.capture.lifecycle import Lifecycle
+from tidemill.capture.status import Section
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.receive.ingest import Receiver
+from tidemill.capture.tikv.receive.matcher import FOREVER
+from tidemill.capture.tikv.receive.workers import Threads
+from tidemill.capture.tikv.regions.actions import Span
+from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
+from tidemill.capture.tikv.tables import Moved, TableSpans
+from tidemill.capture.tikv.watchdog.act import Watchdog
+from tidemill.changelog import imports
+from tidemill.changelog.retention import no_room_text
+from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.writer import LogWriter
+from tidemill.errors import DiskLow, LogUnavailable, UpstreamUnavailable
+from tidemill.tidb.keys import encode_range
+from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
+
+SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
+SEALERS = 8  # partitions that are sealed at the same time on an object store: each waits for three requests
+MAINTAIN_EVERY = 10.0
+ROOM_EVERY, TELL_EVERY = 1.0, 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Pulling:
+    """`partitions` of the log, and its schema stream if `on_schema` is given: called on the event loop with what was sealed of it.
+
+    `history` is the caller's: it advances it, then calls `follow`. Rows come no further than `follow` has been told.
+    """
+
+    def __init__(
+        self,
+        config: CaptureConfig,
+        pd: PdClient,
+        writer: LogWriter,
+        history: SchemaHistory,
+        scratch: Path,
+        life: Lifecycle,
+        partitions: Sequence[int],
+        on_schema: Callable[[Sealed], None] | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.patience = patience or Patience()  # with the log's storage
+        self.writer, self.history, self.life = writer, history, life
+        self.partitions = tuple(partitions)
+        self._on_schema = on_schema
+        self._index = {p: i for i, p in enumerate(self.partitions)}  # a partition of the log → of the receiver
+        scratch.mkdir(parents=True, exist_ok=True)
+        logs = [PartitionLog(writer.partition(p), scratch) for p in self.partitions]
+        if on_schema is not None:
+            logs.append(PartitionLog(writer.schema, scratch, key_filter=keeps))
+        self.receiver = Receiver(
+            logs,
+            scratch,
+            on_events=lambda events: self.puller.post(events),
+            on_sealed=self._sealed,
+            on_failure=partial(life.later, life.fail),
+            options=config.receiving,
+            note_import=self._note_import,
+            workers=Threads(1 if writer.storage.local else min(len(logs), SEALERS)),
+            patience=self.patience,
+        )
+        self.machine = RegionMachine(len(logs))
+        self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
+        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.patience)
+        entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
+        n = writer.identity.partitions
+        self._left: list[Moved] = []  # moves whose old span is over
+        self.spans = TableSpans(
+            *(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
+            lambda span: self.puller.rename_span(span.id, span.label),
+            self._left.append,
+        )
+        self._narrowed = entries[-1] if len(entries) > 1 else None
+        self.paused = ""  # why nothing is published
+        self._scratch = scratch
+        self._followed = 0  # schema changes up to here have become spans
+
+    def _note_import(self, ts: int, table_id: int) -> None:
+        """On the sealing thread. See `changelog.imports`."""
+        _log.warning(
+            "rows of table %d were imported past the stream of changes at %s: changefeeds of the table stop there",
+            *(table_id, tso.describe(ts)),
+        )
+        imports.note(self.writer.storage, ts, table_id)
+
+    def begin(self) -> None:
+        """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""
+        if self._on_schema is not None:
+            schema = len(self.partitions)
+            for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
+                low, high = encode_range(start, end)
+                self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, schema, self.writer.schema.head, "schema", urgent=True))
+        self.spans.begin(self.history, self.heads())
+        if self._narrowed is not None:
+            self.spans.narrow(rules.wants_of(self._narrowed), self.history, self._narrowed.from_ts)
+        self.puller.place_all()
+        self._followed = self.history.resolved_ts
+        self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
+        self.receiver.start()
+        self.puller.start()
+
+    def heads(self) -> list[int]:
+        """Of all partitions of the log; FOREVER for those that are not pulled here."""
+        found = [FOREVER] * self.writer.identity.partitions
+        for p in self.partitions:
+            found[p] = self.writer.partition(p).head
+        return found
+
+    def follow(self, head: int) -> None:
+        """The history has got as far as `head`: begin and end the spans that follow from it, then let rows come as far."""
+        heads = self.heads()
+        self.spans.follow(self.history.next_table_changes(self._followed, head), heads)
+        self.spans.retire(heads)
+        self._followed = head
+        self._act()
+        self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
+
+    def tidy(self) -> None:
+        """Let go of spans whose end has been reached; now and then."""
+        self.spans.retire(self.heads())
+        self._act()
+
+    def _act(self) -> None:
+        self.puller.act()
+        left, self._left[:] = list(self._left), []
+        for moved in left:  # behind the end of its subscriptions
+            self.receiver.call(partial(self.receiver.moved_for_good, self._index[moved.old], moved.physical_id, moved.ts))
+
+    async def watch_room(self) -> None:
+        """See how much room is left on the disks, for ever: below the low-water mark whatever takes some waits until there is more."""
+        told = float("-inf")
+        while True:
+            lack, short = await asyncio.to_thread(self._lack_of_room)
+            self.receiver.short_of_disk = bool(short)
+            before, self.paused = self.paused, lack or self.receiver.withheld or (short if self.receiver.full else "")
+            now = asyncio.get_running_loop().time()
+            if self.paused and self.patience.away is None and (not before or now - told >= TELL_EVERY):
+                told = now
+                _log.warning("the capture pauses: %s; it goes on by itself when there is room", self.paused)
+            elif before and not self.paused:
+                _log.info("the capture goes on")
+            await asyncio.sleep(ROOM_EVERY)
+
+    def _lack_of_room(self) -> tuple[str, str]:
+        """Why nothing is to be published now, and why nothing is to be spilled; empty where that may be done."""
+        limit = self.writer.options.low_water_bytes
+        try:
+            low = self.writer.low
+            lack = f"disk low: {low.message}" if low is not None else ""
+        except LogUnavailable as e:
+            lack = f"storage away: {e.message}"
+        try:
+            free = shutil.disk_usage(self._scratch).free
+        except OSError as e:
+            return lack, f"disk away: {self._scratch}: {e.strerror or e}"
+        return lack, f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
+
+    async def stop(self) -> None:
+        """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
+        await self.puller.stop()
+        self.patience.end()
+        await asyncio.to_thread(self.receiver.stop)
+        if self.receiver.failure is not None:
+            self.life.fail(self.receiver.failure)
+        if self.receiver.withheld:
+            _log.warning("what was not written is captured again at the next start: %s", self.receiver.withheld)
+
+    def look(self) -> Section:
+        """How it is."""
+        stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
+        return Section(
+            heads={p: self.writer.partition(p).head for p in self.partitions},
+            synced={p: self.writer.partition(p).synced_head for p in self.partitions},
+            tables=len(self.spans),
+            regions=self.machine.counts(),
+            rows=stats.sealed_rows,
+            bytes=stats.sealed_bytes,
+            segments=stats.segments,
+            received_bytes=stats.bytes,
+            received_messages=stats.messages,
+            spilled_rows=stats.spilled_rows,
+            region_errors=dict(self.machine.errors),
+            protocol_violations=stats.violations,
+            waiting_bytes=matcher.row_bytes(),
+            prewrite_bytes=matcher.prewrite_bytes(),
+            slowest=[holder | {"partition": self._named(holder["partition"])} for holder in verdicts.holders],
+            stuck=verdicts.stuck,
+            locks_resolved=verdicts.locks_resolved,
+            regions_renewed=verdicts.renewed,
+            streams_renewed=verdicts.streams_renewed,
+            paused=self.paused,
+            region_questions=self.machine.questions,
+            spilled_prewrites=self.receiver.prewrites.written,
+            memory_bytes=matcher.memory(),
+            inbox_bytes=self.receiver.inbox.bytes,
+            violations=dict(stats.causes),
+            cpu_seconds={step: round(seconds, 3) for step, seconds in stats.cpu.items()},
+            **matcher.counts(),
+        )
+
+    def _named(self, index: int) -> int:
+        """The partition of the log that a partition of the receiver is; the schema is the one behind the last."""
+        return self.partitions[index] if index < len(self.partitions) else self.writer.identity.partitions
+
+    def _add(self, span: Span) -> None:
+        self.puller.add_span(replace(span, partition=self._index[span.partition]))
+
+    def _moved(self, moved: Moved) -> None:
+        """Each end that is pulled here keeps to its side of the move."""
+        logs, old, new = self.receiver.logs, self._index.get(moved.old), self._index.get(moved.new)
+        if old is not None:
+            self.receiver.call(partial(logs[old].moved_away, moved.physical_id, moved.ts, FOREVER))
+        if new is not None:
+            self.receiver.call(partial(logs[new].came_back, moved.physical_id, moved.ts))
+
+    def _sealed(self, index: int, done: Sealed) -> None:
+        if index == len(self.partitions):
+            self.life.later(self._schema_sealed, done)
+
+    def _schema_sealed(self, done: Sealed) -> None:
+        if self.life.is_over or self._on_schema is None:
+            return
+        try:
+            self._on_schema(done)
+        except BaseException as e:  # a callback of the loop: what it raises would only be logged
+            self.life.fail(e)
+
+
+async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int], patience: Patience) -> None:
+    """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes. It goes on where it
+    was when storage that was away is back."""
+    while True:
+        try:
+            now = await pd.tso()
+        except UpstreamUnavailable as e:
+            _log.warning("%s", e.message)
+            now = resolved_ts()  # nothing gets older meanwhile
+        try:
+            done = await patience.later(partial(writer.maintain, now))
+        except DiskLow as e:  # without a byte left nothing can be let go of either; told by who watches the room
+            _log.debug("no upkeep: %s", e.message)
+        else:
+            _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
+        await asyncio.sleep(MAINTAIN_EVERY)
+
+
+def keeps(key: bytes) -> bool:
+    """Whether the schema stream keeps a key: rows of DDL jobs and the meta keys that schemas depend on."""
+    return key.startswith(b"t") or meta_filter(key)

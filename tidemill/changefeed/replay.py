@@ -1,0 +1,161 @@
+"""Replay: deliver what a log holds, from a ts to a ts, then end. No upstream, no state, nothing is written into the log but, for a cluster,
+a fence while it runs."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.changelog import layout
+from tidemill.changelog.bounds import first_ts, within
+from tidemill.changelog.history import load_history
+from tidemill.changelog.reader import LogReader
+from tidemill.delivery.batch import BatchDriver, Report, RetryPolicy
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream, next_end
+from tidemill.delivery.inputs.registry import open_schemas
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.errors import StartTsOutOfLog, redact
+from tidemill.process.places import is_in_process
+from tidemill.sinks.base import open_driver_sink
+from tidemill.spark.jobs import EitherRunner, SparkRunner
+from tidemill.tso import describe
+
+RETRY = RetryPolicy(total_s=60)
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What a replay delivered, all batches together."""
+
+    from_ts: int
+    to_ts: int
+    batches: int = 0
+    rows: int = 0
+    messages: int = 0
+    ddls: int = 0
+    skipped_rows: int = 0
+
+    def add(self, report: Report) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.rows += report.stats.rows
+        self.skipped_rows += report.stats.skipped_rows
+        self.messages += report.stats.messages
+        self.ddls += len(report.ddls)
+
+
+def interval(reader: LogReader, start_ts: int | None, target_ts: int | None, *, created: bool = False) -> tuple[int, int]:
+    """What is replayed: (start, target], by default all of the log. Raises StartTsOutOfLog with both ends of the log."""
+    begin, resolved = first_ts(reader, created=created), reader.resolved_ts()
+    start = begin if start_ts is None else start_ts
+    target = resolved if target_ts is None else target_ts
+    for name, ts in (("start-ts", start), ("target-ts", target)):
+        if not begin <= ts <= resolved:
+            raise StartTsOutOfLog(
+                f"{name} {describe(ts)} lies outside the log {redact(reader.location)}, "
+                f"which holds {describe(begin)} to {describe(resolved)}"
+            )
+    if target < start:
+        raise StartTsOutOfLog(f"target-ts {describe(target)} lies before start-ts {describe(start)}")
+    return start, target
+
+
+def replay(
+    log: str,
+    settings: Settings,
+    *,
+    start_ts: int | None = None,
+    target_ts: int | None = None,
+    parallelism: int | None = None,
+    master: str | None = None,
+    spark_conf: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+    on_batch: Callable[[Report], None] = lambda report: None,
+) -> Delivered:
+    """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
+    reader = LogReader(log)
+    create_in = settings.zone if settings.sink.create_tables else None
+    start, target = interval(reader, start_ts, target_ts, created=create_in is not None)
+    begin = reader.start_ts
+    history = load_history(reader, within(begin, target), from_ts=within(begin, start))
+    delivered = Delivered(start, target)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
+        sink = open_driver_sink(settings.sink.text, fresh=True)
+        stack.callback(sink.close)
+        chooser = TableRouter(settings, sink.place)
+        stop = stop or threading.Event()
+        schemas = open_schemas(settings, chooser, stop=stop)
+        if schemas is not None:
+            stack.callback(schemas.close)
+        packs = PackStore(
+            *(folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
+            schemas=schemas,
+            find_limits=sink.message_limits,
+        )
+        runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed, spark_conf, stop), parallelism)
+        fence = _fence(stack, folder, master, reader)
+        events = SinkEvents(settings, chooser, packs)
+        driver = BatchDriver(
+            feed=settings.feed,
+            upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in),
+            events=events,
+            bootstraps=events.bootstraps if events.sends_bootstrap else None,
+            sink=sink,
+            sink_uri=settings.sink.text,
+            runner=runner,
+            fence=fence,
+            refresh_topics=packs.refresh_topics,
+            retry=RETRY,
+            stop=stop,
+            on_ddl=schemas.foresee if schemas is not None else lambda event: None,
+        )
+        at = start
+        while True:
+            end = next_end(reader, history, at, target) if at < target else target
+            if end == at < target:
+                raise StartTsOutOfLog(
+                    f"the tables as of {describe(at + 1)} are not all in {redact(reader.location)} yet",
+                    hint="Wait until the capture has read them, or replay from a later --start-ts.",
+                )
+            report = driver.run(delivered.batches, at, end)
+            delivered.add(report)
+            on_batch(report)
+            at = end
+            if at >= target or driver.stop.is_set():
+                break
+    delivered.to_ts = at
+    return delivered
+
+
+def _fence(stack: ExitStack, folder: Path, master: str | None, reader: LogReader) -> Fence:
+    """In the replay's own folder; on a cluster, whose executors do not see that, beside the log as long as the replay runs."""
+    if is_in_process(master):
+        return Fence.at(folder)
+    name = f"{layout.FENCES}/replay-{uuid.uuid4().hex}.json"
+    stack.callback(_remove, reader, name)
+    return Fence(reader.storage, name)
+
+
+def _remove(reader: LogReader, name: str) -> None:
+    for file in (name, f"{name}.lock"):
+        reader.storage.delete(file)
+
+
+def _spark(
+    stack: ExitStack, folder: Path, master: str | None, feed: str, spark_conf: Mapping[str, str] | None, stop: threading.Event
+) -> SparkRunner:
+    """Start Spark, to be stopped at the end."""
+    from tidemill.spark.session import start_session, stop_session
+
+    session: Any = start_session(folder / "spark.log", master=master, name=f"tidemill replay {feed}", user=spark_conf)
+    stack.callback(stop_session, session)
+    return SparkRunner(session.sparkContext, f"tidemill-{feed}", stop=stop)

@@ -1,0 +1,146 @@
+"""The short lock of one folder of a local log: a look at owner.json and the publication that depends on it are one step under it.
+
+It is the operating system's (flock) on a file beside the folder, and ends with its process. A writer that is stopped while it holds
+the lock keeps others out; whoever waits too long says which process that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from tidemill.changelog.storage.open import make_folder
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.errors import FolderHeld
+
+PATIENCE = 30.0
+"""Seconds that a writer waits for another one's step."""
+
+
+def holder() -> bytes:
+    """Who holds a lock, as its file says it."""
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n"
+
+
+def describe_holder(content: bytes) -> str:
+    """A lock file's content in words."""
+    try:
+        fields = json.loads(content)
+        return f"process {fields['pid']} on host {fields['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+class FolderLock:
+    """Of one writer. Threads of it take turns. Use it as a context."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder`: a path."""
+        self.path = f"{folder}.lock"
+        self._turn = threading.Lock()
+        self._handle = -1
+        self._pid, self._signature = 0, b""
+
+    def __enter__(self) -> None:
+        """Raises FolderHeld naming the process that does not let go; LogUnavailable, LogRefused where the file system fails."""
+        self._turn.acquire()
+        try:
+            self._handle = self._locked()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        handle, self._handle = self._handle, -1
+        try:
+            # A child that was forked meanwhile shares the lock: closing alone would leave it locked.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):  # a file system that is gone holds no lock
+                os.close(handle)
+        finally:
+            self._turn.release()
+
+    def _locked(self) -> int:
+        with storage_errors(self.path, writing=True):
+            handle = self._open()
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait(handle)
+            except OSError:
+                os.close(handle)
+                raise
+            try:
+                self._sign(handle)
+            except OSError:
+                os.close(handle)
+                raise
+            return handle
+
+    def _sign(self, handle: int) -> None:
+        """Say in the file who holds it, unless it says so already."""
+        pid = os.getpid()
+        if pid != self._pid:
+            self._pid, self._signature = pid, holder()
+        if os.pread(handle, 4096, 0) != self._signature:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, self._signature, 0)
+
+    def _wait(self, handle: int) -> None:
+        """Until the lock is free. Raises FolderHeld, and gives the handle up."""
+        waiting = _Waiting(handle)
+        if waiting.over.wait(PATIENCE):
+            if waiting.failure is not None:
+                os.close(handle)
+                raise waiting.failure
+            return
+        by = describe_holder(os.pread(handle, 4096, 0))
+        if waiting.give_up():
+            raise FolderHeld(
+                f"{self.path} has been held for {PATIENCE:g} s: {by} is in the middle of a step",
+                hint="It is stopped, or its disk hangs. Let it go on, or end it (kill -9); then try again.",
+            )
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self.path, flags, 0o644)
+        except FileNotFoundError:
+            make_folder(str(Path(self.path).parent), sync=False)
+            return os.open(self.path, flags, 0o644)
+
+
+class _Waiting:
+    """A thread that waits for a lock: the operating system knows no limit in time for that."""
+
+    def __init__(self, handle: int) -> None:
+        self.over = threading.Event()
+        self._handle = handle
+        self._turn = threading.Lock()
+        self._given_up = False
+        self.failure: OSError | None = None
+        threading.Thread(target=self._run, name="flock", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        except OSError as error:
+            self.failure = error
+        with self._turn:
+            if self._given_up:
+                os.close(self._handle)
+            else:
+                self.over.set()
+
+    def give_up(self) -> bool:
+        """False if the lock came at the last moment. Else it is given back when it comes."""
+        with self._turn:
+            self._given_up = not self.over.is_set()
+            return self._given_up

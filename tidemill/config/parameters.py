@@ -1,0 +1,329 @@
+"""The parameters of sinks and protocols: names, values, defaults, where each may be given and what it does.
+
+One table for the sink URI, the TOML file and `tidemill config check`. A parameter is known by its name in the sink URI; those that TiCDC
+takes from the TOML file alone may stand in the URI too, so that a complete URI is all that a worker needs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.config import values as v
+from tidemill.config.registry_address import parse_address
+from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
+
+
+class Scheme(enum.Enum):
+    KAFKA = "kafka"
+    FILE = "file"
+    S3 = "s3"
+    MESSAGES = "messages"
+    BLACKHOLE = "blackhole"
+
+
+class DateSeparator(enum.Enum):
+    """sink.date-separator: the folder of a date in a storage sink's paths."""
+
+    NONE = "none"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+
+
+ALL_SCHEMES = frozenset(Scheme)
+STORAGE = frozenset({Scheme.FILE, Scheme.S3})
+_KAFKA = frozenset({Scheme.KAFKA})
+_S3 = frozenset({Scheme.S3})
+_NO_BROKER = ALL_SCHEMES - _KAFKA
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`default` is as it would be written; empty where nothing is set. `keys`: paths in the TOML file, of which one may be given."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str
+    about: str
+    keys: tuple[str, ...] = ()
+    schemes: frozenset[Scheme] = ALL_SCHEMES
+    protocols: frozenset[MessageFormat] = frozenset(MessageFormat)
+    secret: bool = False
+
+
+def _registry(text: str) -> str:
+    """The address of a schema registry, checked whatever the protocol; empty: none. Raises ConfigError."""
+    if text:
+        parse_address(text)
+    return text
+
+
+def _of(*protocols: MessageFormat) -> frozenset[MessageFormat]:
+    return frozenset(protocols)
+
+
+_OPEN, _CANAL_JSON, _CSV, _SIMPLE, _AVRO = (
+    MessageFormat.OPEN,
+    MessageFormat.CANAL_JSON,
+    MessageFormat.CSV,
+    MessageFormat.SIMPLE,
+    MessageFormat.AVRO,
+)
+_K, _CODEC, _LARGE = "sink.kafka-config.", "sink.kafka-config.codec-config.", "sink.kafka-config.large-message-handle."
+_CLOUD = "sink.cloud-storage-config."
+
+_ENCODING = [
+    Parameter("max-message-bytes", v.integer(1, 1_000_000_000), "10485760", "largest size of a message", (_K + "max-message-bytes",)),
+    Parameter(
+        *("max-batch-size", v.integer(1, 65_535), "16", "rows of a message", (_CODEC + "max-batch-size",)),
+        protocols=_of(_OPEN),
+    ),
+    Parameter(
+        *("enable-tidb-extension", v.parse_bool, "false", "TiDB's own fields; in Canal-JSON also watermarks"),
+        keys=(_CODEC + "enable-tidb-extension",),
+        protocols=_of(_CANAL_JSON, _AVRO),
+    ),
+    Parameter(
+        *("content-compatible", v.parse_bool, "false", "mysqlType as Canal writes it; old holds updated columns only"),
+        keys=("sink.content-compatible",),
+        protocols=_of(_CANAL_JSON),
+    ),
+    Parameter(
+        *("only-output-updated-columns", v.parse_bool, "false", "the old value of an update holds updated columns only"),
+        keys=("sink.only-output-updated-columns",),
+        protocols=_of(_OPEN, _CANAL_JSON),
+    ),
+    Parameter(
+        *("delete-only-output-handle-key-columns", v.parse_bool, "false", "a delete holds the columns of the handle key only"),
+        keys=("sink.delete-only-output-handle-key-columns",),
+        protocols=_of(_OPEN, _CANAL_JSON),
+    ),
+    Parameter(
+        *("open-output-old-value", v.parse_bool, "true", "updates hold the old value"),
+        keys=("sink.open.output-old-value",),
+        protocols=_of(_OPEN),
+    ),
+    Parameter(
+        *("output-raw-change-event", v.parse_bool, "false", "an update of a handle or unique key is not split into delete and insert"),
+        keys=(_K + "output-raw-change-event", _CLOUD + "output-raw-change-event"),
+    ),
+    Parameter(
+        *("large-message-handle-option", v.member(LargeMessageOption), "none", "what is sent for a row larger than max-message-bytes"),
+        keys=(_LARGE + "large-message-handle-option",),
+        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
+    ),
+    Parameter(
+        *("large-message-handle-compression", v.member(Compression), "none", "compression of each event's value"),
+        keys=(_LARGE + "large-message-handle-compression",),
+        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
+    ),
+    Parameter(
+        *("claim-check-storage-uri", v.storage_uri, "", "where claim-check puts large rows"),
+        keys=(_LARGE + "claim-check-storage-uri",),
+        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
+        secret=True,
+    ),
+    Parameter(
+        *("claim-check-raw-value", v.parse_bool, "false", "claim-check stores the message's value as it is"),
+        keys=(_LARGE + "claim-check-raw-value",),
+        protocols=_of(_CANAL_JSON, _SIMPLE, _OPEN),
+    ),
+    Parameter(
+        *("avro-decimal-handling-mode", v.member(DecimalMode), "precise", "DECIMAL as an Avro decimal or as text"),
+        keys=(_CODEC + "avro-decimal-handling-mode",),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
+        *("avro-bigint-unsigned-handling-mode", v.member(BigintUnsignedMode), "long", "BIGINT UNSIGNED as long or as text"),
+        keys=(_CODEC + "avro-bigint-unsigned-handling-mode",),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
+        *("avro-enable-watermark", v.parse_bool, "false", "DDLs and watermarks too (no other Avro consumer reads them)"),
+        keys=(_CODEC + "avro-enable-watermark",),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
+        *("schema-registry", _registry, "", "address of the schema registry"),
+        keys=("sink.schema-registry",),
+        protocols=_of(_AVRO),
+        secret=True,
+    ),
+    Parameter(
+        *("integrity-check-level", v.one_of("none", "correctness"), "none", "messages carry the row's checksum"),
+        keys=("integrity.integrity-check-level", "sink.integrity.integrity-check-level"),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
+        *("corruption-handle-level", v.one_of("warn", "error"), "warn", "what a row does whose checksum does not fit it"),
+        keys=("integrity.corruption-handle-level", "sink.integrity.corruption-handle-level"),
+        protocols=_of(_AVRO),
+    ),
+    Parameter(
+        *("encoding-format", v.one_of("json", "avro"), "json", "how simple writes messages"),
+        keys=(_CODEC + "encoding-format",),
+        protocols=_of(_SIMPLE),
+    ),
+    Parameter(
+        *("send-bootstrap-interval-in-sec", v.integer(-(2**63), 2**63 - 1), "120", "a table's description is sent again after so long"),
+        keys=("sink.send-bootstrap-interval-in-sec",),
+        protocols=_of(_SIMPLE),
+    ),
+    Parameter(
+        *("send-bootstrap-in-msg-count", v.integer(-(2**31), 2**31 - 1), "10000", "… or after so many row messages"),
+        keys=("sink.send-bootstrap-in-msg-count",),
+        protocols=_of(_SIMPLE),
+    ),
+    Parameter(
+        *("send-bootstrap-to-all-partition", v.parse_bool, "true", "… to all partitions, else to the first"),
+        keys=("sink.send-bootstrap-to-all-partition",),
+        protocols=_of(_SIMPLE),
+    ),
+    Parameter(
+        *("send-all-bootstrap-at-start", v.parse_bool, "false", "all tables' descriptions are sent when the changefeed starts"),
+        keys=("sink.send-all-bootstrap-at-start",),
+        protocols=_of(_SIMPLE),
+    ),
+    Parameter("csv-delimiter", v.csv_delimiter, ",", "between fields", ("sink.csv.delimiter",), protocols=_of(_CSV)),
+    Parameter("csv-quote", v.csv_quote, '"', "around fields; empty: none", ("sink.csv.quote",), protocols=_of(_CSV)),
+    Parameter("csv-null", v.any_text, "\\N", "NULL", ("sink.csv.null",), protocols=_of(_CSV)),
+    Parameter(
+        "csv-include-commit-ts", v.parse_bool, "false", "a field with commit_ts", ("sink.csv.include-commit-ts",), protocols=_of(_CSV)
+    ),
+    Parameter(
+        *("csv-binary-encoding-method", v.member(BinaryEncoding), "base64", "binary values", ("sink.csv.binary-encoding-method",)),
+        protocols=_of(_CSV),
+    ),
+    Parameter(
+        *("csv-output-old-value", v.parse_bool, "false", "an update is a line of old values and one of new ones"),
+        keys=("sink.csv.output-old-value",),
+        protocols=_of(_CSV),
+    ),
+    Parameter(
+        *("csv-output-handle-key", v.parse_bool, "false", "a field with the handle", ("sink.csv.output-handle-key",)),
+        protocols=_of(_CSV),
+    ),
+    Parameter(
+        *("csv-output-field-header", v.parse_bool, "false", "a first line of names", ("sink.csv.output-field-header",)),
+        protocols=_of(_CSV),
+    ),
+    Parameter(
+        *("terminator", v.any_text, "\r\n", "end of a line or message in a file", ("sink.terminator",)),
+        protocols=_of(_CSV, _CANAL_JSON),
+    ),
+]
+_DELIVERY = [
+    Parameter(
+        *("partition-num", v.integer(1, 100_000), "", "partitions used of a topic, and given to a new one (3)"),
+        keys=(_K + "partition-num",),
+    ),
+    Parameter(
+        *("create-tables", v.parse_bool, "false", "CREATE TABLE ahead of the rows of an initial load or a resync (Tidemill's own)"),
+        keys=("sink.create-tables",),
+    ),
+    Parameter(
+        *("split-on-dispatch-key", v.parse_bool, "false", "an update that changes a dispatched column is split too (Tidemill's own)"),
+        keys=("sink.split-on-dispatch-key",),
+    ),
+    Parameter("topic", v.check_topic, "tidemill", "the default topic, where there is no broker", schemes=_NO_BROKER),
+]
+_KAFKA_ONLY = [
+    Parameter(
+        *("replication-factor", v.integer(1, 32_767), "1", "of topics that are created", (_K + "replication-factor",)), schemes=_KAFKA
+    ),
+    Parameter(*("auto-create-topic", v.parse_bool, "true", "create topics that are missing", (_K + "auto-create-topic",)), schemes=_KAFKA),
+    Parameter(
+        *("required-acks", v.acks, "-1", "-1: all in-sync replicas, 1: the leader, 0: none", (_K + "required-acks",)), schemes=_KAFKA
+    ),
+    Parameter(
+        *("compression", v.one_of("none", "gzip", "snappy", "lz4", "zstd"), "none", "of Kafka's record batches", (_K + "compression",)),
+        schemes=_KAFKA,
+    ),
+    Parameter("kafka-client-id", v.client_id, "", "what the broker calls the client", (_K + "kafka-client-id",), _KAFKA),
+    Parameter("max-retry", v.integer(1, 2**31 - 1), "", "how often a message is sent again", (), _KAFKA),
+    Parameter("dial-timeout", v.parse_duration, "", "of a connection", (_K + "dial-timeout",), _KAFKA),
+    Parameter("write-timeout", v.parse_duration, "", "of a request", (_K + "write-timeout",), _KAFKA),
+    Parameter("read-timeout", v.parse_duration, "", "of an answer", (_K + "read-timeout",), _KAFKA),
+    Parameter("enable-tls", v.parse_bool, "", "TLS to the broker", (_K + "enable-tls",), _KAFKA),
+    Parameter("ca", v.text, "", "file of the authorities' certificates", (_K + "ca",), _KAFKA),
+    Parameter("cert", v.text, "", "file of the client's certificate", (_K + "cert",), _KAFKA),
+    Parameter("key", v.text, "", "file of the client's key", (_K + "key",), _KAFKA),
+    Parameter(
+        *("insecure-skip-verify", v.parse_bool, "", "take any certificate", (_K + "insecure-skip-verify",)),
+        schemes=_KAFKA,
+    ),
+    Parameter("sasl-user", v.text, "", "user name", (_K + "sasl-user",), _KAFKA, secret=True),
+    Parameter("sasl-password", v.text, "", "password", (_K + "sasl-password",), _KAFKA, secret=True),
+    Parameter(
+        *("sasl-mechanism", v.one_of("plain", "scram-sha-256", "scram-sha-512"), "plain", "how to log in", (_K + "sasl-mechanism",)),
+        schemes=_KAFKA,
+    ),
+]
+_STORAGE_ONLY = [
+    Parameter(
+        *("date-separator", v.member(DateSeparator), "day", "folders by date: none, year, month, day", ("sink.date-separator",)),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("enable-partition-separator", v.parse_bool, "true", "a folder for each partition", ("sink.enable-partition-separator",)),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("file-index-digit", v.file_index_digits, "20", "digits in the names of files; 20 outside of 6 to 20"),
+        keys=("sink.file-index-digit",),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("flush-interval", v.bounded(v.duration(), (100, "100ms"), (600_000, "10m")), "5s", "a file is finished after so long"),
+        keys=(_CLOUD + "flush-interval",),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("file-size", v.bounded(v.integer(1, 2**62), (1024, "1024"), (512 << 20, "536870912")), "67108864", "… or with so many bytes"),
+        keys=(_CLOUD + "file-size",),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("use-table-id-as-path", v.parse_bool, "false", "the table's id in paths, not its name", (_CLOUD + "use-table-id-as-path",)),
+        schemes=STORAGE,
+    ),
+    Parameter(
+        *("output-column-id", v.parse_bool, "false", "schema files hold the ids of columns", (_CLOUD + "output-column-id",)),
+        schemes=STORAGE,
+    ),
+    Parameter("region", v.text, "", "of the bucket", (), _S3),
+    Parameter("endpoint", v.text, "", "of the store, if it is not AWS's", (), _S3),
+    Parameter("access-key", v.text, "", "whose key", (), _S3, secret=True),
+    Parameter("secret-access-key", v.text, "", "the key", (), _S3, secret=True),
+    Parameter("session-token", v.text, "", "of temporary keys", (), _S3, secret=True),
+    Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3),
+]
+PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY]}
+"""All but `protocol`, which `uri` knows."""
+
+UNUSED = {
+    "kafka-version": "the client asks the broker",
+    "worker-count": "Spark's cores are used: --master local[N]",
+    "flush-concurrency": "Spark's cores are used: --master local[N]",
+    "spool-disk-quota": "nothing is spooled: the change log is read again",
+    "spool-base-dir": "nothing is spooled: the change log is read again",
+    "spool-dir": "nothing is spooled: the change log is read again",
+    "sasl-gssapi-disable-pafxfast": "GSSAPI is not supported",
+    "debezium-disable-schema": "protocol debezium is not supported",
+    "debezium-include-start-ts": "protocol debezium is not supported",
+}
+"""Parameters of TiCDC's that mean nothing here, and why."""
+
+UNSUPPORTED: dict[str, str] = {
+    "avro-include-before-value": "false",
+    "output-row-key": "false",
+    "transaction-atomicity": "none",
+    **dict.fromkeys(
+        [f"sasl-gssapi-{k}" for k in ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")], ""
+    ),
+    **dict.fromkeys([f"sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "scopes", "grant-type", "audience")], ""),
+}
+"""Parameters that would change what is delivered or how it is reached and are refused, but for a value that asks for nothing."""

@@ -1,0 +1,406 @@
+"""Sink URIs: where a changefeed delivers, and how.
+
+    kafka://HOST:PORT[,HOST:PORT…]/TOPIC?protocol=…        kafka+ssl:// the same over TLS
+    file:///DIR?protocol=…          s3://BUCKET/PREFIX?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
+
+Parameters are TiCDC's (`parameters`). One that is unknown, malformed or given twice is a ConfigError; one of TiCDC's that has no meaning
+here is taken with a warning, unless it would change what is delivered. The same may come from the TOML file; the URI wins.
+Secrets live in `SinkUri.text` and in fields that are in no repr.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from tidemill.config import parameters as p
+from tidemill.config.encoding import encoding_options
+from tidemill.config.faults import Faults
+from tidemill.config.parameters import DateSeparator, Parameter, Scheme
+from tidemill.config.values import Adjusted, any_text, check_topic
+from tidemill.errors import ConfigError, redact
+from tidemill.protocols.options import EncodingOptions, MessageFormat
+from tidemill.rules.names import did_you_mean
+
+DEFAULT_TOPIC = "tidemill"
+NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
+
+_PROTOCOL_WORDS = {
+    "open-protocol": MessageFormat.OPEN,
+    "default": MessageFormat.OPEN,
+    "canal-json": MessageFormat.CANAL_JSON,
+    "csv": MessageFormat.CSV,
+    "simple": MessageFormat.SIMPLE,
+    "avro": MessageFormat.AVRO,
+    "flat-avro": MessageFormat.AVRO,
+}
+_LATER_PROTOCOLS = {"canal", "maxwell", "craft", "debezium", "debezium-avro"}
+_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
+_LATER_SCHEMES = {
+    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),
+    *("gcs", "gs", "azblob", "azure", "noop"),
+}
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Paths of PEM files; empty: the system's authorities, no client certificate."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure_skip_verify: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Times are milliseconds; None: librdkafka's default."""
+
+    hosts: tuple[str, ...]
+    replication_factor: int = 1
+    auto_create_topic: bool = True
+    required_acks: int = -1  # -1 all, 0, 1
+    compression: str = "none"
+    client_id: str = ""
+    max_retry: int | None = None
+    dial_timeout: int | None = None
+    write_timeout: int | None = None
+    read_timeout: int | None = None
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach a bucket; empty: as the environment says."""
+
+    bucket: str
+    region: str = ""
+    endpoint: str = ""
+    access_key: str = field(default="", repr=False)
+    secret_access_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+    force_path_style: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Paths and files of a storage sink, as in TiCDC."""
+
+    date_separator: DateSeparator = DateSeparator.DAY
+    partition_separator: bool = True  # a folder for each partition of a partitioned table
+    file_index_digits: int = 20
+    flush_interval_ms: int = 5000
+    file_size: int = 64 << 20  # bytes
+    use_table_id_as_path: bool = False
+    output_column_id: bool = False
+    s3: S3Options | None = None  # None: a local folder
+
+
+@dataclass(frozen=True, slots=True)
+class SinkUri:
+    """A checked sink URI. `text` is all of it, secrets and parameters from the TOML file included: hand it to workers, print `str()`."""
+
+    text: str = field(repr=False)
+    scheme: Scheme
+    encoding: EncodingOptions
+    topic: str
+    path: str  # of file and messages, absolute; of s3 within the bucket
+    partition_num: int | None
+    split_on_dispatch_key: bool
+    create_tables: bool  # downstream, ahead of the rows that they have at the start
+    kafka: KafkaOptions | None
+    storage: StorageOptions | None
+    warnings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return redact(self.text)
+
+    @property
+    def protocol(self) -> MessageFormat | None:
+        """None: blackhole without encoding."""
+        return self.encoding.protocol
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.encoding.max_message_bytes
+
+    @property
+    def max_batch_size(self) -> int:
+        return self.encoding.max_batch_size
+
+    @property
+    def flush_interval_ms(self) -> int:
+        """How long rows may wait for others to share a file with; 0 where there are no files of tables."""
+        return (
+            self.storage.flush_interval_ms
+            if self.storage is not None and self.protocol in (MessageFormat.CSV, MessageFormat.CANAL_JSON)
+            else 0
+        )
+
+    @property
+    def broker(self) -> KafkaOptions:
+        """The Kafka part of a kafka:// URI."""
+        if self.kafka is None:
+            raise ConfigError(f"{self} is not a Kafka address")
+        return self.kafka
+
+
+def parse_protocol(text: str) -> MessageFormat:
+    """TiCDC's protocol words; those that cannot be delivered yet are refused by name."""
+    known = _PROTOCOL_WORDS.get(text.lower())
+    if known:
+        return known
+    supported = ", ".join(dict.fromkeys(p.value for p in _PROTOCOL_WORDS.values()))
+    if text.lower() in _LATER_PROTOCOLS:
+        raise ValueError(f"not supported yet; supported: {supported}")
+    raise ValueError(f"no such protocol{did_you_mean(text, _PROTOCOL_WORDS)}; supported: {supported}")
+
+
+PARAMETERS = {
+    "protocol": Parameter("protocol", parse_protocol, "", "the form of messages", ("sink.protocol",)),
+    **p.PARAMETERS,
+}
+
+
+def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> SinkUri:
+    """Check a sink URI. `defaults`: parameters from the TOML file, used where the URI has none of that name.
+
+    Raises ConfigError, ManyFaults where several parameters are wrong.
+    """
+    faults = Faults()
+    parts, scheme, given, values, warnings = _read(text, faults)
+    for name, value in (defaults or {}).items():
+        if name in given:
+            continue
+        with faults.collected():
+            parsed = _value(name, value, warnings, "configuration, [sink]")
+            if scheme in PARAMETERS[name].schemes:
+                given[name], values[name] = value, parsed
+            elif parsed != default_of(PARAMETERS[name]):
+                warnings.append(f"{name} has no meaning for {scheme.value}://")
+    faults.check()
+    protocol = values.get("protocol")
+    if protocol is None and scheme is not Scheme.BLACKHOLE:
+        raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
+    if scheme is Scheme.S3 and protocol not in (MessageFormat.CSV, MessageFormat.CANAL_JSON):
+        raise ConfigError("sink URI: s3:// takes protocol=csv and canal-json")
+    if protocol is MessageFormat.CSV and scheme is Scheme.KAFKA:
+        raise ConfigError(f"sink URI {redact(text)}: protocol csv is for files: it has no DDLs and no progress, and lines have no key")
+    _warn_of_others(protocol, values, warnings)
+    if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
+        raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")
+    whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
+    return SinkUri(
+        text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),
+        scheme=scheme,
+        encoding=encoding_options(protocol, whole),
+        topic=_kafka_topic(parts, text) if scheme is Scheme.KAFKA else whole["topic"],
+        path=_path(scheme, parts, text),
+        partition_num=whole["partition-num"],
+        split_on_dispatch_key=whole["split-on-dispatch-key"],
+        create_tables=whole["create-tables"],
+        kafka=_kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None,
+        storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
+        warnings=tuple(warnings),
+    )
+
+
+def check_alone(text: str) -> None:
+    """Check a sink URI as far as it goes without a TOML file, and without what its parameters need of each other. Raises as above."""
+    faults = Faults()
+    _read(text, faults)
+    faults.check()
+
+
+def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str], dict[str, Any], list[str]]:
+    """The URI's parts, its scheme, its parameters as text and as values, and warnings."""
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError as error:
+        raise ConfigError(f"sink URI {redact(text)}: {error}") from None
+    scheme = _scheme(parts, text)
+    given, warnings = _parameters(scheme, parts, text, faults)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        with faults.collected():
+            values[name] = _value(name, value, warnings, "sink URI")
+    return parts, scheme, given, values, warnings
+
+
+def check_parameter(name: str, text: str, where: str) -> None:
+    """Check a value without its sink. `where`: it was given. Raises ConfigError."""
+    _value(name, text, [], where)
+
+
+def default_of(parameter: Parameter) -> Any:
+    """The value of a parameter that is not given; None where nothing is set."""
+    if parameter.default == "" and parameter.parse is not any_text:
+        return None
+    return parameter.parse(parameter.default)
+
+
+def _warn_of_others(protocol: MessageFormat | None, values: Mapping[str, Any], warnings: list[str]) -> None:
+    """Parameters that ask for something that the protocol has not."""
+    for name, value in values.items():
+        parameter = PARAMETERS[name]
+        if protocol is not None and protocol not in parameter.protocols and value != default_of(parameter):
+            warnings.append(f"{name} has no meaning for protocol {protocol.value}")
+
+
+def _scheme(parts: SplitResult, text: str) -> Scheme:
+    word = parts.scheme
+    if word in _SCHEME_WORDS and "://" in text:
+        return _SCHEME_WORDS[word]
+    supported = ", ".join(dict.fromkeys(f"{s.value}://" for s in _SCHEME_WORDS.values()))
+    if word in _LATER_SCHEMES:
+        raise ConfigError(f"sink URI: {word}:// is not supported yet; supported: {supported}")
+    if not word or "://" not in text:
+        raise ConfigError(f"sink URI {redact(text)}: it has to begin with one of {supported}")
+    raise ConfigError(f"sink URI: no sink is called {word}://{did_you_mean(word, _SCHEME_WORDS)}; supported: {supported}")
+
+
+def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:
+    """The parameters with a meaning, as text, and warnings about the others."""
+    if parts.fragment:
+        raise ConfigError(f"sink URI {redact(text)}: a `#` has to be written %23")
+    given: dict[str, str] = {}
+    warnings: list[str] = []
+    seen: set[str] = set()
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in seen:
+            faults.add(ConfigError(f"sink URI: {name} is given twice"))
+            continue
+        seen.add(name)
+        if name in p.UNSUPPORTED:
+            if value.lower() not in (p.UNSUPPORTED[name], ""):
+                faults.add(ConfigError(f"sink URI: {name} is not supported yet"))
+        elif name in p.UNUSED:
+            warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
+        elif name not in PARAMETERS:
+            known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
+            faults.add(ConfigError(f"sink URI: unknown parameter {name}{did_you_mean(name, known)}"))
+        elif scheme in PARAMETERS[name].schemes:
+            given[name] = value
+        else:
+            warnings.append(f"{name} has no meaning for {scheme.value}://")
+    return given, warnings
+
+
+def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
+    parameter = PARAMETERS[name]
+    try:
+        return parameter.parse(text)
+    except Adjusted as adjusted:
+        warnings.append(f"{name} = {text}: {adjusted}")
+        return adjusted.value
+    except ValueError as error:
+        shown = "" if parameter.secret else f" = {text!r}"
+        raise ConfigError(f"{where}: {name}{shown}: {error}") from None
+
+
+def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
+    path = unquote(parts.path)
+    if scheme is Scheme.S3:
+        if not parts.netloc or "@" in parts.netloc:
+            raise ConfigError(f"sink URI {redact(text)}: expected s3://BUCKET/PREFIX; keys go into the parameters")
+        return path.strip("/")
+    if scheme not in (Scheme.FILE, Scheme.MESSAGES):
+        return ""
+    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise ConfigError(f"sink URI {redact(text)}: expected an absolute path: {scheme.value}:///path")
+    if not path.strip("/") or (scheme is Scheme.MESSAGES and path.endswith("/")):
+        raise ConfigError(f"sink URI {redact(text)}: it names no {'file' if scheme is Scheme.MESSAGES else 'folder'}")
+    return path.rstrip("/")
+
+
+def _kafka_topic(parts: SplitResult, text: str) -> str:
+    try:
+        return check_topic(unquote(parts.path).lstrip("/"))
+    except ValueError as error:
+        raise ConfigError(f"sink URI {redact(text)}: topic: {error}") from None
+
+
+def _hosts(parts: SplitResult, text: str) -> tuple[str, ...]:
+    if "@" in parts.netloc:
+        raise ConfigError(f"sink URI {redact(text)}: user and password go into the parameters sasl-user and sasl-password")
+    hosts = tuple(parts.netloc.split(","))
+    for host in hosts:
+        match = _HOST.fullmatch(host)
+        if not match or not 1 <= int(match[2]) <= 65_535:
+            raise ConfigError(f"sink URI {redact(text)}: {host!r} is not HOST:PORT")
+    return hosts
+
+
+def _kafka_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> KafkaOptions:
+    return KafkaOptions(
+        hosts=_hosts(parts, text),
+        replication_factor=values.get("replication-factor", 1),
+        auto_create_topic=values.get("auto-create-topic", True),
+        required_acks=values.get("required-acks", -1),
+        compression=values.get("compression", "none"),
+        client_id=values.get("kafka-client-id", ""),
+        max_retry=values.get("max-retry"),
+        dial_timeout=values.get("dial-timeout"),
+        write_timeout=values.get("write-timeout"),
+        read_timeout=values.get("read-timeout"),
+        tls=_tls(parts, values),
+        sasl=_sasl(values),
+    )
+
+
+def _tls(parts: SplitResult, values: Mapping[str, Any]) -> Tls | None:
+    files = {name: values.get(name, "") for name in ("ca", "cert", "key")}
+    skip = values.get("insecure-skip-verify", False)
+    wanted = values.get("enable-tls", parts.scheme == "kafka+ssl" or any(files.values()))
+    if not wanted:
+        if parts.scheme == "kafka+ssl" or any(files.values()) or skip:
+            raise ConfigError("sink URI: enable-tls=false contradicts kafka+ssl://, ca, cert, key or insecure-skip-verify")
+        return None
+    if bool(files["cert"]) != bool(files["key"]):
+        raise ConfigError("sink URI: cert and key belong together")
+    return Tls(**files, insecure_skip_verify=skip)
+
+
+def _sasl(values: Mapping[str, Any]) -> Sasl | None:
+    user, password = values.get("sasl-user"), values.get("sasl-password")
+    if user is None and password is None:
+        if "sasl-mechanism" in values:
+            raise ConfigError("sink URI: sasl-mechanism needs sasl-user and sasl-password")
+        return None
+    if user is None or password is None:
+        raise ConfigError("sink URI: sasl-user and sasl-password belong together")
+    return Sasl(values.get("sasl-mechanism", "plain").upper(), user, password)
+
+
+def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:
+    s3 = S3Options(
+        bucket=parts.netloc,
+        region=values["region"] or "",
+        endpoint=values["endpoint"] or "",
+        access_key=values["access-key"] or "",
+        secret_access_key=values["secret-access-key"] or "",
+        session_token=values["session-token"] or "",
+        force_path_style=values["force-path-style"],
+    )
+    return StorageOptions(
+        date_separator=values["date-separator"],
+        partition_separator=values["enable-partition-separator"],
+        file_index_digits=values["file-index-digit"],
+        flush_interval_ms=values["flush-interval"],
+        file_size=values["file-size"],
+        use_table_id_as_path=values["use-table-id-as-path"],
+        output_column_id=values["output-column-id"],
+        s3=s3 if scheme is Scheme.S3 else None,
+    )

@@ -1,0 +1,98 @@
+"""Row events of a table, folded into what has to be done to its rows: the last state of each key.
+
+Between two commits of the file only the last state of a row is seen, so what happened to it in between need not be written. Inside a
+transaction of the source all old rows go before the new ones come: keys may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tidemill.errors import MalformedMessage
+from tidemill.protocols.open.codes import ColumnFlag, ColumnType
+from tidemill.protocols.open.events import Column, RowEvent
+from tidemill.tidb.names import folded
+
+Stored = None | int | float | str | bytes
+Row = dict[str, Stored]
+"""Values by lower-case column names, as SQLite keeps them."""
+Key = tuple[Stored, ...]
+
+_MAX_INT = (1 << 63) - 1
+_TEXT = frozenset(
+    {
+        ColumnType.VARCHAR, ColumnType.VAR_STRING, ColumnType.CHAR, ColumnType.TINYTEXT, ColumnType.MEDIUMTEXT, ColumnType.LONGTEXT,
+        ColumnType.TEXT,
+    }
+)  # fmt: skip
+
+
+def stored(value: Stored, *, binary: bool) -> Stored:
+    """A cell as SQLite keeps it: text as text, numbers of more than 63 bits as text, the rest as it is."""
+    if isinstance(value, bytes) and not binary:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    return str(value) if isinstance(value, int) and value > _MAX_INT else value
+
+
+def image(columns: Iterable[Column]) -> Row:
+    """The values of one image of a row."""
+    return {folded(c.name): stored(c.value, binary=bool(c.flags & ColumnFlag.BINARY)) for c in columns}
+
+
+@dataclass(slots=True)
+class PendingRow:
+    """What becomes of a key: whether the row that is there goes, and the values that come."""
+
+    remove: bool = False
+    values: Row | None = None
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Changes of one table that are not written yet. `key`: lower-case names of its key columns."""
+
+    key: tuple[str, ...] = ()
+    fates: dict[Key, PendingRow] = field(default_factory=dict)
+    steps: list[tuple[Row | None, Row | None]] = field(default_factory=list)  # of a table without any key: (gone, come), in order
+    cells: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.fates or self.steps)
+
+    def take(self, events: Sequence[RowEvent]) -> None:
+        """All events of one transaction. Raises MalformedMessage for an event without a column of the key."""
+        gone: list[Key] = []
+        come: list[tuple[Key, Row]] = []
+        for event in events:
+            before, after = image(event.before), image(event.after)
+            old = self._key(after | before, event) if before else None
+            new = self._key(after, event) if after else None
+            if old is not None and old != new:
+                gone.append(old)
+            if new is not None:
+                come.append((new, after))
+        for key in gone:
+            self.fates[key] = PendingRow(remove=True)
+        for key, values in come:
+            fate = self.fates.setdefault(key, PendingRow())
+            fate.values = values if fate.values is None else fate.values | values
+            self.cells += len(values)
+
+    def take_keyless(self, events: Sequence[RowEvent]) -> None:
+        """All events of one transaction on a table whose rows nothing tells apart."""
+        for event in events:
+            before, after = image(event.before), image(event.after)
+            self.steps.append((after | before if event.before else None, after if event.after else None))
+            self.cells += len(before) + len(after)
+
+    def _key(self, row: Row, event: RowEvent) -> Key:
+        if not self.key:
+            return (event.row_id,)
+        try:
+            return tuple(row[name] for name in self.key)
+        except KeyError as error:
+            raise MalformedMessage(f"a row of {event.schema}.{event.table} at {event.ts} lacks its key column {error}") from None

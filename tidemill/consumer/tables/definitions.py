@@ -1,0 +1,229 @@
+"""The definition of a column in the text of a DDL → ColumnInfo, as far as values depend on it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidemill.tidb.ddltext.cursor import Cursor
+from tidemill.tidb.schema.codes import ColumnFlag, MySQLType, SchemaState
+from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.sql.lexer import Kind, SqlMode
+
+_INTEGERS = {
+    "TINYINT": MySQLType.TINY, "INT1": MySQLType.TINY, "BOOL": MySQLType.TINY, "BOOLEAN": MySQLType.TINY,
+    "SMALLINT": MySQLType.SHORT, "INT2": MySQLType.SHORT, "MEDIUMINT": MySQLType.INT24, "MIDDLEINT": MySQLType.INT24,
+    "INT3": MySQLType.INT24, "INT": MySQLType.LONG, "INTEGER": MySQLType.LONG, "INT4": MySQLType.LONG,
+    "BIGINT": MySQLType.LONGLONG, "INT8": MySQLType.LONGLONG, "YEAR": MySQLType.YEAR, "BIT": MySQLType.BIT,
+}  # fmt: skip
+_NUMBERS = {
+    "DECIMAL": MySQLType.NEWDECIMAL, "DEC": MySQLType.NEWDECIMAL, "NUMERIC": MySQLType.NEWDECIMAL, "FIXED": MySQLType.NEWDECIMAL,
+    "FLOAT": MySQLType.FLOAT, "FLOAT4": MySQLType.FLOAT, "DOUBLE": MySQLType.DOUBLE, "FLOAT8": MySQLType.DOUBLE, "REAL": MySQLType.DOUBLE,
+}  # fmt: skip
+_TIMES = {"DATE": MySQLType.DATE, "DATETIME": MySQLType.DATETIME, "TIMESTAMP": MySQLType.TIMESTAMP, "TIME": MySQLType.DURATION}
+_BINARIES = {
+    "BINARY": MySQLType.STRING, "VARBINARY": MySQLType.VARCHAR, "TINYBLOB": MySQLType.TINY_BLOB, "BLOB": MySQLType.BLOB,
+    "MEDIUMBLOB": MySQLType.MEDIUM_BLOB, "LONGBLOB": MySQLType.LONG_BLOB, "JSON": MySQLType.JSON, "VECTOR": MySQLType.VECTOR,
+}  # fmt: skip
+_TEXTS = {
+    "CHAR": MySQLType.STRING, "CHARACTER": MySQLType.STRING, "VARCHAR": MySQLType.VARCHAR, "TINYTEXT": MySQLType.TINY_BLOB,
+    "TEXT": MySQLType.BLOB, "MEDIUMTEXT": MySQLType.MEDIUM_BLOB, "LONGTEXT": MySQLType.LONG_BLOB,
+    "ENUM": MySQLType.ENUM, "SET": MySQLType.SET,
+}  # fmt: skip
+_TYPES = _INTEGERS | _NUMBERS | _TIMES | _BINARIES | _TEXTS
+_STRINGS = frozenset(_TEXTS) - {"ENUM", "SET"}
+_NOW = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
+_TODAY = frozenset({"CURRENT_DATE", "CURDATE"})
+_DECIMAL_DIGITS = 10
+_MAX_SINGLE_PRECISION = 24
+
+
+def new_column(
+    name: str,
+    tp: MySQLType | int,
+    *,
+    flag: int = 0,
+    flen: int = -1,
+    decimal: int = -1,
+    charset: str = "binary",
+    elems: tuple[str, ...] = (),
+    origin_default: str | None = None,
+    origin_default_bit: bytes | None = None,
+    virtual: bool = False,
+) -> ColumnInfo:
+    """A public column; what does not matter for its values is empty."""
+    return ColumnInfo(
+        id=0, name=name, offset=0, tp=tp, flag=flag, flen=flen, decimal=decimal, charset=charset, collate="", elems=elems,
+        default=None, default_bit=None, default_is_expr=False, origin_default=origin_default, origin_default_bit=origin_default_bit,
+        generated_expr="?" if virtual else "", generated_stored=False, hidden=False, state=SchemaState.PUBLIC, comment="", array=False,
+        version=0,
+    )  # fmt: skip
+
+
+class Definitions(Cursor):
+    """A cursor that reads definitions of columns. `now`: the moment of the DDL, for defaults such as CURRENT_TIMESTAMP."""
+
+    def __init__(self, sql: str, now: datetime) -> None:
+        super().__init__(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
+        self.sql = sql
+        self.now = now
+
+    def skip(self) -> None:
+        """One token, or all between a pair of parentheses."""
+        if not self.at("("):
+            self.next()
+            return
+        depth = 0
+        while not self.at_end():
+            depth += (self.token.upper == "(") - (self.token.upper == ")")
+            self.next()
+            if not depth:
+                return
+
+    def at_item_end(self) -> bool:
+        """At a comma, a closing parenthesis, or the end."""
+        return self.at_end() or self.at(",") or self.at(")")
+
+    def skip_item(self) -> None:
+        """Up to the next comma or closing parenthesis on this level."""
+        while not self.at_item_end():
+            self.skip()
+
+    def column(self, charset: str = "") -> ColumnInfo:
+        """`name` type options… `charset`: the table's, where it is known. Raises DdlSyntaxError."""
+        name = self.identifier()
+        while self.accept("."):
+            name = self.identifier()
+        word = self.token.upper
+        tp = _TYPES.get(word)
+        if tp is None:
+            raise self.fail("a column type")
+        self.next()
+        self.accept_any(("PRECISION", "VARYING"))
+        elems, lengths = self._parameters(word)
+        flag, charset = self._attributes(charset if word in _STRINGS else "")
+        flen, decimal = _sizes(word, lengths)
+        if word == "FLOAT" and len(lengths) == 1 and lengths[0] > _MAX_SINGLE_PRECISION:
+            tp = MySQLType.DOUBLE
+        is_text = word in _TEXTS and charset.lower() != "binary"
+        options = self._options(tp, max(decimal, 0))
+        return new_column(
+            name,
+            tp,
+            flag=flag | options.flag,
+            flen=flen,
+            decimal=decimal,
+            charset="utf8mb4" if is_text else "binary",
+            elems=elems,
+            origin_default=options.text,
+            origin_default_bit=options.bits,
+            virtual=options.virtual,
+        )
+
+    def _parameters(self, word: str) -> tuple[tuple[str, ...], list[int]]:
+        elems: list[str] = []
+        lengths: list[int] = []
+        if self.accept("("):
+            while not self.accept(")"):
+                if self.at_end():
+                    raise self.fail(")")
+                if self.token.kind is Kind.STRING:
+                    elems.append(self.token.text.rstrip(" "))
+                elif self.token.kind is Kind.INT:
+                    lengths.append(self.unsigned())
+                    continue
+                self.next()
+        return tuple(elems), lengths
+
+    def _attributes(self, charset: str) -> tuple[int, str]:
+        """UNSIGNED, ZEROFILL and the character set."""
+        flag = 0
+        while not self.at_item_end():
+            if word := self.accept_any(("UNSIGNED", "ZEROFILL", "SIGNED", "BINARY")):
+                flag |= ColumnFlag.UNSIGNED if word in ("UNSIGNED", "ZEROFILL") else 0
+            elif self.accept_charset_keyword():
+                charset = self.next().text
+            else:
+                break
+        return flag, charset
+
+    def _options(self, tp: MySQLType | int, fsp: int) -> _Options:
+        found = _Options()
+        while not self.at_item_end() and not self.at_any(("FIRST", "AFTER")):
+            if self.accept("NOT", "NULL"):
+                found.flag |= ColumnFlag.NOT_NULL
+            elif self.accept_any(("COLUMN_FORMAT", "STORAGE")):
+                self.next()
+            elif self.accept("DEFAULT"):
+                self._default(found, tp, fsp)
+            elif self.accept("AS") or self.accept("GENERATED", "ALWAYS", "AS"):
+                self.skip()
+                found.virtual = not self.accept("STORED")
+            else:
+                self.skip()
+        return found
+
+    def _default(self, found: _Options, tp: MySQLType | int, fsp: int) -> None:
+        """A literal, or the moment. What else an expression gives is not known here: as if there were none."""
+        sign = "-" if self.accept("-") else ""
+        if self.token.kind is Kind.INTRODUCER:
+            self.next()
+        token = self.token
+        if self.at("("):
+            self.skip()
+        elif word := self.accept_any(("NULL", "TRUE", "FALSE")):
+            found.text = None if word == "NULL" else str(int(word == "TRUE"))
+        elif token.kind in (Kind.STRING, Kind.INT, Kind.DECIMAL, Kind.FLOAT):
+            self.next()
+            found.text = sign + token.text
+            if tp == MySQLType.BIT:
+                found.text, found.bits = None, int(token.text).to_bytes(8, "big") if token.text.isdecimal() else token.text.encode()
+        elif token.kind in (Kind.HEX, Kind.BIT):
+            self.next()
+            self._binary_default(found, tp, token.kind, token.text)
+        elif token.upper in _NOW | _TODAY:
+            self.next()
+            if self.at("("):
+                self.skip()
+            found.text = _moment(self.now, fsp) if token.upper in _NOW else f"{self.now:%Y-%m-%d}"
+        elif not self.at_item_end():
+            self.next()
+
+    def _binary_default(self, found: _Options, tp: MySQLType | int, kind: Kind, text: str) -> None:
+        number = int(text or "0", 16 if kind is Kind.HEX else 2)
+        size = -(-len(text) // (2 if kind is Kind.HEX else 8))
+        if tp == MySQLType.BIT:
+            found.bits = number.to_bytes(max(size, 1), "big")
+        elif tp in _INTEGERS.values() or tp in _NUMBERS.values():
+            found.text = str(number)
+        else:
+            # TiDB keeps defaults as text: bytes that are no UTF-8 are lost there as well.
+            found.text = number.to_bytes(size, "big").decode("utf-8", "replace")
+
+
+class _Options:
+    """What the options of a column say."""
+
+    def __init__(self) -> None:
+        self.flag = 0
+        self.text: str | None = None
+        self.bits: bytes | None = None
+        self.virtual = False
+
+
+def _sizes(word: str, lengths: list[int]) -> tuple[int, int]:
+    """flen and decimal as table descriptions have them; -1 for none."""
+    first = lengths[0] if lengths else -1
+    if word in _TIMES:
+        return -1, max(first, 0)
+    if _NUMBERS.get(word) is MySQLType.NEWDECIMAL:
+        return (first if lengths else _DECIMAL_DIGITS), (lengths[1] if len(lengths) > 1 else 0)
+    if word in _NUMBERS:
+        return (first, lengths[1]) if len(lengths) > 1 else (-1, -1)
+    if word in ("BIT", "CHAR", "CHARACTER", "BINARY"):
+        return max(first, 1), -1
+    return first, -1
+
+
+def _moment(now: datetime, fsp: int) -> str:
+    text = f"{now:%Y-%m-%d %H:%M:%S}"
+    return f"{text}.{now.microsecond:06d}"[: len(text) + 1 + fsp] if fsp else text

@@ -1,0 +1,139 @@
+"""Which partition a row lies in: the rules of RANGE, LIST, HASH and KEY over the cells of a row.
+
+A message names no partition, and the physical ids of Open Protocol's rows change without a message when partitions are reorganised. So a
+DDL that empties or exchanges a partition is applied to the rows that the partition's definition takes.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+
+from tidemill.consumer.tables.expressions import Evaluator, Value
+from tidemill.consumer.tables.values import cell_from_text
+from tidemill.errors import SchemaError
+from tidemill.protocols.common.celltext import cell_text
+from tidemill.tidb.names import folded
+from tidemill.tidb.rows.cells import Cell
+from tidemill.tidb.schema.model import ColumnInfo
+
+MAXVALUE = "MAXVALUE"
+
+
+class Method(enum.Enum):
+    RANGE = "range"
+    LIST = "list"
+    HASH = "hash"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One partition; bounds and values are the texts of the statement."""
+
+    name: str
+    less_than: tuple[str, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """PARTITION BY: an expression, or columns."""
+
+    method: Method
+    expression: str
+    columns: tuple[str, ...]
+    definitions: tuple[Definition, ...]
+
+    def renamed(self, old: str, new: str) -> Partitioning:
+        """After a column has got another name. An expression that uses it cannot be: TiDB refuses that."""
+        columns = tuple(new if folded(c) == folded(old) else c for c in self.columns)
+        return Partitioning(self.method, self.expression, columns, self.definitions)
+
+    def without(self, names: Sequence[str], instead: Sequence[Definition] = ()) -> Partitioning:
+        """Some partitions replaced by others, which take the place of the first."""
+        gone = {folded(name) for name in names}
+        at = next((i for i, d in enumerate(self.definitions) if folded(d.name) in gone), len(self.definitions))
+        kept = [d for d in self.definitions if folded(d.name) not in gone]
+        return self.replaced((*kept[:at], *instead, *kept[at:]))
+
+    def replaced(self, definitions: tuple[Definition, ...]) -> Partitioning:
+        """With other partitions."""
+        return Partitioning(self.method, self.expression, self.columns, definitions)
+
+    def counted(self, count: int) -> Partitioning:
+        """HASH and KEY with another number of partitions."""
+        names = [d.name for d in self.definitions][:count]
+        return self.replaced((*map(Definition, names), *(Definition(f"p{i}") for i in range(len(names), count))))
+
+
+class Locator:
+    """Finds the partition of a row. Raises SchemaError when the table's partitioning uses what is not known here."""
+
+    def __init__(self, partitioning: Partitioning, columns: Sequence[ColumnInfo], zone: tzinfo = UTC) -> None:
+        self._method = partitioning.method
+        self._definitions = partitioning.definitions
+        if not self._definitions:
+            raise SchemaError("the definitions of its partitions were made by TiDB and are in no message")
+        by_name = {folded(column.name): column for column in columns}
+        try:
+            self._columns = [by_name[folded(name)] for name in partitioning.columns]
+        except KeyError as error:
+            raise SchemaError(f"it is partitioned by a column {error} that it does not have") from None
+        self._evaluator = Evaluator(partitioning.expression, zone) if partitioning.expression else None
+        self._bounds = [self._row(d.less_than) for d in self._definitions] if self._method is Method.RANGE else []
+        self._members = [{self._row(v) for v in d.values if v != ("DEFAULT",)} for d in self._definitions]
+        self._default = next((d.name for d in self._definitions if d.is_default), None)
+
+    def find(self, row: Mapping[str, Cell]) -> str | None:
+        """The name of the partition; None where none takes the row. `row`: cells by the lower-case names of columns."""
+        match self._method:
+            case Method.KEY:
+                data = b"".join(b"\0" if row[folded(c.name)] is None else cell_text(c, row[folded(c.name)]) for c in self._columns)
+                return self._definitions[zlib.crc32(data) % len(self._definitions)].name
+            case Method.HASH:
+                [number] = self._values(row)
+                index = abs(number) % len(self._definitions) if isinstance(number, int) else 0
+                return self._definitions[index].name
+            case Method.RANGE:
+                place = tuple(map(_ordered, self._values(row)))
+                return next((d.name for d, bound in zip(self._definitions, self._bounds, strict=True) if place < bound), None)
+            case Method.LIST:
+                place = tuple(map(_ordered, self._values(row)))
+                found = (d.name for d, members in zip(self._definitions, self._members, strict=True) if place in members)
+                return next(found, self._default)
+
+    def _values(self, row: Mapping[str, Cell]) -> list[Value]:
+        if self._evaluator is not None:
+            return [self._evaluator.value(row)]
+        return [_comparable(row[folded(column.name)]) for column in self._columns]
+
+    def _row(self, texts: Sequence[str]) -> tuple[_Order, ...]:
+        return tuple(self._bound(i, text) for i, text in enumerate(texts))
+
+    def _bound(self, index: int, text: str) -> _Order:
+        if text.upper() == MAXVALUE:
+            return (3, "")
+        value = Evaluator(text, UTC).value({})
+        if self._columns and value is not None:
+            value = _comparable(cell_from_text(self._columns[index], str(value)))
+        return _ordered(value)
+
+
+_Order = tuple[int, int | float | str]
+
+
+def _ordered(value: Value) -> _Order:
+    """NULL, then values, then MAXVALUE."""
+    if value is None:
+        return (0, "")
+    return (1, value) if isinstance(value, int | float) else (2, value)
+
+
+def _comparable(cell: Cell) -> Value:
+    """Text is compared by its bytes; surrogates keep bytes that are no UTF-8 in their order closely enough to tell them apart."""
+    return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell

@@ -1,0 +1,151 @@
+"""The fence: a small file with the epoch in force. Who delivers under another epoch stops.
+
+Spark reports a failed job at once, but the Python workers of its other tasks live on for a moment and could write after the rows of the
+next try. On a cluster an executor that is cut off, or a driver that was stopped and wakes up, may live on for much longer. Each try of a
+batch therefore is an epoch of its own, over restarts and hosts of the driver as well. The file lies in the log's storage, which executors
+reach anyway. Only the newest driver can write it (`guarded`); tasks look at it before each chunk, while they wait, and before they flush.
+
+The interval of the try stands in it too: whoever takes the changefeed over runs the batch that was under way over the same interval.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tidemill.changelog.storage.open import LocalStorage, Storage, open_storage
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, parsed
+from tidemill.errors import Fenced, TidemillError, redact
+
+REMOTE_EVERY_S = 1.0
+"""A file that is a request away is looked at so often, and whenever something is about to be published."""
+FROM, TO = "from_ts", "to_ts"
+
+Interval = tuple[int, int]
+
+
+class BrokenFence(TidemillError):
+    """The fence is not where it should be, or does not hold an epoch."""
+
+    code = "TM:ErrFence"
+
+
+class Look:
+    """A task's look at the fence. Call it often: a remote file is not read each time."""
+
+    def __init__(self, place: str, epoch: int) -> None:
+        """`place`: path or URL of the file."""
+        self._place, self._epoch = place, epoch
+        self._read, self._every_s = _opened(place)
+        self._due = 0.0
+        self._seen: bytes | None = None  # what was checked already
+
+    def __call__(self, *, now: bool = False) -> None:
+        """Raises Fenced if the epoch in force is another one, LogUnavailable if nobody can tell. `now`: something is published next."""
+        if self._every_s and not now and time.monotonic() < self._due:
+            return
+        with storage_errors(self._place):
+            data = self._read()
+        if data is None or data != self._seen:
+            check(parsed(data, self._place), self._epoch, self._place)
+            self._seen = data
+        self._due = time.monotonic() + self._every_s
+
+
+def check(found: Mapping[str, Any] | None, epoch: int, place: str) -> None:
+    """Raises Fenced if the epoch in force is another one, BrokenFence where there is none."""
+    if found is None:
+        raise BrokenFence(
+            f"{redact(place)} is not there for {socket.gethostname()}",
+            hint="Executors have to reach the change log, at the path or URL that the driver knows it by.",
+        )
+    if found[EPOCH] != epoch:
+        raise Fenced(f"epoch {epoch} is over: {found[EPOCH]} has begun, of the driver {found.get(DRIVER)}")
+
+
+def _opened(place: str) -> tuple[Callable[[], bytes | None], float]:
+    """How to read a file, and how long not to read it again."""
+    if "://" not in place:
+        return partial(_local, place), 0.0
+    bare, mark, query = place.partition("?")
+    folder, _, name = bare.rpartition("/")
+    storage = open_storage(folder + mark + query)
+    return partial(storage.read, name), 0.0 if storage.local else REMOTE_EVERY_S
+
+
+def _local(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+class Fence:
+    """The driver's side: begins epochs."""
+
+    def __init__(self, storage: Storage, name: str, *, floor: int = 0) -> None:
+        """`floor`: epochs begin above it, whatever the file says."""
+        self.driver = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
+        self._file = GuardedFile(storage, name, self.driver)
+        self.place = self._file.place
+        self._floor = floor
+        self._epoch = 0
+        self._taken = False
+        self._due = 0.0
+        self.planned: Interval | None = None
+        """The interval of the last try; known once the fence is taken."""
+
+    @classmethod
+    def at(cls, folder: str | os.PathLike[str], name: str = "epoch") -> Fence:
+        """In a local folder."""
+        return cls(LocalStorage(os.fspath(folder)), name)
+
+    @property
+    def epoch(self) -> int:
+        """In force now, as far as this driver knows."""
+        return self._epoch
+
+    def take(self) -> int:
+        """Become the driver: every other one is fenced when this returns. Returns the new epoch. Raises LogUnavailable."""
+        return self._take(None)
+
+    def advance(self, from_ts: int, to_ts: int) -> int:
+        """Begin the next epoch, durably, for a try of (from_ts, to_ts]: all tasks of the ones before stop.
+
+        Raises Fenced if another driver has taken over, LogUnavailable.
+        """
+        if not self._taken:
+            return self._take((from_ts, to_ts))
+        self.planned = from_ts, to_ts
+        return self._next()
+
+    def _take(self, interval: Interval | None) -> int:
+        while True:
+            found = self._file.read() or {EPOCH: 0}
+            self._epoch = max(found[EPOCH], self._floor)
+            self.planned = interval or ((found[FROM], found[TO]) if FROM in found and TO in found else None)
+            try:
+                epoch = self._next()
+            except Fenced:
+                continue  # another one took it at the same time
+            self._taken = True
+            return epoch
+
+    def _next(self) -> int:
+        interval = {FROM: self.planned[0], TO: self.planned[1]} if self.planned is not None else {}
+        self._file.write(interval, self._epoch + 1)
+        self._epoch += 1
+        return self._epoch
+
+    def look(self, *, now: bool = False) -> None:
+        """As a task's look, at this driver's epoch. Raises Fenced if another driver has taken over, LogUnavailable."""
+        if now or time.monotonic() >= self._due:
+            check(self._file.read(), self._epoch, self.place)
+            self._due = time.monotonic() + REMOTE_EVERY_S

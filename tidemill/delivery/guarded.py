@@ -1,0 +1,126 @@
+"""A small JSON file that only the newest driver of a changefeed may write: its fence, and its checkpoint.
+
+Each version names an epoch and the driver that wrote it. A write is refused where a higher epoch stands in the file, or the same one of
+another driver. Look and write are one step where the storage has one: under a lock on a file system, by compare-and-swap on an object
+store that does conditional PUT. Other stores have neither: there a driver that was stopped between the two may write once more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from tidemill.changelog.storage.flock import FolderLock
+from tidemill.changelog.storage.open import Storage, Token
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.errors import Fenced, TidemillError, redact
+
+EPOCH, DRIVER = "epoch", "driver"
+
+
+class FeedBroken(TidemillError):
+    """A file of a changefeed's state cannot be read."""
+
+    code = "TM:ErrFeedBroken"
+
+
+class GuardedFile:
+    """One such file, of one driver. Threads take turns."""
+
+    def __init__(self, storage: Storage, name: str, driver: str) -> None:
+        self._storage, self._name, self._driver = storage, name, driver
+        self.place = storage.path(name)
+        self._turn = threading.Lock()
+        self._lock = FolderLock(self.place) if storage.local else nullcontext()
+        self._token: Token | None = None
+        self._known = False  # the token stands for a version over which this driver may write
+
+    def read(self) -> dict[str, Any] | None:
+        """What is there; None where nothing is. Raises FeedBroken, LogUnavailable."""
+        with storage_errors(self.place):
+            return parsed(self._storage.read(self._name), self.place)
+
+    def write(self, content: Mapping[str, Any], epoch: int) -> None:
+        """Durable when this returns. Raises Fenced naming the driver that has come since, LogUnavailable."""
+        data = self._signed(content, epoch)
+        with self._turn, storage_errors(self.place, writing=True):
+            if self._storage.local:
+                self._publish(data, epoch)
+                return
+            if not self._storage.can_swap:
+                self._replace(lambda found: data, epoch)
+                return
+            if not self._known:
+                self._take_token(epoch)
+            while (token := self._storage.swap(self._name, self._token, data)) is None:
+                self._take_token(epoch)
+            self._token = token
+
+    def change(self, change: Callable[[Mapping[str, Any] | None], Mapping[str, Any]], epoch: int) -> dict[str, Any] | None:
+        """As `write`, of what `change` makes of what is there. Returns what was there."""
+        with self._turn, storage_errors(self.place, writing=True):
+            if not self._storage.can_swap:
+                return self._replace(lambda found: self._signed(change(found), epoch), epoch)
+            while True:
+                found = self._take_token(epoch)
+                token = self._storage.swap(self._name, self._token, self._signed(change(found), epoch))
+                if token is not None:
+                    self._token = token
+                    return found
+
+    def _signed(self, content: Mapping[str, Any], epoch: int) -> bytes:
+        return (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
+
+    def _publish(self, data: bytes, epoch: int) -> None:
+        """Under the lock for a moment only: a driver that is stopped while it holds it keeps the next one out."""
+        folder, _, name = self._name.rpartition("/")
+        draft = self._storage.draft(folder)
+        try:
+            draft.sink.write(data)
+            draft.seal()
+            with self._lock:
+                self._check(self.read(), epoch)
+                draft.publish(name)
+        finally:
+            draft.discard()
+        self._storage.settle(folder)
+
+    def _replace(self, content: Callable[[Mapping[str, Any] | None], bytes], epoch: int) -> dict[str, Any] | None:
+        with self._lock:
+            found = self.read()
+            self._check(found, epoch)
+            self._storage.replace(self._name, content(found))
+            return found
+
+    def _take_token(self, epoch: int) -> dict[str, Any] | None:
+        """Of the version over which a write goes, or none does."""
+        found = self._storage.versioned(self._name)
+        content = parsed(found[0] if found else None, self.place)
+        self._check(content, epoch)
+        self._token, self._known = found[1] if found else None, True
+        return content
+
+    def _check(self, found: Mapping[str, Any] | None, epoch: int) -> None:
+        if found is None or found[EPOCH] < epoch or (found[EPOCH] == epoch and found.get(DRIVER) == self._driver):
+            return
+        raise Fenced(
+            f"{redact(self.place)} is at epoch {found[EPOCH]} of the driver {found.get(DRIVER)}; this is epoch {epoch} of {self._driver}",
+            hint="Another driver has taken the changefeed over; this one stops.",
+        )
+
+
+def parsed(data: bytes | None, place: str) -> dict[str, Any] | None:
+    """The content of such a file. One that an earlier version wrote may have no epoch: then it is 0. Raises FeedBroken."""
+    if data is None:
+        return None
+    try:
+        content = json.loads(data)
+        if isinstance(content, dict):
+            return {**content, EPOCH: int(content.get(EPOCH, 0))}
+        why = "it holds no JSON object"
+    except (ValueError, TypeError) as error:
+        why = str(error)
+    raise FeedBroken(f"{redact(place)} cannot be read: {why}", hint="Restore the file from a copy.")

@@ -1,0 +1,166 @@
+"""The log as batches see it: what an interval holds, where DDLs stand, which pack is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
+from datetime import tzinfo
+
+import pyarrow.compute as pc
+
+from tidemill.capture.tikv.tables import partition_of
+from tidemill.changelog import imports, initial_load
+from tidemill.changelog.bounds import within
+from tidemill.changelog.history import follow
+from tidemill.changelog.layout import Affinity, Interval
+from tidemill.changelog.reader import LogReader
+from tidemill.delivery.inputs.bootstrap_ddl import creating
+from tidemill.delivery.inputs.coverage import CoverageCheck
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.plan import MAX_INTERVAL, Load, batch_end, end_by_size
+from tidemill.delivery.task.reader import Sources
+from tidemill.events import DdlEvent
+from tidemill.kernels.flow import layout as f
+from tidemill.tidb.schema.history import SchemaHistory, TableVersion
+
+COUNTED_FILES = 64
+"""Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""
+KEPT_HISTORY = 6 * MAX_INTERVAL
+"""How far the schema history goes back behind the last batch: forgetting costs a copy of the table list."""
+
+
+def count_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> int:
+    """Rows of (from_ts, to_ts] in the chains, by the ends of their batches alone."""
+    sources = Sources(chains, from_ts, to_ts)
+    rows = 0
+    for number, words in enumerate(sources.words[: len(sources)]):
+        while words[f.S_MORE]:
+            sources.begin_chunk()
+            sources.advance(number)
+            rows += int(words[f.S_END] - words[f.S_POS])
+    return rows
+
+
+def tables_with_rows(chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, physical_ids: Set[int]) -> Set[int]:
+    """Those of the physical ids that have rows of (from_ts, to_ts] in the chains. Reads one column, until all are found."""
+    sources = Sources(chains, from_ts, to_ts)
+    missing = set(physical_ids)
+    for number, words in enumerate(sources.words[: len(sources)]):
+        while missing and words[f.S_MORE]:
+            sources.begin_chunk()
+            sources.advance(number)
+            batch, begin, end = sources.all[number].batch, int(words[f.S_POS]), int(words[f.S_END])
+            if batch is not None and end > begin:
+                missing.difference_update(pc.unique(batch.column("table_id").slice(begin, end - begin)).to_pylist())
+    return physical_ids - missing
+
+
+class LogUpstream:
+    """What a log gives to the batches of one changefeed. See `batch.Upstream`."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        history: SchemaHistory,
+        packs: PackStore,
+        wants: Callable[[DdlEvent], bool],
+        wants_rows: Callable[[TableVersion], bool] = lambda version: False,
+        create_in: tzinfo | None = None,
+    ) -> None:
+        """`create_in`: tables are created downstream ahead of their initial rows, with TIMESTAMP defaults in that zone."""
+        self._create_in = create_in
+        self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
+        self._captured = CoverageCheck(reader.identity_now, wants_rows, lambda: imports.noted(reader.storage))
+        self.affinity: Affinity = reader.identity.affinity
+        self._loads: tuple[int, int, list[Load]] = (-1, -1, [])
+
+    def follow(self, to_ts: int) -> None:
+        if self._history.resolved_ts < to_ts:
+            follow(self._history, self._reader)
+
+    def loads(self, from_ts: int, to_ts: int) -> list[Load]:
+        if self._loads[:2] != (from_ts, to_ts):
+            self._captured.check(self._history, from_ts, to_ts)
+            loads = [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
+            self._loads = from_ts, to_ts, self._with_tables(loads, from_ts, to_ts)
+        return self._loads[2]
+
+    def _with_tables(self, loads: list[Load], from_ts: int, to_ts: int) -> list[Load]:
+        """A batch that is the instant of an initial load has its tables too, each in its log partition: see `next_end`."""
+        storage = self._reader.storage
+        plan = initial_load.read_plan(storage, to_ts) if to_ts == from_ts + 1 else None
+        for table_id, files in initial_load.paths(storage, plan).items() if plan is not None else ():
+            p = partition_of(table_id, len(loads))
+            size = sum(storage.size(storage.name(path)) for path in files)
+            loads[p] = replace(loads[p], tables=(*loads[p].tables, files), sizes=(*loads[p].sizes, size), rows=None)
+        return loads
+
+    def _load(self, partition: int, from_ts: int, to_ts: int) -> Load:
+        intervals = _chain(self._reader, partition, from_ts, to_ts)
+        load = Load(partition, tuple(intervals), tuple(self._reader.partition_bytes(i) for i in intervals))
+        if not intervals or not self._reader.storage.local or len(intervals) > COUNTED_FILES:
+            return load
+        rows = count_rows(load.chains, from_ts, to_ts)
+        return Load(partition, load.intervals, load.sizes, rows) if rows else Load(partition, (), (), 0)
+
+    def barriers(self, from_ts: int, to_ts: int) -> list[int]:
+        return self._history.barriers(from_ts, to_ts)
+
+    def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
+        events = self._history.ddl_events(from_ts, to_ts)
+        return [event for event in (*events, *self._creating(to_ts)) if self._wants(event)]
+
+    def _creating(self, to_ts: int) -> list[DdlEvent]:
+        """What creates the tables whose rows stand just above `to_ts`."""
+        plan = initial_load.read_plan(self._reader.storage, to_ts + 1) if self._create_in is not None else None
+        if plan is None or self._create_in is None:
+            return []
+        tables = self._history.described_snapshot(within(self._history.start_ts, to_ts))
+        return creating(plan, tables, self._create_in, first=plan.ts == self._reader.identity.start_ts)
+
+    def pack(self, from_ts: int, to_ts: int) -> str:
+        begin, from_ts = from_ts, within(self._history.start_ts, from_ts)
+        if from_ts - self._history.start_ts > KEPT_HISTORY:
+            self._history.forget(from_ts)
+
+        def with_rows(physical_ids: Set[int]) -> Set[int]:
+            chains = [chain for load in self.loads(begin, to_ts) for chain in load.chains]
+            return tables_with_rows(chains, begin, to_ts, physical_ids)
+
+        named = self._packs.names_versions
+        snapshot = self._history.described_snapshot(from_ts) if named else self._history.snapshot(from_ts)
+        return self._packs.pack(snapshot, with_rows)
+
+    def refresh(self) -> None:
+        self._reader.refresh()
+        self._loads = (-1, -1, [])
+
+
+def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
+    """What a partition holds of an interval that may begin before the log."""
+    start_ts = reader.identity.start_ts
+    return reader.chain(partition, within(start_ts, from_ts), to_ts) if to_ts > start_ts else []
+
+
+def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> int:
+    """Where the batch after from_ts ends: at the next DDL, when enough has come together, at the latest at limit_ts.
+
+    The history has to reach limit_ts. Time without a row is passed over in ever longer steps. The instant of an initial load is a batch of
+    its own, and the one before it ends just below; from_ts is returned while tables are still being read.
+    """
+    plan = initial_load.next_plan(reader.storage, from_ts)
+    if plan is not None and plan.ts <= limit_ts:
+        if plan.ts == from_ts + 1:
+            complete = initial_load.is_complete(reader.storage, plan.ts) or not initial_load.missing(reader.storage, plan)
+            return plan.ts if complete else from_ts
+        limit_ts = plan.ts - 1
+    limit = batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts))
+    step = MAX_INTERVAL
+    while True:
+        to_ts = min(limit, from_ts + step)
+        found = [(p, _chain(reader, p, from_ts, to_ts)) for p in range(reader.partitions)]
+        if to_ts == limit or any(intervals for _, intervals in found):
+            break
+        step *= 2
+    loads = [Load(p, tuple(intervals), tuple(reader.partition_bytes(i) for i in intervals)) for p, intervals in found]
+    return end_by_size(loads, to_ts)

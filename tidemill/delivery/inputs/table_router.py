@@ -1,0 +1,228 @@
+"""How a changefeed's settings become what the batches need: which tables, which DDLs, in which words, in which zone."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+
+from tidemill.config.file import ChangefeedConfig
+from tidemill.config.parameters import Scheme
+from tidemill.config.uri import SinkUri
+from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
+from tidemill.errors import ConfigError
+from tidemill.events import DdlEvent
+from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
+from tidemill.protocols.options import MessageFormat
+from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
+from tidemill.rules.event_filter import EventFilters
+from tidemill.rules.selectors import ColumnSelectors
+from tidemill.rules.skip import SkipRow
+from tidemill.rules.table_filter import TableFilter
+from tidemill.sinks.storage.control import StorageControl
+from tidemill.sinks.storage.open import wants_tables
+from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.model import TableInfo
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user asks of a delivery."""
+
+    feed: str
+    sink: SinkUri
+    config: ChangefeedConfig
+    zone: tzinfo
+    skip_rows: tuple[SkipRow, ...] = ()
+
+    @property
+    def output(self) -> Output:
+        """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
+        encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
+        ignored = frozenset(self.config.filter.ignore_txn_start_ts)
+        if encoding.protocol is MessageFormat.SIMPLE and self.sink.scheme is not Scheme.MESSAGES:
+            # TiCDC names its server's zone, whatever zone the rows were read in; what is written for comparison keeps the default.
+            encoding = replace(encoding, simple=replace(encoding.simple, location=str(self.zone)))
+        return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
+
+
+LEFT_OUT = -1
+"""Stands for a DDL's ts in what was told of a table."""
+
+
+class TableRouter:
+    """Which tables and DDLs a changefeed delivers."""
+
+    def __init__(self, settings: Settings, place: Callable[[TableVersion], str | None] = lambda version: None) -> None:
+        """`place`: see `DriverSink.place`."""
+        self._place = place
+        self._filter: TableFilter = settings.config.table_filter()
+        self._force = settings.config.force_replicate
+        self._dispatcher: Dispatcher = settings.config.dispatcher()
+        self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
+        self._selectors: ColumnSelectors = settings.config.column_selectors()
+        self._topic = settings.sink.topic
+        self._told: set[tuple[int, int]] = set()
+
+    def table(self, version: TableVersion) -> PackedTable | None:
+        """A table whose rows are delivered, else None. Settings that do not fit it are its fault, see `PackedTable`."""
+        if not self.rows(version):
+            self._tell_left_out(version)
+            return None
+        try:
+            return self._routed(version)
+        except ConfigError as error:
+            return PackedTable(version, self._topic, DispatchRule(), fault=str(error))
+
+    def _tell_left_out(self, version: TableVersion) -> None:
+        """Log once that a table is wanted and cannot be replicated: nothing is left out in silence."""
+        wanted = self._passes(version.schema, version.table) and version.info.has_rows
+        if wanted and (version.table_id, LEFT_OUT) not in self._told:
+            self._told.add((version.table_id, LEFT_OUT))
+            log.warning(
+                "%s.%s has no primary key and no unique key over NOT NULL columns: it is not replicated (force-replicate = true would)",
+                version.schema,
+                version.table,
+            )
+
+    def _routed(self, version: TableVersion) -> PackedTable:
+        """Raises ConfigError for settings that do not fit the table."""
+        topic = self._place(version)
+        rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
+        hashed = {c.id for c in hashed_columns(rule, version.info)}
+        return PackedTable(
+            version,
+            topic if topic is not None else self._dispatcher.topic(version.schema, version.table, self._topic),
+            rule,
+            row_filter=self._events.row_filter(version),
+            dropped=self._selectors.dropped(version, hashed),
+        )
+
+    def rows(self, version: TableVersion) -> bool:
+        """Are rows of a table delivered?"""
+        return self._passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
+
+    def topic(self, event: DdlEvent) -> str:
+        """Where a DDL goes: to the topic of its table, by the name before it if it had one. A schema's goes to the sink's topic."""
+        if not event.table:
+            return self._topic
+        name = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
+        return self._dispatcher.topic(*name, self._topic)
+
+    def ddl(self, event: DdlEvent) -> bool:
+        """Is a DDL delivered? Where its table, before or after it, passes the filter and can be replicated, and no event filter says no."""
+        if not self._concerns(event):
+            return False
+        self._tell(event)
+        return not self._events.ignores_ddl(event)
+
+    def _tell(self, event: DdlEvent) -> None:
+        """Log once what a DDL means whose table enters or leaves the delivered ones, also where the DDL itself is filtered."""
+        place = event.job_id, event.seq
+        if place not in self._told and (crossing := self.crossing(event)):
+            self._told.add(place)
+            log.warning("%s", crossing)
+
+    def _concerns(self, event: DdlEvent) -> bool:
+        if not event.table:
+            return not is_system_schema(event.schema) and self._filter.matches_schema(event.schema)
+        names = [(event.schema, event.table), *([(event.pre_schema, event.pre_table)] if event.pre_table else [])]
+        if not any(self._passes(*name) for name in names):
+            return False
+        versions = [v for v in (event.before, event.after) if v is not None]
+        return not versions or any(self._eligible(v.info) for v in versions)
+
+    def crossing(self, event: DdlEvent) -> str:
+        """What a DDL means for the consumer whose table enters or leaves the delivered ones by it; empty if none does."""
+        if event.type == Action.EXCHANGE_PARTITION:
+            return self._crossing_exchange(event)
+        if event.before is None or event.after is None:
+            return ""
+        before, after = self.rows(event.before), self.rows(event.after)
+        if before == after:
+            return ""
+        old, new = f"{event.before.schema}.{event.before.table}", f"{event.after.schema}.{event.after.table}"
+        if after:
+            return f"{new} (before: {old}) is delivered from {event.ts} on; load what it held by then by other means"
+        return f"{old} (now: {new}) is not delivered any more from {event.ts} on"
+
+    def _crossing_exchange(self, event: DdlEvent) -> str:
+        """Rows change places between a partition and a plain table without a change of any of them."""
+        inside = self._passes(event.schema, event.table)
+        if inside == self._passes(event.pre_schema, event.pre_table):
+            return ""
+        whole, plain = f"{event.schema}.{event.table}", f"{event.pre_schema}.{event.pre_table}"
+        shown, hidden = (whole, plain) if inside else (plain, whole)
+        return f"{shown} exchanged rows with {hidden}, which is not delivered; load what {shown} holds at {event.ts} by other means"
+
+    def _passes(self, schema: str, table: str) -> bool:
+        return not is_system_schema(schema) and self._filter.matches(schema, table)
+
+    def _eligible(self, info: TableInfo) -> bool:
+        """TiCDC's rule: a usable key, or forced; views always, sequences never. Temporary tables count, though they have no rows."""
+        if info.is_sequence:
+            return False
+        return self._force or info.is_view or info.has_usable_key
+
+
+_PROTOCOLS = {
+    MessageFormat.OPEN: "tidemill.protocols.open",
+    MessageFormat.CANAL_JSON: "tidemill.protocols.canal_json",
+    MessageFormat.CSV: "tidemill.protocols.csv",
+    MessageFormat.SIMPLE: "tidemill.protocols.simple",
+    MessageFormat.AVRO: "tidemill.protocols.avro",
+}
+
+
+def control_messages_of(sink: SinkUri) -> ControlMessages | None:
+    """What prints DDL and resolved messages: the protocol, or a sink that has words of its own; None where nothing is printed."""
+    options = sink.encoding
+    if wants_tables(sink):
+        return StorageControl(sink)
+    if options.protocol is None:
+        return None
+    control_messages: ControlMessages = importlib.import_module(_PROTOCOLS[options.protocol]).control_messages(options)
+    return control_messages
+
+
+class SinkEvents:
+    """DDL and resolved events for the sink. See `batch.Events`."""
+
+    def __init__(self, settings: Settings, chooser: TableRouter, packs: PackStore) -> None:
+        self._words, self._chooser, self._packs = control_messages_of(settings.sink), chooser, packs
+
+    def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
+        if self._words is None:
+            return None
+        message = self._words.ddl_message(event)
+        if message is None:
+            return None
+        topic = self._chooser.topic(event)
+        partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
+        return topic, *message, range(partitions)
+
+    def bootstraps(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
+        """What is said of all tables when a delivery begins."""
+        control_messages = self._words
+        if not isinstance(control_messages, SendsBootstrap):
+            return
+        for table in self._packs.wanted():
+            partitions = 1 if control_messages.bootstrap_first_partition_only else self._packs.partitions(table.topic)
+            yield table.topic, *control_messages.bootstrap(table.shown), range(partitions)
+
+    @property
+    def sends_bootstrap(self) -> bool:
+        """Whether something is said then."""
+        return isinstance(self._words, SendsBootstrap) and self._words.sends_bootstrap
+
+    def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
+        return self._words.resolved_message(ts) if self._words is not None else None
+
+    def targets(self) -> Sequence[Target]:
+        return self._packs.targets

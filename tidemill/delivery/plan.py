@@ -1,0 +1,188 @@
+"""Where a batch ends and which work items it consists of. Pure, but for the sizes of files that it is given."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidemill.changelog.layout import Affinity, Interval
+from tidemill.delivery.task.reader import chains_of
+from tidemill.delivery.work_item import WorkItem
+from tidemill.errors import TidemillError
+from tidemill.tso import LOGICAL_BITS
+
+MAX_INTERVAL = 600_000 << LOGICAL_BITS
+"""Longest time that one batch covers, when catching up: 10 minutes."""
+MAX_BATCH_BYTES = 512 << 20
+"""Of segments in one batch, when catching up; a single interval may have more."""
+SMALL_BYTES = 4 << 20
+"""A batch of up to this much is one item: a task of its own costs more than it saves."""
+ROW_BYTES = 512
+"""What a row counts as at most, where rows were counted."""
+HEAVY = 1.3
+"""A log partition with so many times the bytes of an even share is split among items."""
+
+
+class BrokenPlan(TidemillError):
+    """Two items of a batch would write the same table to the same partition, or none would. A bug."""
+
+    code = "TM:ErrBrokenPlan"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a log partition holds of a batch's interval."""
+
+    partition: int
+    intervals: tuple[Interval, ...]
+    sizes: tuple[int, ...]  # bytes of each interval's files
+    rows: int | None = None  # of the batch's interval; None: not counted
+    tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
+
+    @property
+    def busy(self) -> bool:
+        """Is there anything to read?"""
+        return bool(self.intervals or self.tables)
+
+    @property
+    def bytes(self) -> int:
+        """What the batch has to read of it, about: files may reach beyond the batch's interval."""
+        whole = sum(self.sizes)
+        return whole if self.rows is None else min(whole, ROW_BYTES * self.rows)
+
+    @property
+    def chains(self) -> list[tuple[str, ...]]:
+        """Files, each chain sorted."""
+        return [*chains_of([i.parts for i in self.intervals]), *self.tables]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one item does: which log partitions it reads, and for which share of the targets."""
+
+    partitions: tuple[int, ...]
+    share: int = 0
+    shares: int = 1
+
+
+def batch_end(from_ts: int, limit_ts: int, barriers: Sequence[int]) -> int:
+    """The end of the batch after from_ts: `limit_ts`, or the first barrier before it. `barriers` are sorted."""
+    first = next((b for b in barriers if b > from_ts), limit_ts)
+    return min(first, limit_ts)
+
+
+def end_by_size(loads: Iterable[Load], limit_ts: int, max_bytes: int = MAX_BATCH_BYTES) -> int:
+    """The end of the last interval that still fits into `max_bytes`, all partitions together; `limit_ts` if all do."""
+    ends: dict[int, int] = defaultdict(int)
+    for load in loads:
+        for interval, size in zip(load.intervals, load.sizes, strict=True):
+            ends[interval.to_ts] += size
+    total = 0
+    for to_ts in sorted(ends):
+        total += ends[to_ts]
+        if total >= max_bytes:
+            return min(to_ts, limit_ts)
+    return limit_ts
+
+
+def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int, targets: int) -> list[Split]:
+    """How a batch is divided among at most about `parallelism` items.
+
+    Rows of a table stay in one log partition (affinity table): items take whole log partitions, and a heavy one is shared by targets.
+    Otherwise each item reads all log partitions, for its share of the targets. There are no more shares than `targets`: an item without
+    one would read everything and deliver nothing.
+    """
+    busy = [load for load in loads if load.busy]
+    if not busy:
+        return []
+    total = sum(load.bytes for load in busy)
+    if total <= SMALL_BYTES or parallelism == 1:
+        return [Split(tuple(load.partition for load in busy))]
+    if affinity is Affinity.KEY:
+        shares = max(1, min(parallelism, targets))
+        return [Split(tuple(load.partition for load in busy), share, shares) for share in range(shares)]
+    fair = total / parallelism
+    found: list[Split] = []
+    light: list[Load] = []
+    for load in busy:
+        shares = min(round(load.bytes / fair), targets)
+        if shares > 1 and load.bytes > HEAVY * fair:
+            found += [Split((load.partition,), share, shares) for share in range(shares)]
+        else:
+            light.append(load)
+    return found + _packed(light, fair)
+
+
+def _packed(loads: Sequence[Load], fair: float) -> list[Split]:
+    """Light log partitions, largest first, together as far as they fit into an even share."""
+    bins: list[tuple[float, list[int]]] = []
+    for load in sorted(loads, key=lambda one: (-one.bytes, one.partition)):
+        place = min((b for b in bins if b[0] + load.bytes <= HEAVY * fair), default=None)
+        if place is None:
+            bins.append((load.bytes, [load.partition]))
+        else:
+            bins[bins.index(place)] = (place[0] + load.bytes, [*place[1], load.partition])
+    return [Split(tuple(sorted(partitions))) for _, partitions in bins]
+
+
+def check(planned: Sequence[Split], loads: Sequence[Load], affinity: Affinity) -> None:
+    """The invariant of a batch: exactly one item handles a pair (logical table, target). Raises BrokenPlan.
+
+    With affinity table a logical table is in one log partition: of each, every target must have exactly one item. With affinity key
+    a table may be in all of them: every item must read all, and every target must have exactly one item.
+    """
+    busy = {load.partition for load in loads if load.busy}
+    readers: dict[int, list[Split]] = {p: [] for p in busy}
+    for split in planned:
+        for partition in split.partitions:
+            if partition not in readers:
+                raise BrokenPlan(f"{split} reads log partition {partition}, which has nothing")
+            readers[partition].append(split)
+        if affinity is Affinity.KEY and set(split.partitions) != busy:
+            raise BrokenPlan(f"{split} does not read all log partitions {sorted(busy)}, which tables are spread over")
+    for partition, found in readers.items():
+        shares = {split.shares for split in found}
+        if len(shares) != 1 or sorted(s.share for s in found) != list(range(shares.pop())):
+            raise BrokenPlan(f"targets of log partition {partition} have none or several items: {found}")
+
+
+def work_items(
+    loads: Sequence[Load],
+    affinity: Affinity,
+    parallelism: int,
+    *,
+    feed: str,
+    batch: int,
+    epoch: int,
+    from_ts: int,
+    to_ts: int,
+    pack: str,
+    sink: str,
+    fence: str,
+    targets: int,
+) -> list[WorkItem]:
+    """The items of a batch, checked. None if no log partition has anything. `targets`: how many (topic, partition)s there are."""
+    planned = splits(loads, affinity, parallelism, targets)
+    check(planned, loads, affinity)
+    chains = {load.partition: load.chains for load in loads}
+    small = sum(load.bytes for load in loads) <= SMALL_BYTES
+    return [
+        WorkItem(
+            feed=feed,
+            batch=batch,
+            epoch=epoch,
+            number=number,
+            from_ts=from_ts,
+            to_ts=to_ts,
+            log_partitions=split.partitions,
+            chains=tuple(chain for p in split.partitions for chain in chains[p]),
+            share=split.share,
+            shares=split.shares,
+            pack=pack,
+            sink=sink,
+            fence=fence,
+            small=small,
+        )
+        for number, split in enumerate(planned)
+    ]

@@ -1,0 +1,208 @@
+"""What a worker process builds of a pack: the kernels' table map and rules, programs of the tables in use, the encoder.
+
+Everything is built when the first row of a table comes by: a pack of thousands of tables costs a task what its own rows need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.delivery.inputs.table_pack import Output, Pack, PackedTable
+from tidemill.delivery.task.encoder import LimitedEncoder, RowEncoder, Skipper
+from tidemill.delivery.task.row_filter import RowFilters
+from tidemill.delivery.work_item import NAMED_ROWS
+from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaError
+from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram
+from tidemill.kernels.flow import layout as f
+from tidemill.kernels.flow.changes import ColumnChange
+from tidemill.kernels.flow.layout import Mode, TableMap
+from tidemill.kernels.routing.identity import unique_slots
+from tidemill.protocols.common.messages import Messages
+from tidemill.protocols.options import MessageFormat
+from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
+from tidemill.rules.skip import with_way_out
+
+Rows = npt.NDArray[np.void]
+
+
+class _Kernels:
+    """The kernels over the programs of the tables in use; made anew when a table joins them."""
+
+    def __init__(self, pack: Pack, used: list[_Used]) -> None:
+        programs = [one.program for one in used]
+        shown, tables = [one.shown for one in used], [one.table for one in used]
+        self.encoder = LimitedEncoder(pack, lambda output: row_encoder(output, shown, tables, pack.first_target))
+        self.splits = ColumnChange(programs, [one.split_slots for one in used])
+        self.key_hash = KeyHash(programs, [[c.name for c in one.hashed] if one.mode is Mode.HASH else [] for one in used])
+        self.filters = RowFilters([one.table.row_filter for one in used], programs, pack.output.ignored_start_ts)
+
+    @property
+    def slow_rows(self) -> int:
+        return self.encoder.slow_rows + self.splits.slow_rows + self.key_hash.slow_rows + self.filters.slow_rows
+
+
+class _Used:
+    """A table in use: how its rows are routed, by all of its columns, and how they are shown."""
+
+    def __init__(self, table: PackedTable, apart: int | None, output: Output, parts: int) -> None:
+        """`apart`: the only physical id that this stands for."""
+        self.table, self.apart = table, apart
+        self.program = TableProgram.of(table.version, output.zone)
+        self.shown = TableProgram.of(table.shown, output.zone) if table.dropped else self.program
+        self.hashed = hashed_columns(table.rule, table.version.info)
+        self.mode = Mode.FIXED
+        if parts > 1 and table.rule.mode is DispatchMode.TS:
+            self.mode = Mode.TS
+        elif parts > 1 and self.hashed:
+            self.mode = Mode.HASH
+        self.split_slots = self._split_slots(output)
+
+    def _split_slots(self, output: Output) -> list[int]:
+        """Slots of the columns whose change splits an update."""
+        if output.encoding.output_raw_change_event:
+            return []
+        dispatched = {self.program.slots[c.id] for c in self.hashed} if output.split_on_dispatch_key else set()
+        return sorted(dispatched.union(unique_slots(self.program)))
+
+
+class Compiled:
+    """A pack in use. The number of a table here is the number of its rule and its program. See `chunks.Routing`."""
+
+    def __init__(self, pack: Pack) -> None:
+        self.pack = pack
+        self.tables = TableMap()
+        self._rules = np.zeros((16, f.RULE_WORDS), np.int64)
+        self._used: list[_Used] = []
+        self._made: _Kernels | None = None
+        self._skipper = Skipper(pack.output.skip_rows)
+        self._corrupted: tuple[int, tuple[str, ...]] = 0, ()
+        self._slow_before = 0  # of kernels that were replaced
+
+    @property
+    def rules_address(self) -> int:
+        return int(self._rules.ctypes.data)
+
+    @property
+    def slow_rows(self) -> int:
+        """Rows that went to a reference, since the pack was loaded."""
+        return self._slow_before + (self._made.slow_rows if self._made is not None else 0)
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that were left out by name, since the pack was loaded."""
+        return self._skipper.skipped
+
+    def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """How many rows did not fit their checksum since the last call, and the names of some."""
+        count, names = self._corrupted
+        self._corrupted = 0, ()
+        return count, names
+
+    def resolve(self, table_id: int) -> None:
+        """Enter a physical id: its table's rule, or that its rows are not delivered.
+
+        Raises SchemaError for one that nobody knows, ConfigError where the settings do not fit the table.
+        """
+        table = self.pack.table(table_id)
+        if table is not None and table.fault:
+            raise ConfigError(table.fault)
+        if table is not None:
+            apart = table_id if table.rule.mode is DispatchMode.PHYSICAL else None
+            number = next((i for i, used in enumerate(self._used) if used.table is table and used.apart == apart), None)
+            self.tables.set(table_id, self._use(table, apart) if number is None else number)
+        elif self.pack.knows(table_id):
+            self.tables.set(table_id, f.DROP)
+        else:
+            raise SchemaError(
+                f"the log has rows of a table with id {table_id}, which no schema describes",
+                hint="The log's schema stream is incomplete. `tidemill log verify` may say where; else start a new log.",
+            )
+
+    def _use(self, table: PackedTable, apart: int | None) -> int:
+        """Give a table the next number."""
+        number = len(self._used)
+        if number == len(self._rules):
+            self._rules = np.concatenate([self._rules, np.zeros_like(self._rules)])
+        base, parts = self.pack.first_target[table.topic], self.pack.partitions[table.topic]
+        used = _Used(table, apart, self.pack.output, parts)
+        if apart is None:
+            fixed = base + table_hash(table.version.schema, table.version.table) % parts
+        else:
+            fixed = base + (table.version.physical_ids.index(apart) if parts > 1 else 0)
+        self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
+        self._used.append(used)
+        self._slow_before, self._made = self.slow_rows, None
+        return number
+
+    @property
+    def _kernels(self) -> _Kernels:
+        if self._made is None:
+            self._made = _Kernels(self.pack, self._used)
+        return self._made
+
+    def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
+        """Messages of arranged rows; valid until the next call. Raises what the encoder says of a row, and how to go on without it."""
+        if self._skipper:
+            rows, groups = self._skipper.keep(rows, groups, [used.table for used in self._used])
+        encoder = self._kernels.encoder
+        try:
+            return encoder.encode(rows, groups)
+        except (MessageTooLarge, MalformedRow) as error:
+            raise with_way_out(error) from error
+        finally:
+            count, names = encoder.take_corrupted()
+            if count:
+                self._corrupted = self._corrupted[0] + count, (*self._corrupted[1], *names)[:NAMED_ROWS]
+
+    def kept(self, rows: Rows) -> Rows:
+        """The rows without those that event filters leave out."""
+        filters = self._kernels.filters
+        return filters.kept(rows) if filters else rows
+
+    def changed(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """A byte for each row: set for an update that is to be split, because it changes a column of a key."""
+        return self._kernels.splits.changed(rows)
+
+    def hashes(self, rows: Rows) -> npt.NDArray[np.uint32]:
+        """The hash of each row, by schema, table and the columns that its rule names."""
+        return self._kernels.key_hash.hash(rows)
+
+
+_ENCODERS = {
+    MessageFormat.OPEN: ("tidemill.kernels.encode", "OpenRowEncoder"),
+    MessageFormat.CANAL_JSON: ("tidemill.kernels.canal_json", "CanalJsonRowEncoder"),
+    MessageFormat.CSV: ("tidemill.kernels.csv", "CsvRowEncoder"),
+    MessageFormat.SIMPLE: ("tidemill.kernels.simple", "SimpleRowEncoder"),
+    MessageFormat.AVRO: ("tidemill.kernels.avro", "AvroRowEncoder"),
+}
+"""Where each protocol's encoder is: loaded when it is used, so that a worker has the kernels of one protocol only."""
+
+
+def row_encoder(
+    output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = (), first_target: Mapping[str, int] | None = None
+) -> RowEncoder:
+    """The encoder of a protocol. `tables`: of the programs; `first_target`: partition 0 of each topic. Few protocols look at them."""
+    options = output.encoding
+    if options.protocol is None:
+        return MountEncoder(programs)
+    module, name = _ENCODERS[options.protocol]
+    made = getattr(importlib.import_module(module), name)
+    encoder: RowEncoder
+    if options.protocol is MessageFormat.AVRO:
+        encoder = made(programs, options, [_schema_ids(table) for table in tables])
+    elif options.protocol is MessageFormat.SIMPLE and first_target is not None:
+        encoder = made(programs, options, [first_target[table.topic] for table in tables])
+    else:
+        encoder = made(programs, options)
+    return encoder
+
+
+def _schema_ids(table: PackedTable) -> tuple[int, int]:
+    """Raises SchemaError where the driver did not see that the table has rows."""
+    if table.schema_ids is None:
+        raise SchemaError(f"{table.version.schema}.{table.version.table} has rows, but its schemas are not registered: a bug")
+    return table.schema_ids

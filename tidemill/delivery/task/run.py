@@ -1,0 +1,146 @@
+"""One task: a work item from mapped segments to an acknowledged sink.
+
+read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is looked at before each
+chunk is delivered, by the sink while it waits, and before the flush. Errors on purpose are given back as TaskFailure; anything else ends
+the worker's task and with it the job.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.changelog.storage.outcomes import error_of, outcome_of
+from tidemill.delivery.epoch_fence import Look
+from tidemill.delivery.inputs import table_pack
+from tidemill.delivery.task.chunker import MAX_ROWS, Chunk, Chunker
+from tidemill.delivery.task.compiled_tables import Compiled
+from tidemill.delivery.task.encoder import limits_of
+from tidemill.delivery.task.reader import Sources
+from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
+from tidemill.errors import TidemillError
+from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
+from tidemill.records import ROW
+from tidemill.sinks.base import BatchContext, open_task_sink
+
+Rows = npt.NDArray[np.void]
+
+
+def run(item: WorkItem) -> TaskResult:
+    """Run an item; what it did, or how it failed."""
+    try:
+        return deliver(item)
+    except TidemillError as error:
+        return _failure(item, error)
+    except FileNotFoundError:  # a path that this machine does not have
+        raise
+    except OSError as error:  # a disk or mount of this machine, under a pack, a spool or a sink's file
+        return _failure(item, error_of(outcome_of(error), str(error.filename or item), error.strerror or error))
+
+
+def _failure(item: WorkItem, error: TidemillError) -> TaskFailure:
+    return TaskFailure(item.number, error.code, str(error), error.retryable)
+
+
+def deliver(item: WorkItem) -> TaskStats:
+    """Run an item. Raises what the log, the rows, the encoder or the sink refuse, and Fenced when another epoch has begun."""
+    clock = time.perf_counter_ns
+    cpu = time.process_time_ns()
+    stats = TaskStats(item.number, worker=os.getpid())
+    look = Look(item.fence, item.epoch)
+    look(now=True)
+    compiled = compiled_for(item.pack)
+    targets = compiled.pack.targets
+    slow, skipped = compiled.slow_rows, compiled.skipped_rows
+    compiled.take_corrupted()  # of a try that failed
+    sink = open_task_sink(item.sink)
+    sink.begin(_context(item, compiled, look))
+    try:
+        owned = owned_targets(len(targets), item.share, item.shares)
+        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts), compiled, owned)
+        shaper = Shaper(compiled, owned)
+        then = clock()
+        for chunk in chunker:
+            rows, groups = shaper.shape(chunk)
+            now = clock()
+            stats.route_ns += now - then
+            messages = compiled.encode(rows, groups)
+            then = clock()
+            stats.encode_ns += then - now
+            look()
+            sink.deliver(messages, targets)
+            stats.rows += len(rows)
+            stats.messages += len(messages)
+            stats.bytes_out += messages.bytes
+            now = clock()
+            stats.deliver_ns += now - then
+            then = now
+        now = clock()
+        stats.route_ns += now - then
+        look(now=True)
+        stats.acked = sink.flush()
+        stats.deliver_ns += clock() - now
+    except BaseException:
+        sink.abandon()
+        raise
+    stats.rows_read = chunker.rows_seen
+    stats.corrupted_rows, stats.corrupted = compiled.take_corrupted()
+    stats.slow_rows, stats.skipped_rows = compiled.slow_rows - slow, compiled.skipped_rows - skipped
+    stats.cpu_ns = time.process_time_ns() - cpu
+    return stats
+
+
+def _context(item: WorkItem, compiled: Compiled, look: Look) -> BatchContext:
+    zone, limit = compiled.pack.output.zone, int(limits_of(compiled.pack).min())
+    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, look, zone, limit)
+
+
+def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:
+    """A byte for each target: is it this share's?"""
+    owned = np.zeros(max(targets, 1), np.uint8)
+    owned[share::shares] = 1
+    return owned
+
+
+def compiled_for(path: str) -> Compiled:
+    """What this process has built of a pack."""
+    loaded = table_pack.load(path)
+    if "compiled" not in loaded.made:
+        loaded.made["compiled"] = Compiled(loaded)
+    compiled: Compiled = loaded.made["compiled"]
+    return compiled
+
+
+class Shaper:
+    """From a chunk to rows as the encoder wants them: filtered, updates split, targets found, grouped by target and in order.
+
+    Its arrays are used again for every chunk.
+    """
+
+    def __init__(self, compiled: Compiled, owned: npt.NDArray[np.uint8], max_rows: int = MAX_ROWS) -> None:
+        self._compiled, self._owned = compiled, owned
+        self._split = np.zeros(2 * max_rows, ROW)
+        self._out = np.zeros(2 * max_rows, ROW)
+        self._counts = np.zeros(len(owned), np.int32)
+        self._seen, self._order, self._starts = (np.zeros(2 * max_rows + 1, np.int32) for _ in range(3))
+        self._places = tuple(a.ctypes.data for a in (owned, self._counts, self._seen, self._order, self._starts, self._out))
+
+    def shape(self, chunk: Chunk) -> tuple[Rows, npt.NDArray[np.int32]]:
+        """Rows and the first row of each group; valid until the next chunk."""
+        rows = self._compiled.kept(chunk.rows)
+        if chunk.may_split or chunk.keep:
+            rows = self._split_updates(rows, chunk)
+        if chunk.hashed:
+            hashes = self._compiled.hashes(rows)
+            hashed_targets(len(rows), rows.ctypes.data, self._compiled.rules_address, hashes.ctypes.data)
+        groups = arrange(len(rows), rows.ctypes.data, *self._places)
+        return self._out[: self._starts[groups]], self._starts[: groups + 1]
+
+    def _split_updates(self, rows: Rows, chunk: Chunk) -> Rows:
+        changed = self._compiled.changed(rows) if chunk.may_split else None
+        flags = changed.ctypes.data if changed is not None else 0
+        n = split(len(rows), rows.ctypes.data, flags, chunk.keep, self._split.ctypes.data)
+        return self._split[:n]

@@ -1,0 +1,139 @@
+"""What routing asks of a row's columns: did an update change a key, and which hash has it? Kernels with their plain references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tidemill.errors import MalformedRow, TidemillError
+from tidemill.kernels.routing import identity_kernel as k
+from tidemill.kernels.rows.layout import SCRATCH_BYTES, T_EXTRA
+from tidemill.kernels.rows.program import TableProgram, table_words
+from tidemill.kernels.rows.views import RawRecord, RowArray, raw_record
+from tidemill.kernels.write.tables import TABLES_AT, crc_state
+from tidemill.protocols.common.celltext import NULL, any_changed, cell_text, hash_cells, hash_seed
+from tidemill.tidb.rows import Cell
+from tidemill.tidb.schema.model import ColumnInfo
+
+
+class _Columns:
+    """Table words with a list of columns for each table, as the kernels of `identity_rows` read them."""
+
+    def __init__(self, programs: Sequence[TableProgram], chosen: Sequence[Sequence[int]]) -> None:
+        self.programs = list(programs)
+        self.slow_rows = 0
+        self._slots = [list(slots) for slots in chosen]
+        self._tables = table_words(self.programs)
+        self._extra = [self._words(program, slots) for program, slots in zip(self.programs, self._slots, strict=True)]
+        for words, extra in zip(self._tables, self._extra, strict=False):
+            words[T_EXTRA] = extra.ctypes.data
+        self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
+
+    def _words(self, program: TableProgram, slots: list[int]) -> npt.NDArray[np.int64]:
+        words = [len(slots), hash_seed(program.schema, program.table)]
+        for slot in slots:
+            column = program.columns[slot]
+            name = column.name.encode()
+            try:
+                absent = crc_of(name + cell_text(column, program.absent_cell(column)))
+            except TidemillError:
+                absent = -1
+            fsp = min(max(column.decimal, 0), 6)
+            words += [slot, program.ops[slot], fsp, crc_state(name), crc_of(name + NULL), absent, 0, 0]
+        return np.array(words, np.int64)
+
+    def _cells(self, record: RawRecord, value: bytes) -> list[tuple[ColumnInfo, Cell]]:
+        """The chosen columns of one image by the reference. Raises MalformedRow naming the row."""
+        program = self.programs[record.table]
+        try:
+            cells = program.open.reader.read(record.key, value)
+        except TidemillError as error:
+            place = f"table {program.name}, key {record.key.hex()}, commit_ts {record.commit_ts}"
+            raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
+        self.slow_rows += 1
+        return [(program.columns[slot], cells[slot]) for slot in self._slots[record.table]]
+
+
+def crc_of(data: bytes) -> int:
+    """CRC32-IEEE."""
+    return crc_state(data) ^ 0xFFFFFFFF
+
+
+class UniqueChange(_Columns):
+    """Which updates have to be split: those that change a column of the handle key or of any unique index."""
+
+    def __init__(self, programs: Sequence[TableProgram]) -> None:
+        super().__init__(programs, [unique_slots(program) for program in programs])
+        self._scratch2 = np.zeros(SCRATCH_BYTES, np.uint8)
+        self._pairs = np.zeros((max([len(slots) for slots in self._slots], default=0) + 1, 3), np.int64)
+
+    def changed(self, rows: RowArray) -> npt.NDArray[np.bool_]:
+        """For each row whether it has both images and they differ in such a column. Raises MalformedRow."""
+        out = np.zeros(len(rows), np.uint8)
+        k.changed_rows(
+            len(rows), rows.ctypes.data, self._tables.ctypes.data, TABLES_AT, self._scratch.ctypes.data, self._scratch2.ctypes.data,
+            self._pairs.ctypes.data, out.ctypes.data,
+        )  # fmt: skip
+        for at in np.flatnonzero(out == k.ASK):
+            out[at] = self.changed_plain(raw_record(rows, int(at)))
+        return out.astype(np.bool_)
+
+    def changed_plain(self, record: RawRecord) -> bool:
+        """The reference."""
+        if not record.value or not record.old_value:
+            return False
+        new, old = self._cells(record, record.value), self._cells(record, record.old_value)
+        return any_changed((column, before, after) for (column, after), (_, before) in zip(new, old, strict=True))
+
+
+class KeyHash(_Columns):
+    """Hashes for dispatch by columns: XOR of the CRC32 of schema and table and of each column's name and text."""
+
+    def __init__(self, programs: Sequence[TableProgram], columns: Sequence[Iterable[str]] | None = None) -> None:
+        """`columns`: for each program the names of the columns to hash, () for none; without it the handle key's in table order.
+
+        Raises KeyError for a column that rows do not have.
+        """
+        if columns is None:
+            super().__init__(programs, [handle_slots(program) for program in programs])
+            return
+        named: list[Callable[[str], int]] = [{c.name: slot for slot, c in enumerate(p.columns)}.__getitem__ for p in programs]
+        super().__init__(programs, [[slot(name) for name in names] for slot, names in zip(named, columns, strict=True)])
+
+    def hash(self, rows: RowArray) -> npt.NDArray[np.uint32]:
+        """The hash of each row: of its new image, or the old one of a delete. Raises MalformedRow."""
+        out = np.zeros(len(rows), np.uint32)
+        at = 0
+        while at < len(rows):
+            at = int(
+                k.hash_rows(
+                    at, len(rows), rows.ctypes.data, self._tables.ctypes.data, TABLES_AT, self._scratch.ctypes.data, out.ctypes.data
+                )
+            )
+            if at < len(rows):
+                out[at] = self.hash_plain(raw_record(rows, at))
+                at += 1
+        return out
+
+    def hash_plain(self, record: RawRecord) -> int:
+        """The reference."""
+        program = self.programs[record.table]
+        image = record.value or record.old_value
+        if not image:
+            place = f"table {program.name}, key {record.key.hex()}, commit_ts {record.commit_ts}"
+            raise MalformedRow(f"{place}: neither a new nor an old value")
+        return hash_cells(hash_seed(program.schema, program.table), self._cells(record, image))
+
+
+def unique_slots(program: TableProgram) -> list[int]:
+    """Slots of the columns whose change splits an update. An integer handle never changes: it is the key."""
+    wanted = program.info.unique_columns | set(program.info.handle_key_columns)
+    own = program.info.pk_column
+    return [slot for column, slot in program.slots.items() if column in wanted and (own is None or column != own.id)]
+
+
+def handle_slots(program: TableProgram) -> list[int]:
+    """Slots of the handle key's columns in table order."""
+    return [program.slots[column] for column in program.info.handle_key_columns if column in program.slots]

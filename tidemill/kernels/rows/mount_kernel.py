@@ -1,0 +1,57 @@
+"""The kernel that only mounts: finds and checks every value of every row, writes nothing. Reference: `tidemill.tidb.rows.RowReader`."""
+
+from __future__ import annotations
+
+from tidemill.kernels.encode import family
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64
+from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.keys import key_fits
+from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.write.values import value_fits
+from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
+
+family.keep()
+
+ROW_BYTES = ROW.itemsize
+
+
+@jit
+def values_fit(table, S):
+    """Whether every value of the row that was located is one."""
+    cache = ld64(table + 8 * L.T_CACHE)
+    kinds = ld64(table + 8 * L.T_KIND)
+    offsets = ld64(cache + 8 * L.C_OFFSETS)
+    data = ld64(cache + 8 * L.C_DATA)
+    large = ld64(cache + 8 * L.C_LARGE)
+    last = ld64(cache + 8 * L.C_LAST)
+    for slot in range(ld64(table + 8 * L.T_SLOTS)):
+        place = ld32s(cache + L.CACHE_PLACES + 4 * slot)
+        if place == L.PLACE_NULL or place == L.PLACE_ABSENT:
+            continue
+        a, n = find(place, offsets, data, large, last, S)
+        if n < 0 or not value_fits(ld8(kinds + slot), a, n):
+            return False
+    return True
+
+
+@entry(5)
+def mount_rows(i, n, rows, tables, S):
+    """Check rows i to n - 1; returns the first one that the reference has to look at, or n."""
+    while i < n:
+        row = rows + ROW_BYTES * i
+        table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)
+        flags = ld64(table + 8 * L.T_FLAGS)
+        value_len = ld32s(row + R_VALLEN)
+        old_len = ld32s(row + R_OLDLEN)
+        if flags & L.FLAG_SLOW or (value_len <= 0 and old_len <= 0):
+            return i
+        if not key_fits(table, flags, ld64(row + R_KEY), ld32s(row + R_KEYLEN), S):
+            return i
+        for image in range(2):
+            size = old_len if image else value_len
+            if size <= 0:
+                continue
+            if not locate_row(table, ld64(row + (R_OLD if image else R_VALUE)), size, S) or not values_fit(table, S):
+                return i
+        i += 1
+    return n

@@ -1,0 +1,116 @@
+"""What a text program looks like in memory: steps of a message, columns of an image. See `program.py` for how it is made.
+
+A message of a row is what the steps of its kind write, one after the other. Programs are data: a new table or a DDL compiles nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from tidemill.kernels.write.tables import SIZE
+
+
+class Step(enum.IntEnum):
+    """What a step writes. Its words (int64): step, then a, b and c."""
+
+    CONSTANT = 1  # b bytes at a of the pool
+    COMMIT_TS = 2
+    COMMIT_MS = 3  # milliseconds since 1970 of the commit ts
+    NOW = 4  # the wall clock's milliseconds when the chunk was begun
+    COLUMNS = 5  # a: image; b: offset of the columns' words, c: how many
+    CHANGED = 6  # the same, but only columns whose value the other image does not have
+    PROMOTED = (
+        7  # a: image; b: offset of a column's words; c: the least number that is written as the column's prefix, others as its suffix
+    )
+    KEY_NUMBER = 8  # the number at byte a of the record key
+    HANDLE = 9  # the handle as the inside of a CSV field; a: image; b: address of its columns' kinds, c: how many, 0: an integer
+
+
+STEP_CONSTANT, STEP_COMMIT_TS, STEP_COMMIT_MS, STEP_NOW, STEP_COLUMNS, STEP_CHANGED, STEP_PROMOTED, STEP_KEY_NUMBER = range(1, 9)
+STEP_HANDLE = 9
+STEP_WORDS = 4
+STEP_BYTES = 32
+
+NEW, OLD = 0, 1
+"""Images of a row."""
+
+HANDLE_AT = 11  # byte of a record key at which the handle begins
+
+# Words (int64) of one table: for each kind (delete, update, insert) its steps, then what all share.
+X_STEPS, X_STEP_COUNT, X_IMAGES = range(3)  # X_IMAGES: bit 1 << image for each that is read
+X_KIND_WORDS = 3
+X_KIND_BYTES = 24
+X_COLUMNS, X_POOL = 9, 10
+X_FIXED, X_ROOM = 11, 12  # most bytes that a row takes apart from its values; most bytes that a stored byte needs as text
+TEXT_WORDS = 13
+TEXT_BYTES = 8 * TEXT_WORDS
+ON_DELETE, ON_UPDATE, ON_INSERT = range(3)
+
+
+class TextOp(enum.IntEnum):
+    """How a value is written; below 32: as numbers and times of `encode.layout.ValueOp`, floats without exponent."""
+
+    JSON_TEXT = 32  # the inside of a JSON string
+    JSON_LATIN = 33  # each byte as the character of its number, as the inside of a JSON string
+    JSON_DOCUMENT = 34  # binary JSON as text, as the inside of a JSON string
+    BASE64 = 35
+    HEX = 36
+    CSV_TEXT = 37
+    CSV_DOCUMENT = 38  # binary JSON
+    GO_FLOAT = 39  # as Go's %v: with an exponent below 1e-4 and from 1e6 on
+    ENUM = 40  # a ready-made text for each element
+    SET = 41
+
+
+OP_JSON_TEXT, OP_JSON_LATIN, OP_JSON_DOCUMENT, OP_BASE64, OP_HEX, OP_CSV_TEXT, OP_CSV_DOCUMENT, OP_GO_FLOAT, OP_ENUM, OP_SET = range(32, 42)
+OP_VECTOR_TEXT = 15  # encode.layout.OP_VECTOR
+
+# Words (int32) of a column of a list: one cache line. (offset, length) pairs point into the program's pool; each text but the first
+# column's begins with the separator.
+(
+    C_SLOT,
+    C_OP,
+    C_FSP,
+    C_PREFIX,
+    C_PREFIX_LEN,
+    C_SUFFIX,
+    C_SUFFIX_LEN,
+    C_NULL,
+    C_NULL_LEN,
+    C_ABSENT,
+    C_ABSENT_LEN,  # -1: for the reference
+    C_STORED,  # encode.layout.ValueOp of the column
+    C_MEMBERS,  # offset of the elements' (offset, length) pairs in the pool, int32
+    C_MEMBER_COUNT,
+    C_ESCAPE,  # 1: the written text has to be escaped for CSV
+    C_SEPARATOR,  # bytes of the separator that all texts begin with, skipped for the first
+) = range(16)
+COLUMN_WORDS = 16
+COLUMN_BYTES = 64
+
+# Words (int64) of the state: it outlives the calls for one chunk.
+(
+    ST_OUTCOME,
+    ST_VALUES,  # address of the values' buffer
+    ST_VALUES_SIZE,
+    ST_VALUES_USED,
+    ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; value is an offset here: the buffer may still grow
+    ST_READY,  # a message made by the reference for the row at which the call begins: address and length, length -1: none
+    ST_READY_LEN,
+    ST_MAX_BYTES,  # of a message, record overhead included
+    ST_NOW,
+    ST_TEXT_TABLES,  # address of the constant tables that hold the escapes of JSON_TEXT
+    ST_QUOTE,  # CSV's quote, -1: none
+    ST_DELIMITER,  # address of CSV's delimiter, and its escaped form behind 32 bytes
+    ST_DELIMITER_LEN,
+    ST_ESCAPED_LEN,
+    ST_COMPRESSION,  # of each value: UNCOMPRESSED, AS_SNAPPY, AS_LZ4
+    ST_HASHES,  # address of the compressors' table
+) = range(16)
+STATE_WORDS = 16
+UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
+
+O_LATIN = SIZE
+"""Where Canal-JSON's tables have, behind the common ones, a word for each byte: its text as ISO-8859-1, and in the top byte its length."""
+
+RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record

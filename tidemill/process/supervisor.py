@@ -1,0 +1,304 @@
+"""Keeps the halves of a running changefeed alive: the capture and the Spark driver, each a process of its own.
+
+What the end of a half means is its rule's to say: that it is started again after a pause, that it rests until somebody resumes it, or that
+everything ends. The capture's rule is `Restarts`, the changefeed's is in `keeper`. The end of the supervisor, however it comes, ends the
+halves: see `lifeline`.
+
+What a half writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidemill.errors import EXIT_FATAL, EXIT_RETRY, TidemillError
+from tidemill.process.lifeline import SUPERVISED
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+CRASHES_IN_A_ROW = 20
+STOP_WITHIN_S = 25.0
+"""What a stop may take before halves are killed: below the 30 s that a person was promised."""
+
+_ERROR_LINE = re.compile(r"Error (TM:\w+): (.*)")
+_HINT = "  "  # what `errors` puts before the second line of an error
+_LONGEST_LINE = 1 << 20
+
+
+class ChildFailed(TidemillError):
+    """A half of the changefeed ended in a way that a restart cannot mend; `code` is the half's own."""
+
+    def __init__(self, half: str, code: str, message: str) -> None:
+        super().__init__(f"{half}: {message}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a process ended: its exit status, its number, the error line that it left (code and text), or else the end of a traceback."""
+
+    status: int
+    pid: int
+    error: tuple[str, str] | None = None
+    raised: str | None = None
+
+    @property
+    def how(self) -> str:
+        return f"signal {signal.Signals(-self.status).name}" if self.status < 0 else f"exit code {self.status}"
+
+    @property
+    def why(self) -> str:
+        """The error with its code, else how it ended."""
+        if self.error is not None:
+            return ": ".join(self.error)
+        return self.how if self.raised is None else f"{self.how}: {self.raised}"
+
+
+class Then(enum.Enum):
+    """What follows the end of a half."""
+
+    AGAIN = "again"  # it is started again
+    REST = "rest"  # it is not, until somebody resumes it
+    OVER = "over"  # it has done its work: the run is over
+    GIVE_UP = "give up"  # the run ends with its error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a rule says. `pause_s` comes before another start."""
+
+    then: Then
+    pause_s: float = 0.0
+
+
+class Rule(Protocol):
+    """Says what the end of a half means."""
+
+    def environment(self) -> Mapping[str, str]:
+        """What the process that is about to start is told besides."""
+
+    def ended(self, end: End) -> Answer:
+        """Called for each end that nobody asked for."""
+
+    def note(self) -> None:
+        """Called in a thread after that, for what takes long to write down."""
+
+    def resumed(self) -> bool:
+        """Somebody asks that it goes on. Whether there is anything to resume."""
+
+
+class Restarts:
+    """The rule of a half without which nothing goes on. `progress`: a number that grows as the half gets further.
+
+    An error that may pass is waited out for as long as it lasts. A half that is lost without a word again and again, and gets no
+    further in between, is given up; one that says that a restart cannot help is given up at once.
+    """
+
+    def __init__(self, name: str, progress: Callable[[], int]) -> None:
+        self._name, self._progress = name, progress
+        self._at = progress()
+        self._ends = self._crashes = 0
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def ended(self, end: End) -> Answer:
+        at = self._progress()
+        if at > self._at:
+            self._ends = self._crashes = 0
+        self._at = at
+        self._ends += 1
+        self._crashes += end.error is None or end.status != EXIT_RETRY
+        if end.status == EXIT_FATAL or self._crashes > CRASHES_IN_A_ROW:
+            return Answer(Then.GIVE_UP)
+        pause = pause_after(self._ends)
+        log.warning("%s ended and starts again in %.0f s: %s", self._name, pause, end.why)
+        return Answer(Then.AGAIN, pause)
+
+    def note(self) -> None:
+        pass
+
+    def resumed(self) -> bool:
+        return False
+
+
+@dataclass
+class ChildProcess:
+    """One supervised process: its name, its command line, and what is known of it.
+
+    `secrets`: what goes by the environment because command lines are seen by everybody. `rule`: what its end means, by default `Restarts`.
+    """
+
+    name: str
+    argv: Sequence[str]
+    progress: Callable[[], int] = lambda: 0
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    rule: Rule | None = field(default=None, repr=False)
+    restarts: int = 0
+    pid: int | None = None
+    last_error: tuple[str, str] | None = None
+    raised: str | None = None
+    process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+    wake: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+
+def pause_after(crashes: int) -> float:
+    """Seconds to wait before start number crashes + 1 in a row."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, crashes - 1))
+
+
+class Supervisor:
+    """Runs halves until one that is named `until` ends with 0, a stop is asked for, or one fails for good."""
+
+    def __init__(self, halves: Sequence[ChildProcess], *, until: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self.halves = list(halves)
+        self.until = until
+        self.on_change = on_change
+        self._stop = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end has begun."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask for the end: the halves get SIGTERM and time to finish what they are at."""
+        self._stop.set()
+
+    def resume(self) -> bool:
+        """Let what rests, or waits for its next start, go on at once. Whether there was such a half."""
+        found = [half for half in self.halves if half.rule is not None and half.rule.resumed()]
+        for half in found:
+            half.wake.set()
+        self.on_change()
+        return bool(found)
+
+    async def run(self) -> None:
+        """Returns when all has ended well. Raises HalfFailed."""
+        tasks = [asyncio.create_task(self._keep(half), name=half.name) for half in self.halves]
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self._stop.set()
+            await asyncio.gather(*(self._end(half) for half in self.halves))
+            stopping.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, half: ChildProcess) -> None:
+        """One half, started as often as its rule says. Returns when it is over."""
+        rule = half.rule = half.rule or Restarts(half.name, half.progress)
+        while not self._stop.is_set():
+            end = await self._once(half, rule.environment())
+            if self._stop.is_set() or (end.status == 0 and half.name == self.until):
+                return
+            half.wake.clear()
+            answer = rule.ended(end)
+            if answer.then is Then.OVER:
+                return
+            if answer.then is Then.GIVE_UP:
+                raise ChildFailed(half.name, *(end.error or ("TM:ErrHalfCrashed", f"ended with {end.why}")))
+            self.on_change()
+            await asyncio.to_thread(rule.note)
+            await self._pause(half, None if answer.then is Then.REST else answer.pause_s)
+            half.restarts += 1
+
+    async def _once(self, half: ChildProcess, environment: Mapping[str, str]) -> End:
+        half.last_error = half.raised = None
+        process = await asyncio.create_subprocess_exec(
+            *half.argv,
+            stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **half.secrets, **environment, SUPERVISED: "1"},
+        )
+        half.process, half.pid = process, process.pid
+        log.info("%s started (pid %d)", half.name, process.pid)
+        self.on_change()
+        assert process.stderr is not None
+        relay = asyncio.create_task(_relay(half, process.stderr))
+        status = await process.wait()
+        # A child of the half may live on for a moment and hold the pipe: what it says is not waited for.
+        await asyncio.wait([relay], timeout=1.0)
+        relay.cancel()
+        half.process, half.pid = None, None
+        self.on_change()
+        return End(status, process.pid, half.last_error, half.raised)
+
+    async def _pause(self, half: ChildProcess, seconds: float | None) -> None:
+        """Wait for so long (None: for ever), for a stop, or until the half is resumed."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, half.wake)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for one in waits:
+            one.cancel()
+
+    @staticmethod
+    async def _end(half: ChildProcess) -> None:
+        """SIGTERM to what still runs, then time."""
+        process = half.process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+        except TimeoutError:
+            log.warning("%s did not end within %.0f s and is killed; it resumes from its checkpoint", half.name, STOP_WITHIN_S)
+            process.kill()
+            await process.wait()
+
+
+class ErrorFilter:
+    """Takes a half's lines, gives back those to pass on, and keeps the error it ends with: `Error CODE: …` and its hint, or the last line
+    of a traceback, which is passed on as well."""
+
+    def __init__(self) -> None:
+        self.last_error: tuple[str, str] | None = None
+        self.raised: str | None = None
+        self._within = self._traced = False
+
+    def lines(self, lines: Sequence[str]) -> Iterator[str]:
+        """Lines without their ends."""
+        for line in lines:
+            match = _ERROR_LINE.match(line)
+            if match:
+                self.last_error, self._within = (match[1], match[2]), True
+            elif self._within and self.last_error is not None and line.startswith(_HINT):
+                self.last_error = (self.last_error[0], f"{self.last_error[1]}\n{line}")
+            else:
+                self._within = False
+                self._look_for_traceback(line)
+                yield line
+
+    def _look_for_traceback(self, line: str) -> None:
+        if line.startswith("Traceback (most recent call last)"):
+            self._traced = True
+        elif self._traced and line and not line[0].isspace():
+            self.raised, self._traced = line, False
+
+
+async def _relay(half: ChildProcess, stderr: asyncio.StreamReader) -> None:
+    """Pass a half's stderr on, and remember the error it ends with."""
+    errors, rest = ErrorFilter(), b""
+    while True:
+        data = await stderr.read(1 << 16)
+        *whole, rest = (rest + data).split(b"\n")
+        if rest and (not data or len(rest) > _LONGEST_LINE):
+            whole, rest = [*whole, rest], b""
+        for line in errors.lines([raw.decode(errors="replace") for raw in whole]):
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+        half.last_error, half.raised = errors.last_error, errors.raised
+        if not data:
+            return

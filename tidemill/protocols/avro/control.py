@@ -1,0 +1,36 @@
+"""What Avro says besides rows: nothing, but for avro-enable-watermark, TiCDC's switch for its own tests."""
+
+from __future__ import annotations
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.common.gotext import json_string
+from tidemill.protocols.options import EncodingOptions
+
+DDL = b"\x01"
+CHECKPOINT = b"\x02"
+
+
+class AvroControl:
+    """See `protocols.messages.Words`. A message is a kind byte and JSON, or eight bytes of ts; it has no key."""
+
+    ddl_on_first_partition = False
+
+    def __init__(self, options: EncodingOptions) -> None:
+        self._speaks = options.avro.enable_watermark and options.enable_tidb_extension
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+        """The statement with its type, schema, table and ts."""
+        if not self._speaks:
+            return None
+        query, schema, table = (json_string(text.encode()) for text in (event.query, event.schema, event.table or ""))
+        members = (query, event.type, schema, table, event.ts)
+        return None, DDL + b'{"query":%s,"type":%d,"schema":%s,"table":%s,"commitTs":%d}' % members
+
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+        """The ts."""
+        return (None, CHECKPOINT + ts.to_bytes(8, "big")) if self._speaks else None
+
+
+def control_messages(options: EncodingOptions) -> AvroControl:
+    """The words of a changefeed."""
+    return AvroControl(options)

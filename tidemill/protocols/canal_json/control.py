@@ -1,0 +1,39 @@
+"""What Canal-JSON says besides rows: DDLs on partition 0, and watermarks on every partition where the extension is on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.canal_json import encode
+from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.options import EncodingOptions
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class CanalJsonControl:
+    """See `protocols.messages.Words`. All messages are compressed like rows."""
+
+    ddl_on_first_partition = True
+
+    def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
+        self._extension, self._clock = options.enable_tidb_extension, clock
+        self._compress = compressor(options.large_message.compression)
+
+    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+        return None, self._compress(value) if self._compress else value
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.ddl_message(event, self._clock(), extension=self._extension))
+
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.watermark_message(ts, self._clock())) if self._extension else None
+
+
+def control_messages(options: EncodingOptions) -> CanalJsonControl:
+    """The words of a changefeed."""
+    return CanalJsonControl(options)

@@ -1,0 +1,23 @@
+"""What CSV says besides rows: nothing. DDLs and progress are the storage sink's files."""
+
+from __future__ import annotations
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.options import EncodingOptions
+
+
+class CsvControl:
+    """See `protocols.messages.Words`."""
+
+    ddl_on_first_partition = False
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+        return None
+
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+        return None
+
+
+def control_messages(options: EncodingOptions) -> CsvControl:
+    """The words of a changefeed."""
+    return CsvControl()

@@ -1,0 +1,28 @@
+"""What Open Protocol says besides rows: DDLs and resolved events, on every partition."""
+
+from __future__ import annotations
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.open import encode
+from tidemill.protocols.options import EncodingOptions
+
+
+class OpenControl:
+    """See `protocols.messages.Words`. DDLs are compressed like rows; the empty value of a resolved event is not."""
+
+    ddl_on_first_partition = False
+
+    def __init__(self, options: EncodingOptions) -> None:
+        self._compress = compressor(options.large_message.compression)
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
+        return encode.ddl_message(event, self._compress)
+
+    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None:
+        return encode.resolved_message(ts)
+
+
+def control_messages(options: EncodingOptions) -> OpenControl:
+    """The words of a changefeed."""
+    return OpenControl(options)

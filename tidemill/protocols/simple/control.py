@@ -1,0 +1,45 @@
+"""What the simple protocol says besides rows: DDLs and watermarks, on every partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tidemill.events import DdlEvent
+from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.options import EncodingOptions
+from tidemill.protocols.simple import encode
+from tidemill.tidb.schema.versions import TableVersion
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SimpleControl:
+    """See `protocols.messages.Words`. All messages are compressed like rows."""
+
+    ddl_on_first_partition = False
+
+    def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
+        self._compress, self._clock = compressor(options.large_message.compression), clock
+        self.sends_bootstrap = options.simple.bootstrap_at_start
+        self.bootstrap_first_partition_only = not options.simple.bootstrap_all_partitions
+
+    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+        return None, self._compress(value) if self._compress else value
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.ddl_message(event, self._clock()))
+
+    def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]:
+        """The description of a table, as `greets` (send-all-bootstrap-at-start) asks for."""
+        return self._message(encode.bootstrap_message(version.schema, version.table, version.info, self._clock()))
+
+    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+        return self._message(encode.watermark_message(ts, self._clock()))
+
+
+def control_messages(options: EncodingOptions) -> SimpleControl:
+    """The words of a changefeed."""
+    return SimpleControl(options)

@@ -1,0 +1,117 @@
+"""Claim checks: whole messages kept as files in a storage, because they are larger than the topic allows. IO happens here.
+
+A file is JSON with key and value in base64, or (claim-check-raw-value, for protocols without a key) the value's bytes alone. TiCDC names
+files by chance; here a name comes from the content, so a batch that is sent again writes the same files and leaves none behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import uuid
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from tidemill.changelog.storage.open import RemoteStorage, Storage, open_storage
+from tidemill.errors import ConfigError, LogError, MalformedMessage, SinkUnavailable, redact
+from tidemill.protocols.options import EncodingOptions, LargeMessageOption
+
+
+def file_name(key: bytes, value: bytes) -> str:
+    """The name of a message's file: a UUID made of its bytes."""
+    digest = hashlib.sha256(len(key).to_bytes(8, "big") + key + value).digest()
+    return f"{uuid.UUID(bytes=digest[:16], version=5)}.json"
+
+
+def pack(key: bytes, value: bytes, *, raw: bool) -> bytes:
+    """What a file holds."""
+    if raw:
+        return value
+    return b'{"key":"%s","value":"%s"}' % (base64.b64encode(key), base64.b64encode(value))
+
+
+def unpack(data: bytes) -> tuple[bytes, bytes]:
+    """Key and value of a file that is not raw. Raises MalformedMessage."""
+    try:
+        found = json.loads(data)
+        key, value = (base64.b64decode(found.get(name) or "", validate=True) for name in ("key", "value"))
+    except (ValueError, AttributeError, TypeError, binascii.Error, RecursionError) as error:
+        raise MalformedMessage(f"a claim-check file is no JSON object with key and value in base64: {error}") from None
+    return key, value
+
+
+_S3_PARAMETERS = {"access-key", "secret-access-key", "session-token", "region", "endpoint", "force-path-style"}
+
+
+def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
+    """The storage of an s3:// URI whose parameters are TiCDC's; None where pyarrow reads the URI itself."""
+    given = dict(parse_qsl(parts.query))
+    if parts.scheme != "s3" or not given.keys() & _S3_PARAMETERS:
+        return None
+    names = {"access-key": "access_key", "secret-access-key": "secret_key", "session-token": "session_token", "region": "region"}
+    scheme, mark, host = given.get("endpoint", "").partition("://")
+    filesystem = pyarrow.fs.S3FileSystem(
+        **{name: given[key] for key, name in names.items() if given.get(key)},
+        endpoint_override=(host if mark else scheme) or None,
+        scheme=scheme if mark else "https",
+        force_virtual_addressing=given.get("force-path-style", "true").lower() == "false",
+    )
+    return RemoteStorage(filesystem, f"{parts.netloc}{parts.path}".rstrip("/"), location)
+
+
+class ClaimCheckStorage:
+    """The storage of claim-check-storage-uri: a folder (file://, local://), s3:// with TiCDC's parameters, and what else pyarrow opens.
+
+    Raises ConfigError where it cannot be opened.
+    """
+
+    def __init__(self, uri: str, *, raw: bool = False) -> None:
+        self.raw = raw
+        uri = uri if "://" in uri else f"file://{Path(uri).absolute()}"
+        parts = urlsplit(uri)
+        scheme = "file" if parts.scheme == "local" else parts.scheme
+        self.location = f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        try:
+            self._storage = _s3_storage(parts, self.location) or open_storage(f"{scheme}://{uri.partition('://')[2]}")
+        except (LogError, pa.ArrowException, ValueError) as error:
+            text = error.message if isinstance(error, LogError) else str(error)
+            raise ConfigError(f"claim-check-storage-uri {redact(self.location)}: {text}") from None
+
+    def keep(self, key: bytes, value: bytes) -> str:
+        """Write a message's file; returns where it is, as messages say it. It is durable then. Raises SinkUnavailable."""
+        name = file_name(key, value)
+        try:
+            self._storage.replace(name, pack(key, value, raw=self.raw))
+        except (LogError, OSError, pa.ArrowException) as error:
+            raise SinkUnavailable(f"a claim-check file cannot be written to {redact(self.location)}: {error}") from error
+        return f"{self.location}/{name}"
+
+    def fetch(self, location: str) -> bytes:
+        """The bytes of a file by what a message says of it: its last part, looked up here. Raises MalformedMessage, SinkUnavailable."""
+        name = location.rpartition("/")[2]
+        if not name or name in (".", ".."):
+            raise MalformedMessage(f"a message names no claim-check file: {location[:200]!r}")
+        try:
+            data = self._storage.read(name)
+        except (LogError, OSError, pa.ArrowException) as error:
+            raise SinkUnavailable(f"claim-check file {name} cannot be read from {redact(self.location)}: {error}") from error
+        if data is None:
+            raise MalformedMessage(
+                f"there is no claim-check file {name} in {redact(self.location)}", hint="it was removed, or another storage was meant"
+            )
+        return data
+
+
+def claim_check_storage(options: EncodingOptions) -> ClaimCheckStorage | None:
+    """The storage that a changefeed's large messages go to; None where they do not. Raises ConfigError."""
+    large = options.large_message
+    if large.option is not LargeMessageOption.CLAIM_CHECK:
+        return None
+    if not large.claim_check_storage_uri:
+        raise ConfigError("large-message-handle-option is claim-check, but claim-check-storage-uri is empty")
+    return ClaimCheckStorage(large.claim_check_storage_uri, raw=large.claim_check_raw_value)

@@ -1,0 +1,38 @@
+"""DDLs in the words of this sink: schema files by path, as JSON. There are no resolved messages, the checkpoint file stands for them."""
+
+from __future__ import annotations
+
+import json
+
+from tidemill.config.uri import SinkUri
+from tidemill.events import DdlEvent
+from tidemill.sinks.storage import tables
+from tidemill.sinks.storage.paths import check_names
+
+
+class StorageControl:
+    """See `protocols.messages.Words`."""
+
+    ddl_on_first_partition = True
+
+    def __init__(self, uri: SinkUri) -> None:
+        assert uri.storage is not None
+        self._table_ids, self._column_ids = uri.storage.use_table_id_as_path, uri.storage.output_column_id
+
+    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
+        """None for a schema's DDL where paths are table ids."""
+        files = {}
+        for definition in tables.of_ddl(event, column_ids=self._column_ids):
+            path = definition.path
+            if not self._table_ids:
+                check_names(definition.schema, definition.table)
+            else:
+                if not definition.table:
+                    continue
+                path = f"{event.table_id}/meta/{tables.file_name(definition.version, definition.checksum)}"
+            files[path] = definition.text().decode()
+        return (b"", json.dumps(files).encode()) if files else None
+
+    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None:
+        """None."""
+        return None

@@ -1,0 +1,160 @@
+"""Where work items run: as one Spark job, or in the driver itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, TaskContext
+from pyspark.errors import PySparkException
+
+from tidemill.delivery.batch import ExecutorLost, JobLost
+from tidemill.delivery.inputs import table_pack
+from tidemill.delivery.task import run
+from tidemill.delivery.work_item import TaskFailure, TaskResult, WorkItem
+from tidemill.errors import ConfigError, TidemillError
+from tidemill.spark.executors import Executors
+
+log = logging.getLogger(__name__)
+
+NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program|another Tidemill")
+"""What Spark says of executors whose Python cannot run Tidemill."""
+
+Blobs = Mapping[str, Any]
+"""Spark's broadcasts of packs, by name."""
+Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
+
+
+def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version: str | None = None) -> Iterator[TaskResult]:
+    """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise.
+
+    Spark runs a task again, whatever spark.task.maxFailures says, when its executor went away through no fault of the task. The attempt
+    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. (A job without a shuffle
+    has one attempt of its stage.) `version`: the driver's, where this may be another machine.
+    """
+    context = TaskContext.get()
+    assert context is not None, "runs in Spark's workers"
+    if version is not None and version != metadata.version("tidemill"):
+        raise ConfigError(f"another Tidemill is on {socket.gethostname()}: {metadata.version('tidemill')}, the driver's is {version}")
+    table_pack.supply({name: partial(_value, blob) for name, blob in (packs or {}).items()})
+    for item in items:
+        yield run.run(item) if context.attemptNumber() == 0 else _refused(item, context.attemptNumber())
+
+
+def _value(blob: Any) -> bytes:
+    found: bytes = blob.value
+    return found
+
+
+def _refused(item: WorkItem, attempt: int) -> TaskFailure:
+    text = f"{item}: the executor that had it is gone, and Spark ran it again (attempt {attempt})"
+    return TaskFailure(item.number, ExecutorLost.code, text, ExecutorLost.retryable)
+
+
+class SparkRunner:
+    """One job a batch: a task an item. Where executors are processes of their own, packs travel as broadcasts, each once to an executor."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        group: str,
+        *,
+        stop: threading.Event | None = None,
+        tell: Callable[[TidemillError], None] = lambda error: None,
+    ) -> None:
+        """`tell`: of a job that no executor takes."""
+        self._context, self._group, self._stop = context, group, stop or threading.Event()
+        self._executors = Executors(context, tell)
+        self._packs: dict[str, Any] = {}  # broadcasts of those that the newest batch needs
+
+    @property
+    def parallelism(self) -> int:
+        """Of the executors that are there now."""
+        try:
+            return self._executors.cores
+        except (Py4JError, OSError) as error:
+            raise JobLost(f"Spark's Java process is gone: {cause_of(str(error))}") from error
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        """Raises JobLost if Spark gives the job up: tasks may then go on writing for a moment. ConfigError where executors cannot run
+        Tidemill."""
+        first = items[0]
+        what = f"batch {first.batch} of {first.feed}"
+        files = {} if self._executors.here else {file.name: file.read_bytes() for item in items for file in table_pack.files(item.pack)}
+        try:
+            self._context.setJobGroup(self._group, what)
+            work, job = ([*items], run_partition) if self._executors.here else self._travelling(items, files)
+            with self._executors.watched(what, self._group, self._stop):
+                return self._context.parallelize(work, len(work)).mapPartitions(job).collect()
+        except OSError as error:
+            raise JobLost(f"Spark's Java process is gone: {error}") from error
+        except (Py4JError, PySparkException) as error:
+            log.debug("Spark gave the job up", exc_info=True)
+            if not self._executors.here and NOT_INSTALLED.search(str(error)):
+                raise ConfigError(
+                    f"executors of {self._context.master} cannot run Tidemill: {cause_of(str(error))}",
+                    hint="Install the same Tidemill on every machine of the cluster; PYSPARK_PYTHON names the Python that has it.",
+                ) from error
+            raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
+
+    def _travelling(self, items: Sequence[WorkItem], files: Mapping[str, bytes]) -> tuple[list[WorkItem], Job]:
+        """The items without a path of this machine, and the job that brings their packs along."""
+        for name in self._packs.keys() - files.keys():
+            self._packs.pop(name).destroy()
+        for name, data in files.items():
+            if name not in self._packs:
+                self._packs[name] = self._context.broadcast(data)
+        job = partial(run_partition, packs=self._packs, version=metadata.version("tidemill"))
+        return [replace(item, pack=table_pack.name_of(item.pack)) for item in items], job
+
+
+class LocalRunner:
+    """In this process, one item after the other."""
+
+    parallelism = 1
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        return [run.run(item) for item in items]
+
+
+class EitherRunner:
+    """Batches that are one small item run here, the others by Spark, which is started for the first of them."""
+
+    def __init__(self, start: Callable[[], SparkRunner], parallelism: int | None) -> None:
+        """`parallelism`: the user's wish; None: that of Spark, or before it is started the cores of this machine."""
+        self._start, self._wanted = start, parallelism
+        self._spark: SparkRunner | None = None
+        self._local = LocalRunner()
+
+    @property
+    def parallelism(self) -> int:
+        if self._wanted is not None or self._spark is None:
+            return self._wanted or os.cpu_count() or 1
+        return self._spark.parallelism
+
+    def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
+        if len(items) == 1 and items[0].small:
+            return self._local.run(items)
+        if self._spark is None:
+            self._spark = self._start()
+        return self._spark.run(items)
+
+
+def cause_of(text: str) -> str:
+    """The line of a Spark error that tells most: that of the Python exception, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if marked:
+        for line in lines[marked[0] + 1 :]:
+            if not line.startswith(("File ", "^", "at ")) and ":" in line and " " not in line.split(":")[0]:
+                return line
+    return next((line for line in lines if "ExecutorLost" in line or "Exception" in line), lines[0] if lines else "no reason given")

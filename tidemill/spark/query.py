@@ -1,0 +1,245 @@
+"""A changefeed as a Structured Streaming query: foreachBatch over the clock.
+
+Spark writes the end of a batch down before the batch runs and notes when it is done; the batch driver does the rest. A batch that was
+delivered before Spark noted it is recognised by the checkpoint and not delivered again.
+
+Spark's checkpoint is scratch of this machine. Where it is not there, or another machine has delivered since, a new one begins at the
+changefeed's own checkpoint; the batch that was under way then is run over the interval that the fence says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidemill.changelog.storage.outcomes import storage_errors
+from tidemill.changelog.storage.patience import Patience
+from tidemill.delivery.batch import BatchDriver, JobLost, Report, Stopped
+from tidemill.delivery.epoch_fence import Interval
+from tidemill.errors import LogUnavailable, TidemillError, redact
+from tidemill.spark.jobs import cause_of
+from tidemill.spark.offset_source import NAME, Clock
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.25
+"""How often the end of the query is looked for: Spark tells nobody by itself."""
+LOOK_S = 30.0
+"""How often, while no batch comes, the log is looked at."""
+
+
+class QueryFailed(TidemillError):
+    """The streaming query ended for a reason of Spark's own, or of the clock's."""
+
+    code = "TM:ErrQueryFailed"
+    retryable = True
+
+
+class Changefeed:
+    """One running changefeed."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        driver: BatchDriver,
+        *,
+        log: str,
+        checkpoint_folder: Path,
+        start_ts: int,
+        delivered_ts: int | None,
+        target_ts: int | None,
+        trigger_ms: int,
+        on_report: Callable[[Report], None],
+        planned: Interval | None = None,
+        look: Callable[[], None] = lambda: None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
+        the interval of the newest try, by this driver or one before. `look` is called now and then while no batch comes: the clock waits
+        for storage that is away without a word."""
+        self._look, self._looking = look, threading.Thread()
+        self._patience = patience or Patience(driver.stop)  # with the file system of Spark's checkpoint
+        self._session, self._driver, self._log = session, driver, log
+        self._folder = checkpoint_folder
+        self._delivered = start_ts if delivered_ts is None else delivered_ts
+        self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
+        self._planned = planned if planned is not None and planned[0] == self._delivered < planned[1] else None
+        self._busy = threading.Lock()
+        self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
+        self._error: TidemillError | None = None
+
+    def run(self) -> bool:
+        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
+        if self._reached():
+            return True
+        self._session.dataSource.register(Clock)
+        try:
+            self._patience.through(self._query)
+        except LogUnavailable:
+            if not self._driver.stop.is_set():
+                raise
+        if self._error is not None and not isinstance(self._error, Stopped):
+            raise self._error
+        return self._reached()
+
+    def _query(self) -> None:
+        """One query, until it ends or is to. Raises LogUnavailable where Spark could not write or read its own checkpoint."""
+        with storage_errors(str(self._folder), writing=True):
+            set_aside_broken(self._folder, self._delivered)
+        self._ending.clear()
+        query = self._start()
+        try:
+            self._watch(query)
+        finally:
+            self._end(query)
+
+    def _start(self) -> StreamingQuery:
+        source = self._session.readStream.format(NAME).options(**self._log_option()).option("start_ts", str(self._delivered))
+        frame: Any = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms))
+        frame = frame.option("first_end", str(self._planned[1] if self._planned is not None else 0)).load()
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder.absolute().as_uri())
+        query: StreamingQuery = writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
+        return query
+
+    def _log_option(self) -> dict[str, str]:
+        """The log for the clock: an address with a secret in it by way of a file that only this user may read."""
+        if redact(self._log) == self._log:
+            return {"log": self._log}
+        file = self._folder.absolute().with_name("log.url")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(self._log, encoding="utf-8")
+        return {"log_file": str(file)}
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Return when the feed is over. Raises QueryFailed, LogUnavailable."""
+        next_look = time.monotonic() + LOOK_S
+        try:
+            while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
+                if time.monotonic() >= next_look:
+                    self._look_around()
+                    next_look = time.monotonic() + LOOK_S
+                if not query.isActive:
+                    failure = query.exception()
+                    raise _query_error(str(failure) if failure is not None else "without an error")
+        except Py4JError as error:
+            raise _query_error(str(error)) from error
+
+    def _look_around(self) -> None:
+        """Beside the watch: storage that is away may take its time to say so."""
+        if not self._busy.locked() and not self._looking.is_alive():
+            self._looking = threading.Thread(target=self._look, name="look", daemon=True)
+            self._looking.start()
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
+        self._ending.set()
+        with self._busy:
+            pass
+        try:
+            query.stop()
+        except (Py4JError, PySparkException) as error:
+            log.debug("the query did not stop as asked: %s", error)
+
+    def _batch(self, _: DataFrame, batch: int) -> None:
+        """Called by Spark for each batch."""
+        with self._busy:
+            if self._ending.is_set() or self._over.is_set() or self._driver.stop.is_set():
+                raise Stopped("no batch begins any more")
+            with storage_errors(str(self._folder), writing=True):
+                to_ts = self._wanted(offset_of(self._folder, batch))
+                from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
+            if to_ts > self._delivered:
+                self._deliver(batch, max(from_ts, self._delivered), to_ts)
+            if self._reached():
+                self._over.set()
+
+    def _deliver(self, batch: int, from_ts: int, to_ts: int) -> None:
+        try:
+            report = self._driver.run(batch, from_ts, to_ts)
+            self._on_report(report)
+        except TidemillError as error:
+            self._error = error
+            self._over.set()
+            raise
+        self._delivered = to_ts
+
+    def _wanted(self, to_ts: int) -> int:
+        """A batch that was cut before the feed was given a target ends there."""
+        return to_ts if self._target is None else min(to_ts, self._target)
+
+    def _reached(self) -> bool:
+        return self._target is not None and self._delivered >= self._target
+
+
+def offset_of(folder: Path, batch: int) -> int:
+    """The end of a batch, from Spark's offset log: its last line is the source's offset."""
+    text = (folder / "offsets" / str(batch)).read_text(encoding="utf-8")
+    return int(json.loads(text.strip().splitlines()[-1])["ts"])
+
+
+def next_begin(folder: Path, delivered_ts: int) -> int:
+    """Where the batch begins that Spark runs first: a planned one again, or else the one after the last. Raises as `offset_of`."""
+    planned = max((int(p.name) for p in (folder / "offsets").iterdir() if p.name.isdecimal()), default=-1)
+    done = planned if (folder / "commits" / str(planned)).exists() else planned - 1
+    return offset_of(folder, done) if done >= 0 else delivered_ts
+
+
+def set_aside_broken(folder: Path, delivered_ts: int) -> None:
+    """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
+
+    It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
+    or where the last batch was cut short at a target: what lies between would be lost. One that is behind is from before another machine
+    went on: the log need not hold what it would begin with.
+    """
+    offsets = folder / "offsets"
+    if not offsets.is_dir():
+        return
+    newest = sorted((int(p.name) for p in offsets.iterdir() if p.name.isdecimal()), reverse=True)[:2]
+    try:
+        ends = [offset_of(folder, batch) for batch in newest]
+        if ends and ends[0] < delivered_ts:
+            raise ValueError(f"it ends at {ends[0]}, delivered is everything up to {delivered_ts}")
+        for name in (folder / "commits").glob("[0-9]*"):
+            if not name.read_text(encoding="utf-8").startswith("v"):
+                raise ValueError(f"{name} is no commit")
+        if (begin := next_begin(folder, delivered_ts)) > delivered_ts:
+            raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered_ts}")
+    except (ValueError, KeyError, IndexError, FileNotFoundError, IsADirectoryError) as error:
+        number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.broken-*"))
+        aside = folder.with_name(f"{folder.name}.broken-{number}")
+        log.warning("Spark's checkpoint in %s cannot be used (%s); it is moved to %s and a new one begins", folder, error, aside.name)
+        folder.rename(aside)
+
+
+_DISK = re.compile(r"Input/output error|Stale (NFS )?file handle|No space left on device|Disk quota exceeded")
+"""What Java says of the file system of Spark's checkpoint."""
+_RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
+
+
+def _query_error(text: str) -> TidemillError:
+    """The clock's error, raised in a process of Spark's, as it was there; else QueryFailed."""
+    found = _RAISED.search(text)
+    if found:
+        kinds = [TidemillError]
+        while kinds:
+            kind = kinds.pop()
+            if kind.__name__ == found[1] and kind.__init__ is TidemillError.__init__:
+                return kind(found[2])
+            kinds += kind.__subclasses__()
+    if any(sign in text for sign in ("Answer from Java side is empty", "Error while sending or receiving", "network")):
+        return JobLost("Spark's Java process is gone")
+    if _DISK.search(text):
+        return LogUnavailable(f"Spark cannot use its checkpoint now: {cause_of(text)}")
+    return QueryFailed(f"the streaming query ended: {cause_of(text)}")

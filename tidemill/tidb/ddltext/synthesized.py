@@ -1,0 +1,69 @@
+"""Queries that are made from a DDL job instead of taking the user's text; they are printed like any other.
+
+Names are quoted properly here. TiCDC puts them between backquotes as they are, and stops where that cannot be read.
+"""
+
+from __future__ import annotations
+
+from tidemill.tidb.ddltext.errors import DdlSyntaxError
+from tidemill.tidb.ddltext.literals import quote_name
+from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
+
+Name = tuple[str, str]
+"""Schema and table."""
+
+
+def _qualified(name: Name) -> str:
+    return f"{quote_name(name[0])}.{quote_name(name[1])}"
+
+
+def drop_table(table: Name) -> str:
+    """One job of DROP TABLE a, b. IF EXISTS, TEMPORARY and RESTRICT of the statement are lost."""
+    return f"DROP TABLE {_qualified(table)}"
+
+
+def drop_view(view: Name) -> str:
+    """One job of DROP VIEW a, b."""
+    return f"DROP VIEW {_qualified(view)}"
+
+
+def rename_table(old: Name, new: Name) -> str:
+    """One pair of RENAME TABLE a TO b, c TO d (job type 47). A single rename (type 14) keeps the user's text."""
+    return f"RENAME TABLE {_qualified(old)} TO {_qualified(new)}"
+
+
+def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int = 0) -> str:
+    """The partition's name is the user's, with its case; the tables come from the job.
+
+    Raises DdlSyntaxError when the text has no EXCHANGE PARTITION.
+    """
+    tokens = tokenize(query, SqlMode(sql_mode))
+    words = [token.upper for token in tokens]
+    for index in range(len(words) - 2):
+        if words[index : index + 2] == ["EXCHANGE", "PARTITION"]:
+            text = f"ALTER TABLE {_qualified(partitioned)} EXCHANGE PARTITION {quote_name(_name(tokens[index + 2]))}"
+            text += f" WITH TABLE {_qualified(plain)}"
+            return text + " WITHOUT VALIDATION" if _ends_without_validation(words) else text
+    raise DdlSyntaxError("expected EXCHANGE PARTITION name", len(query))
+
+
+def _name(token: Token) -> str:
+    if token.kind not in (Kind.NAME, Kind.WORD):
+        raise DdlSyntaxError("expected the name of a partition", token.position)
+    return token.text
+
+
+def _ends_without_validation(words: list[str]) -> bool:
+    return [word for word in words if word and word != ";"][-2:] == ["WITHOUT", "VALIDATION"]
+
+
+def split_statements(query: str) -> list[str]:
+    """The statements of a job that creates several tables (type 60), in default mode: one event for each, in this order."""
+    statements: list[str] = []
+    start = 0
+    for token in tokenize(query, SqlMode(0)):
+        if token.upper == ";" or token.kind is Kind.END:
+            if sub_range := query[start : token.position].strip():
+                statements.append(sub_range)
+            start = token.position + 1
+    return statements

@@ -22,7 +22,10 @@ from bench.corpus import NAMES, Corpus, load
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support import ticdc
-from tidemill.kernels.encode import KeyHash, TableProgram, UniqueChange
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.common.celltext import any_changed, hash_cells
 from tidemill.tidb.schema.model import ColumnInfo

@@ -17,7 +17,10 @@ import pytest
 
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tidemill.errors import MalformedRow, MessageTooLarge
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.batch import batches
 from tidemill.protocols.options import EncodingOptions

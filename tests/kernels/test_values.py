@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.tables import column, table
-from tidemill.kernels.encode import OpenRowEncoder, TableProgram
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.write.tables import O_CRC, O_POW10, POW10_MIN, TABLES, crc_state
 from tidemill.kernels.write.zones import zone_table

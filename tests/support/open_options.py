@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.support import ticdc
-from tidemill.kernels.encode import OpenRowEncoder, TableProgram
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import row_array
 from tidemill.protocols.common.messages import Message
 from tidemill.protocols.open.encode import OpenTable

@@ -25,7 +25,7 @@ from tidemill.delivery.task.compiled_tables import row_encoder
 from tidemill.delivery.task.encoder import RowEncoder
 from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
 from tidemill.events import DdlEvent
-from tidemill.kernels.encode import TableProgram
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.protocols.options import MessageFormat

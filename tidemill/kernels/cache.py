@@ -1,24 +1,33 @@
 """Where compiled kernels are kept.
 
-Numba notices a change of the file that holds a kernel but not of the files that it imports, so a stale kernel could be
-loaded after an edit of a helper. Each family of kernels therefore compiles into a folder named by a hash of all its
-sources. Call `use_cache` in a kernel module before its first decorated function.
+Numba notices a change of the file that holds a kernel, but not of the files that it imports. A stale kernel could be loaded after an
+edit of a helper. So all kernels compile into one folder, which is named by a hash of all their sources: after any edit every kernel is
+compiled again, once. A kernel module calls `use_cache` before its first decorated function.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from pathlib import Path
 
 import numba
 
+from tidemill import records
+from tidemill.protocols.common import gotext
 
-def use_cache(*sources: str | Path) -> Path:
-    """Direct numba's cache to the folder of these source files (their contents); returns it."""
+_OUTSIDE = (Path(str(records.__file__)), Path(str(gotext.__file__)), Path(str(gotext.__file__)).with_name("printable_runes.txt"))
+"""What kernels take constants from, besides each other."""
+
+
+@functools.cache
+def use_cache() -> Path:
+    """Direct numba's cache to the folder of the kernels as they are now; returns it."""
+    here = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in sorted(Path(s) for s in sources):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for source in (*sorted(here.rglob("*.py")), *_OUTSIDE):
+        digest.update(source.relative_to(here.parent).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     root = (
         os.environ.get("TIDEMILL_KERNEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidemill" / "kernels"
     )

@@ -1,4 +1,4 @@
-"""Which partition of a topic a row goes to: TiCDC's dispatchers, as plain Python. The kernels' twin is kernels/encode.
+"""Which partition of a topic a row goes to: TiCDC's dispatchers, as plain Python. The kernels' twin is kernels/routing.
 
 hash = XOR of the CRC32 (IEEE) of each part, partition = hash mod count. The first part is schema name + table name; then, for `index-value`
 and `columns`, one part a column: name + value as text. `ts` is commit_ts mod count. Rules and their source: TiCDC v8.5.7's dispatchers,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import avro, ticdc
 from tidemill.kernels.avro import AvroRowEncoder
-from tidemill.kernels.encode import TableProgram
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import row_array
 
 

@@ -19,7 +19,7 @@ from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
-from tidemill.kernels.encode import TableProgram
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.avro.encode import has_checksum
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat

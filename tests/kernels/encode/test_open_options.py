@@ -15,7 +15,8 @@ from tests.support.open_options import CONFIGS, change, encode, golden, message,
 from tests.support.random_rows import random_record, random_table
 from tests.support.tables import column, table
 from tidemill.errors import ConfigError, MessageTooLarge, NoHandleKey
-from tidemill.kernels.encode import OpenRowEncoder, TableProgram
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.common.compression import expand, kind_of
 from tidemill.protocols.open.batch import batches, event_size

@@ -16,11 +16,12 @@ from tidemill.delivery.task.encoder import LimitedEncoder, RowEncoder, Skipper
 from tidemill.delivery.task.row_filter import RowFilters
 from tidemill.delivery.work_item import NAMED_ROWS
 from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaError
-from tidemill.kernels.encode import KeyHash, MountEncoder, TableProgram
 from tidemill.kernels.flow import layout as f
 from tidemill.kernels.flow.changes import ColumnChange
 from tidemill.kernels.flow.layout import Mode, TableMap
-from tidemill.kernels.routing.identity import unique_slots
+from tidemill.kernels.routing.identity import KeyHash, unique_slots
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import MessageFormat
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
@@ -173,7 +174,7 @@ class Compiled:
 
 
 _ENCODERS = {
-    MessageFormat.OPEN: ("tidemill.kernels.encode", "OpenRowEncoder"),
+    MessageFormat.OPEN: ("tidemill.kernels.open.encoder", "OpenRowEncoder"),
     MessageFormat.CANAL_JSON: ("tidemill.kernels.canal_json", "CanalJsonRowEncoder"),
     MessageFormat.CSV: ("tidemill.kernels.csv", "CsvRowEncoder"),
     MessageFormat.SIMPLE: ("tidemill.kernels.simple", "SimpleRowEncoder"),

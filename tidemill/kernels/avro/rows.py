@@ -1,6 +1,6 @@
 """The Avro kernel: ROW records → one message a row. Reference: `tidemill.protocols.avro.encode`.
 
-One pass with a bounded buffer, as in `kernels.encode.open_rows`: before each row the room is checked that it could need at most; if
+One pass with a bounded buffer, as in `kernels.open.open_kernel`: before each row the room is checked that it could need at most; if
 it is not there, or the row is one for the reference, the call ends with the row's index and is resumed there.
 """
 
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels.avro import family
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.avro.sums import w_checksum
 from tidemill.kernels.avro.values import w_avro_value, w_varint
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row
 from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
 
-family.keep()
+use_cache()
 
 # Words (int64) of the state: it outlives the calls for one chunk.
 (

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64, memcpy, st32, st64
 
-use_cache(__file__, str(intrinsics.__file__))
+use_cache()
 
 KIND_BOOLEAN, KIND_VARINT, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES = range(5)
 HEAD = 5

@@ -9,11 +9,10 @@ from __future__ import annotations
 from numba import cfunc, types
 
 from tidemill import records
-from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, memcpy, st8, st16, st32, st64
 
-use_cache(__file__, intrinsics.__file__, records.__file__)
+use_cache()
 
 M_BYTES = records.MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN = 0, 8, 16, 24, 32

@@ -5,10 +5,7 @@ Reference: `reference.split`, `reference.arrange`.
 
 from __future__ import annotations
 
-from tidemill import records
-from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.flow import layout as flow_layout
 from tidemill.kernels.flow.layout import RULE_BASE, RULE_MODE, RULE_PARTS, RULE_SIZE, Mode
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32, ld32s, ld64, st8, st32, st64
 from tidemill.records import (
@@ -30,7 +27,7 @@ from tidemill.records import (
     SPLIT_INSERT,
 )
 
-use_cache(__file__, intrinsics.__file__, records.__file__, flow_layout.__file__)
+use_cache()
 
 _ROW = ROW.itemsize
 _HASH = int(Mode.HASH)

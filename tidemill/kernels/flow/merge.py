@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill import records
-from tidemill.kernels import intrinsics
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.flow import layout as flow_layout
 from tidemill.kernels.flow.layout import (
     DROP,
     GOLDEN,
@@ -75,7 +72,7 @@ from tidemill.records import (
     ROW,
 )
 
-use_cache(__file__, intrinsics.__file__, records.__file__, flow_layout.__file__)
+use_cache()
 
 _ROW = ROW.itemsize
 ALL_KINDS = 1 << KIND_DELETE | 1 << KIND_UPDATE | 1 << KIND_INSERT

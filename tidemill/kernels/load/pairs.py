@@ -7,7 +7,6 @@ the reference, and so is what is broken: it says what is wrong.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from tidemill.kernels.cache import use_cache
 
-use_cache(Path(__file__))
+use_cache()
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ Options are bits of the state (MODE_…). What only some columns are written for
 
 from __future__ import annotations
 
-from tidemill.kernels.encode import family
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -39,7 +39,7 @@ from tidemill.kernels.write.numbers import SIGN64, w_i64, w_u64
 from tidemill.kernels.write.values import w_json_value
 from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
 
-family.keep()
+use_cache()
 
 # Words (int64) of the state: it outlives the calls for one chunk.
 (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, bswap64, entry, ld8, ld64, ldu64, memcpy, st64
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     D_CONTROLS,
     D_CTL,
@@ -26,7 +26,7 @@ from tidemill.kernels.receive.layout import (
     DE_STREAM,
 )
 
-family.use_family_cache()
+use_cache()
 
 MASK32 = 0xFFFFFFFF
 

@@ -13,8 +13,8 @@ The rules (TiKV's cdc component, checked against TiCDC's own handler in tests/ca
 
 from __future__ import annotations
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, prefetch, st8, st32, st64
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     ACTIVE,
     C_ERROR,
@@ -122,7 +122,7 @@ from tidemill.kernels.receive.pending import (
 from tidemill.kernels.receive.subs import find_sub, set_word, word
 from tidemill.kernels.receive.text import MASK32, compare, hash32
 
-family.use_family_cache()
+use_cache()
 
 AHEAD, RING = 12, 32  # entries looked ahead; first context word of the ring of their hashes
 IN_CACHE = 4096  # so many pending entries lie in the processor's cache anyway

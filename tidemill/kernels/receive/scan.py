@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, ctz, entry, jit, ld8, ld64, ldu64, st8, st16, st32, st64
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     DELETE,
     E_COMMIT,
@@ -35,7 +35,7 @@ from tidemill.kernels.receive.layout import (
     SCAN_GROW,
 )
 
-family.use_family_cache()
+use_cache()
 
 U0, U1, U2, U4, U56, U63 = (np.uint64(i) for i in (0, 1, 2, 4, 56, 63))
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)

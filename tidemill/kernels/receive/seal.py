@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -27,7 +28,6 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     R_CHUNK,
     R_COMMIT,
@@ -42,7 +42,7 @@ from tidemill.kernels.receive.layout import (
 )
 from tidemill.kernels.receive.text import ALL, U0, compare, equal
 
-family.use_family_cache()
+use_cache()
 
 SIGN = np.uint64(1 << 63)
 

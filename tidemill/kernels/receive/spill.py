@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import copy64, entry, jit, ld8, ld32s, ld64, prefetch, put, st8, st32, st64
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     AS_PREWRITTEN,
     R_COMMIT,
@@ -19,7 +19,7 @@ from tidemill.kernels.receive.layout import (
 )
 from tidemill.kernels.receive.text import compare, equal
 
-family.use_family_cache()
+use_cache()
 
 
 @entry(7)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, as_u, entry, jit, ld32s, ld64, mum, st32, st64
-from tidemill.kernels.receive import family
 from tidemill.kernels.receive.layout import (
     FREE,
     S_PARTITION,
@@ -21,7 +21,7 @@ from tidemill.kernels.receive.layout import (
 )
 from tidemill.kernels.receive.text import M1, M2
 
-family.use_family_cache()
+use_cache()
 
 U1 = np.uint64(1)
 NEVER = 0x7FFFFFFFFFFFFFFF

@@ -5,7 +5,7 @@ Columns stand in a list of words (int64) for each table: its length, the seed of
 
 from __future__ import annotations
 
-from tidemill.kernels.encode import family
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
@@ -15,7 +15,7 @@ from tidemill.kernels.write.tables import O_CRC
 from tidemill.kernels.write.values import w_plain, w_stored_float
 from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
 
-family.keep()
+use_cache()
 
 X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: for the reference
 X_WORDS = 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import (
     as_i,
     as_u,
@@ -33,14 +34,13 @@ from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.templates.handles import NUMBER_ROOM, w_handle
-from tidemill.kernels.texts import family
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import w_csv, w_text_value
 from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, int_of, uint_of, w_i64, w_u64
 from tidemill.kernels.write.values import w_plain, w_vector
 from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
 
-family.keep()
+use_cache()
 
 ROW_BYTES = ROW.itemsize
 MESSAGE_BYTES = MESSAGE.itemsize

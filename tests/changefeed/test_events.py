@@ -10,10 +10,10 @@ import pytest
 from tests.support.tables import column, table
 from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
-from tidemill.events import DdlEvent
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
 from tidemill.rules.event_filter import DDL_WORDS, WORDS, EventFilters, RowFilter, event_word
 from tidemill.tidb.schema.codes import Action, MySQLType
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracker import SENT_ACTIONS
 from tidemill.tidb.schema.versions import TableVersion
 

@@ -18,8 +18,8 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.plan import Load
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.errors import BatchFailed, ConfigError, LogCorrupt, MessageTooLarge, SegmentGone, SinkUnavailable, TidemillError
-from tidemill.events import DdlEvent
 from tidemill.sinks.base import BatchContext
+from tidemill.tidb.schema.events import DdlEvent
 
 QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=3.5, clock=partial(next, count()))
 

@@ -25,9 +25,9 @@ from tidemill.demo.audit import Audit
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import from_files, from_jsonl
 from tidemill.errors import StartTsOutOfLog
-from tidemill.events import DdlEvent
 from tidemill.protocols import simple
 from tidemill.protocols.simple.events import DdlMessage, RowEvent
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
 

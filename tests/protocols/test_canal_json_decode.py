@@ -18,7 +18,7 @@ from tidemill.protocols.canal_json.encode import CanalJsonTable
 from tidemill.protocols.common.jsonmessage import JsonMessageError
 from tidemill.protocols.open.decode import Fault
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption, MessageFormat
-from tidemill.sinks.claim_check import ClaimCheckStorage
+from tidemill.sinks.claim_check import ClaimCheckStorage, keeper
 
 EXTENSION = EncodingOptions(MessageFormat.CANAL_JSON, enable_tidb_extension=True)
 MESSAGE: dict[str, Any] = {
@@ -151,7 +151,7 @@ def test_claim_checks(tmp_path: Path, raw: bool) -> None:
     ids = [line["id"] for line, _ in golden_values("row") if line["config"] == "handle-key-only"][:60]
     programs, records = golden_records(ids)
     whole = encode_all(CanalJsonRowEncoder(programs, EXTENSION, clock=lambda: 1_795_000_000_000), records)
-    messages = encode_all(CanalJsonRowEncoder(programs, options, clock=lambda: 1_795_000_000_000), records)
+    messages = encode_all(CanalJsonRowEncoder(programs, options, clock=lambda: 1_795_000_000_000, keep=keeper(options)), records)
     fetch = ClaimCheckStorage(f"file://{tmp_path}").fetch
     kept = 0
     for message, full in zip(messages, whole, strict=True):

@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.s3 import make_bucket, objects, s3_server
 from tidemill.errors import ConfigError, MalformedMessage, SinkUnavailable
-from tidemill.sinks.claim_check import ClaimCheckStorage, file_name, unpack
+from tidemill.protocols.common.claim_check import file_name, unpack
+from tidemill.sinks.claim_check import ClaimCheckStorage
 
 __all__ = ["s3_server"]
 

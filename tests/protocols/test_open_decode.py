@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import ticdc
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.gotext import go_quote, json_string, unquote
 from tidemill.protocols.open import (
     Column,
@@ -27,6 +26,7 @@ from tidemill.protocols.open import (
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 from tidemill.protocols.open.encode import framed
 from tidemill.tidb.rows import RowReader
+from tidemill.tidb.schema.events import DdlEvent
 
 MESSAGES = [m for m in ticdc.lines("open") if m["kind"] != "config"]
 

@@ -14,10 +14,10 @@ from tests.support.sqllogs import SqlLog
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible
-from tidemill.events import DdlEvent
 from tidemill.playground.schema_registry import RegistryProcess
 from tidemill.protocols.options import AvroOptions, EncodingOptions, MessageFormat
 from tidemill.registry.registrar import NO_KEY, Registrar, open_registrar
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import TableVersion
 
 pytestmark = pytest.mark.slow

@@ -18,6 +18,7 @@ from tidemill.protocols.common.messages import Message
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.protocols.open.fit import Change
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption
+from tidemill.sinks.claim_check import keeper
 
 CONFIGS = {
     "delete-only-handle": EncodingOptions(delete_only_handle_key_columns=True),
@@ -73,5 +74,5 @@ def encode(row_ids: Iterable[int], options: EncodingOptions) -> tuple[list[Messa
             programs.append(TableProgram(row.version.schema, row.version.table, row.version.info, ticdc.zone_of(row.zone)))
         records.append(row.record._replace(table=index[at]))
     rows, _keep = row_array(records)
-    encoder = OpenRowEncoder(programs, options)
+    encoder = OpenRowEncoder(programs, options, keeper(options))
     return encoder.encode(rows, np.array([0, len(rows)], np.int32)).to_list(), encoder

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.events import DdlEvent
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.versions import TableVersion
 

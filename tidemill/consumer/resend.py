@@ -24,7 +24,6 @@ from tidemill.delivery.inputs.table_router import control_messages_of
 from tidemill.delivery.task.compiled_tables import row_encoder
 from tidemill.delivery.task.encoder import RowEncoder
 from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
-from tidemill.events import DdlEvent
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.events import DdlMessage, RowEvent
@@ -33,6 +32,7 @@ from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
 from tidemill.sinks.parts import file_errors, sync_folder
 from tidemill.sinks.storage.open import wants_tables
+from tidemill.tidb.schema.events import DdlEvent
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import Target
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
 from tidemill.errors import BatchFailed, DiskLow, Fenced, LogUnavailable, MessageRefused, SegmentGone, TidemillError, made
-from tidemill.events import DdlEvent
 from tidemill.sinks.base import BatchContext, DriverSink
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible
-from tidemill.events import DdlEvent
 from tidemill.protocols.avro.schema import Side, subject, table_schemas
 from tidemill.protocols.options import EncodingOptions
 from tidemill.registry.answers import Forbidden, NotThere
 from tidemill.registry.cache import IdCache
 from tidemill.registry.client import RegistryClient
 from tidemill.registry.compare import Fault, faults
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tso import describe
 

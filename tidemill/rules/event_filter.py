@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidemill.errors import ConfigError
-from tidemill.events import DdlEvent
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
 from tidemill.rules.expressions import bind, parse
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.patterns import GoRegex
 from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.schema.versions import TableVersion
 

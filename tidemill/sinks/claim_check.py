@@ -1,16 +1,9 @@
-"""Claim checks: whole messages kept as files in a storage, because they are larger than the topic allows. IO happens here.
-
-A file is JSON with key and value in base64, or (claim-check-raw-value, for protocols without a key) the value's bytes alone. TiCDC names
-files by chance; here a name comes from the content, so a batch that is sent again writes the same files and leaves none behind.
+"""The storage of claim checks: where whole messages lie that are larger than their topic allows. What a file holds, and how it is named:
+`tidemill.protocols.common.claim_check`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import json
-import uuid
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -19,31 +12,8 @@ import pyarrow.fs
 
 from tidemill.changelog.storage.open import RemoteStorage, Storage, open_storage
 from tidemill.errors import ConfigError, LogError, MalformedMessage, SinkUnavailable, redact
+from tidemill.protocols.common.claim_check import Keep, file_name, pack
 from tidemill.protocols.options import EncodingOptions, LargeMessageOption
-
-
-def file_name(key: bytes, value: bytes) -> str:
-    """The name of a message's file: a UUID made of its bytes."""
-    digest = hashlib.sha256(len(key).to_bytes(8, "big") + key + value).digest()
-    return f"{uuid.UUID(bytes=digest[:16], version=5)}.json"
-
-
-def pack(key: bytes, value: bytes, *, raw: bool) -> bytes:
-    """What a file holds."""
-    if raw:
-        return value
-    return b'{"key":"%s","value":"%s"}' % (base64.b64encode(key), base64.b64encode(value))
-
-
-def unpack(data: bytes) -> tuple[bytes, bytes]:
-    """Key and value of a file that is not raw. Raises MalformedMessage."""
-    try:
-        found = json.loads(data)
-        key, value = (base64.b64decode(found.get(name) or "", validate=True) for name in ("key", "value"))
-    except (ValueError, AttributeError, TypeError, binascii.Error, RecursionError) as error:
-        raise MalformedMessage(f"a claim-check file is no JSON object with key and value in base64: {error}") from None
-    return key, value
-
 
 _S3_PARAMETERS = {"access-key", "secret-access-key", "session-token", "region", "endpoint", "force-path-style"}
 
@@ -107,11 +77,11 @@ class ClaimCheckStorage:
         return data
 
 
-def claim_check_storage(options: EncodingOptions) -> ClaimCheckStorage | None:
-    """The storage that a changefeed's large messages go to; None where they do not. Raises ConfigError."""
+def keeper(options: EncodingOptions) -> Keep | None:
+    """What stores a changefeed's large messages; None where they are handled otherwise. Raises ConfigError."""
     large = options.large_message
     if large.option is not LargeMessageOption.CLAIM_CHECK:
         return None
     if not large.claim_check_storage_uri:
         raise ConfigError("large-message-handle-option is claim-check, but claim-check-storage-uri is empty")
-    return ClaimCheckStorage(large.claim_check_storage_uri, raw=large.claim_check_raw_value)
+    return ClaimCheckStorage(large.claim_check_storage_uri, raw=large.claim_check_raw_value).keep

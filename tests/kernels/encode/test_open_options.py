@@ -18,12 +18,13 @@ from tidemill.errors import ConfigError, MessageTooLarge, NoHandleKey
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.common.compression import expand, kind_of
 from tidemill.protocols.open.batch import batches, event_size
 from tidemill.protocols.open.encode import OpenTable, framed
 from tidemill.protocols.open.fit import Change, Fitter
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption
-from tidemill.sinks.claim_check import ClaimCheckStorage, unpack
+from tidemill.sinks.claim_check import ClaimCheckStorage, keeper
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row, stored_bytes
 from tidemill.tidb.schema.codes import MySQLType
@@ -329,7 +330,7 @@ def test_raw_claim_checks_do_not_go_with_open_protocol(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="claim-check-raw-value"):
         OpenRowEncoder([], claim_check(tmp_path, claim_check_raw_value=True))
     with pytest.raises(ConfigError, match="claim-check-storage-uri is empty"):
-        OpenRowEncoder([], EncodingOptions(large_message=LargeMessage(LargeMessageOption.CLAIM_CHECK)))
+        keeper(EncodingOptions(large_message=LargeMessage(LargeMessageOption.CLAIM_CHECK)))
 
 
 def test_an_event_of_the_largest_size_is_sent_whole() -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.support import avro, ticdc
 from tests.support.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow
-from tidemill.events import DdlEvent
 from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.control import control_messages
 from tidemill.protocols.avro.encode import AvroTable
@@ -22,6 +21,7 @@ from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
 from tidemill.tidb.schema.codes import ColumnFlag
 from tidemill.tidb.schema.codes import MySQLType as T
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import TableInfo
 
 PLAIN = EncodingOptions(MessageFormat.AVRO)

@@ -17,13 +17,13 @@ from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
 from tests.support.open_options import CONFIGS, encode, golden, message
 from tidemill.errors import MalformedMessage
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.compression import Compression, compressor, expand, kind_of
 from tidemill.protocols.open import DdlMessage, OpenMessageError, ResolvedMessage, RowEvent, control_messages, decode
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions, LargeMessage, LargeMessageOption
 from tidemill.sinks.claim_check import ClaimCheckStorage
+from tidemill.tidb.schema.events import DdlEvent
 
 WHOLE = {m["id"]: m for m in ticdc.lines("open") if m["kind"] == "row"}
 

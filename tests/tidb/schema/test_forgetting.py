@@ -11,8 +11,8 @@ import pytest
 from tests.support import schema_streams as streams
 from tests.support.schema_streams import Stream
 from tidemill.changelog.retention import between_ddls
-from tidemill.events import DdlEvent
 from tidemill.tidb.schema.codes import SchemaState
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.view import public_view
 

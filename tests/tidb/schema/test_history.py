@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from tests.support import schema_streams as streams
 from tests.support import schemas as s
 from tidemill.errors import DdlTextError, MalformedRow, SchemaError
-from tidemill.events import RAW_CHANGE, DdlEvent
+from tidemill.events import RAW_CHANGE
 from tidemill.protocols.simple.encode import ddl_message
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id
 from tidemill.tidb.schema.model import TableInfo
 

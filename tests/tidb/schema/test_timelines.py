@@ -8,8 +8,8 @@ import pytest
 
 from tests.support import schemas as s
 from tests.support.timelines import Timeline, plain_table, timelines
-from tidemill.events import DdlEvent
 from tidemill.tidb.rows.raw import decode_row
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import SchemaHistory
 
 ABC = [(1, "a"), (2, "b"), (3, "c")]

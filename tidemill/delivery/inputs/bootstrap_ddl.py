@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from datetime import tzinfo
 
 from tidemill.changelog.initial_load import Plan
-from tidemill.events import DdlEvent
 from tidemill.tidb.ddltext import DdlSyntaxError, canonical_ddl
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action, SchemaState
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.show import create_database, create_table
 from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion

@@ -19,8 +19,8 @@ from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.plan import MAX_INTERVAL, Load, batch_end, end_by_size
 from tidemill.delivery.task.reader import Sources
-from tidemill.events import DdlEvent
 from tidemill.kernels.flow import layout as f
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import SchemaHistory, TableVersion
 
 COUNTED_FILES = 64

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.delivery.inputs.table_router import Settings, TableRouter
-from tidemill.events import DdlEvent
 from tidemill.protocols.options import MessageFormat
 from tidemill.registry.topics import TableName, check_topics
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import TableVersion
 
 if TYPE_CHECKING:

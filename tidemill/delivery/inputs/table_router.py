@@ -13,7 +13,6 @@ from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
 from tidemill.errors import ConfigError
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
 from tidemill.protocols.options import MessageFormat
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
@@ -25,6 +24,7 @@ from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.open import wants_tables
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
 

@@ -23,9 +23,10 @@ from tidemill.kernels.routing.identity import KeyHash, unique_slots
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.protocols.common.messages import Messages
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.options import LargeMessageOption, MessageFormat
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
+from tidemill.sinks.claim_check import keeper
 
 Rows = npt.NDArray[np.void]
 
@@ -196,7 +197,9 @@ def row_encoder(
     if options.protocol is MessageFormat.AVRO:
         encoder = made(programs, options, [_schema_ids(table) for table in tables])
     elif options.protocol is MessageFormat.SIMPLE and first_target is not None:
-        encoder = made(programs, options, [first_target[table.topic] for table in tables])
+        encoder = made(programs, options, [first_target[table.topic] for table in tables], keep=keeper(options))
+    elif options.large_message.option is LargeMessageOption.CLAIM_CHECK:
+        encoder = made(programs, options, keep=keeper(options))
     else:
         encoder = made(programs, options)
     return encoder

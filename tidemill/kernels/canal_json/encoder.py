@@ -14,6 +14,7 @@ from tidemill.kernels.templates.layout import O_LATIN
 from tidemill.kernels.write.tables import O_SHORT, TABLES
 from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
 from tidemill.protocols.canal_json.text import string
+from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
@@ -40,11 +41,12 @@ class CanalJsonRowEncoder(TextRowEncoder):
         programs: Sequence[TableProgram],
         options: EncodingOptions | None = None,
         clock: Callable[[], int] = wall_clock_ms,
+        keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.CANAL_JSON)
         self.tables = [CanalJsonTable(p.schema, p.table, p.info, p.zone, options) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
-        super().__init__(programs, options, compiled, _TEXTS, clock)
+        super().__init__(programs, options, compiled, _TEXTS, clock, keep)
 
     def value_of(self, record: RawRecord, now_ms: int) -> bytes:
         return self.tables[record.table].row(record.key, record.value, record.old_value, record.commit_ts, now_ms)

@@ -14,12 +14,12 @@ from tidemill.kernels.rows.layout import SCRATCH_BYTES, T_EXTRA, T_FIXED, Outcom
 from tidemill.kernels.rows.program import TableProgram, table_words
 from tidemill.kernels.rows.views import RowArray, raw_record
 from tidemill.kernels.write.tables import TABLES_AT
+from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.messages import Messages, no_messages
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.protocols.open.fit import Change, Fitter
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
 from tidemill.records import MESSAGE
-from tidemill.sinks.claim_check import claim_check_storage
 
 _FIRST_SIZE = 1 << 20
 
@@ -39,16 +39,15 @@ def mode_bits(options: EncodingOptions) -> int:
 class OpenRowEncoder:
     """Encodes chunks of rows of any number of tables. `slow_rows` counts the rows that the reference had to do.
 
-    Not for several threads at once; the messages of a call are valid until the next one. Raises ConfigError for options that do not go
-    together, or a storage of claim checks that cannot be opened.
+    Not for several threads at once; the messages of a call are valid until the next one. `keep` stores large messages
+    where the options say claim-check. Raises ConfigError for options that do not go together.
     """
 
-    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None) -> None:
+    def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None, keep: Keep | None = None) -> None:
         self.programs = list(programs)
         self.options = options or EncodingOptions()
         self.slow_rows = 0
-        storage = claim_check_storage(self.options)
-        self._fitter = Fitter(self.options, storage.keep if storage else None)
+        self._fitter = Fitter(self.options, keep)
         self._mode = mode_bits(self.options)
         self._plain = [OpenTable(p.schema, p.table, p.info, p.zone, self.options) for p in self.programs]
         self._tables = table_words(self.programs)

@@ -14,6 +14,7 @@ from tidemill.kernels.rows.program import TableProgram, padded
 from tidemill.kernels.rows.views import RawRecord, RowArray
 from tidemill.kernels.simple.program import compile_table
 from tidemill.kernels.templates.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.protocols.simple.encode import SimpleTable
@@ -44,11 +45,12 @@ class SimpleRowEncoder(TextRowEncoder):
         options: EncodingOptions | None = None,
         first_targets: Sequence[int] = (),
         clock: Callable[[], int] = wall_clock_ms,
+        keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.SIMPLE)
         self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone, options.simple.location) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
-        super().__init__(programs, options, compiled, Texts(), clock)
+        super().__init__(programs, options, compiled, Texts(), clock, keep)
         self._first_targets = first_targets
         simple = options.simple
         self._bootstraps = simple.bootstrap_interval_s > 0 and simple.bootstrap_messages > 0

@@ -19,11 +19,11 @@ from tidemill.kernels.templates import layout as x
 from tidemill.kernels.templates import template_kernel as k
 from tidemill.kernels.templates.program import TextProgram, table_pairs
 from tidemill.kernels.write.tables import TABLES, TABLES_AT
+from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.common.messages import Messages, no_messages
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
 from tidemill.records import MESSAGE
-from tidemill.sinks.claim_check import claim_check_storage
 
 _FIRST_SIZE = 4 << 20
 _COMPRESSIONS = {Compression.NONE: x.UNCOMPRESSED, Compression.SNAPPY: x.AS_SNAPPY, Compression.LZ4: x.AS_LZ4}
@@ -47,8 +47,8 @@ class Texts:
 class TextRowEncoder:
     """Encodes chunks of rows of any number of tables, one message a row, without keys. `slow_rows` counts the reference's rows.
 
-    Not for several threads at once; the messages of a call are valid until the next one. Raises ConfigError for a storage of claim
-    checks that cannot be opened.
+    Not for several threads at once; the messages of a call are valid until the next one. `keep` stores large messages
+    where the options say claim-check; without it the handle key stands for them.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class TextRowEncoder:
         compiled: Sequence[TextProgram],
         texts: Texts,
         clock: Callable[[], int] = wall_clock_ms,
+        keep: Keep | None = None,
     ) -> None:
         self.programs, self.options, self.slow_rows = list(programs), options, 0
         self._compiled, self._texts, self._clock = list(compiled), texts, clock
@@ -70,7 +71,7 @@ class TextRowEncoder:
         self._state = np.zeros(x.STATE_WORDS, np.int64)
         self._hashes = np.zeros(HASH_BYTES, np.uint8)
         self._compress = compressor(options.large_message.compression)
-        self._storage = claim_check_storage(options)
+        self._keep = keep
         self._now = 0
 
     def value_of(self, record: RawRecord, now_ms: int) -> bytes:
@@ -131,7 +132,7 @@ class TextRowEncoder:
                 f"a row of {self.programs[record.table].name} takes {size} bytes as a message, and the table has no handle key that could "
                 f"stand for it: key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}"
             )
-        location = self._storage.keep(b"", whole) if self._storage is not None else ""
+        location = self._keep(b"", whole) if self._keep is not None else ""
         value = self._packed(self.stand_in(record, self._now, location))
         if len(value) + x.RECORD_OVERHEAD > self._limit:
             raise self.too_large(record, len(value) + x.RECORD_OVERHEAD)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.gotext import json_string
 from tidemill.protocols.options import EncodingOptions
+from tidemill.tidb.schema.events import DdlEvent
 
 DDL = b"\x01"
 CHECKPOINT = b"\x02"

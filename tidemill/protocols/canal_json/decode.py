@@ -13,15 +13,15 @@ from typing import Any
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal_json.codes import MessageType
 from tidemill.protocols.canal_json.events import Column, DdlMessage, Event, RowEvent, RowKind, Value, WatermarkMessage
+from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.common.compression import MAX_EXPANDED
 from tidemill.protocols.common.jsonmessage import JsonMessage, JsonMessageError, shown
 from tidemill.protocols.common.jsontext import INT32
 from tidemill.protocols.common.mysqlvalues import base_type, parse_value
 from tidemill.protocols.open.decode import Fault
-from tidemill.sinks.claim_check import unpack
 
 Fetch = Callable[[str], bytes]
-"""Reads the file of a claim check by the location that a message names: `protocols.claim_check.ClaimCheckStorage(uri).fetch`."""
+"""Reads the file of a claim check by the location that a message names: `sinks.claim_check.ClaimCheckStorage(uri).fetch`."""
 
 _KINDS = {MessageType.INSERT.value: RowKind.INSERT, MessageType.UPDATE.value: RowKind.UPDATE, MessageType.DELETE.value: RowKind.DELETE}
 

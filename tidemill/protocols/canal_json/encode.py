@@ -28,8 +28,8 @@ from tidemill.tidb.schema.typenames import attributes, type_name
 from tidemill.tidb.types.floats import go_float_plain
 
 if TYPE_CHECKING:
-    from tidemill.events import DdlEvent
     from tidemill.tidb.rows import Cell
+    from tidemill.tidb.schema.events import DdlEvent
 
 PHYSICAL_SHIFT = 18
 """A ts without its counter is milliseconds since 1970."""

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.events import DdlEvent
 from tidemill.records import MESSAGE
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.versions import TableVersion
 
 

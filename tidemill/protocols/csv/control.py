@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill.events import DdlEvent
 from tidemill.protocols.options import EncodingOptions
+from tidemill.tidb.schema.events import DdlEvent
 
 
 class CsvControl:

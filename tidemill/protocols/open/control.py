@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.open import encode
 from tidemill.protocols.options import EncodingOptions
+from tidemill.tidb.schema.events import DdlEvent
 
 
 class OpenControl:

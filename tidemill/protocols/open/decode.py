@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.common.claim_check import unpack
 from tidemill.protocols.common.compression import MAX_EXPANDED, expand
 from tidemill.protocols.common.gotext import unquote
 from tidemill.protocols.common.jsontext import HALF, INT32, INT64, half_pair
@@ -37,7 +38,6 @@ from tidemill.protocols.open.codes import (
     named,
 )
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind, Value
-from tidemill.sinks.claim_check import unpack
 from tidemill.tidb.types.floats import to_float32
 
 _WORD = 8
@@ -82,7 +82,7 @@ class _Place:
 
 
 Fetch = Callable[[str], bytes]
-"""Reads the file of a claim check by the location that a message names: `protocols.claim_check.ClaimCheckStorage(uri).fetch`."""
+"""Reads the file of a claim check by the location that a message names: `sinks.claim_check.ClaimCheckStorage(uri).fetch`."""
 
 
 def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:

@@ -24,9 +24,9 @@ from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float, to_float32
 
 if TYPE_CHECKING:
-    from tidemill.events import DdlEvent
     from tidemill.protocols.common.compression import Compress
     from tidemill.tidb.rows import Cell
+    from tidemill.tidb.schema.events import DdlEvent
 
 
 def column_flags(table: TableInfo) -> dict[int, ColumnFlag]:

@@ -5,17 +5,14 @@ The batching rule (`batch`) comes after this. Pure but for `keep`, which stores 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.errors import ConfigError, MessageTooLarge
+from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.open.batch import event_size
 from tidemill.protocols.open.encode import OpenTable, framed
 from tidemill.protocols.options import EncodingOptions, LargeMessageOption
-
-Keep = Callable[[bytes, bytes], str]
-"""Keeps a whole message (key, value) somewhere and returns its location."""
 
 
 class Change(NamedTuple):

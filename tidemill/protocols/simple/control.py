@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.simple import encode
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.versions import TableVersion
 
 

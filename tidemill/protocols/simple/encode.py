@@ -21,8 +21,8 @@ from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float_plain
 
 if TYPE_CHECKING:
-    from tidemill.events import DdlEvent
     from tidemill.tidb.rows import Cell
+    from tidemill.tidb.schema.events import DdlEvent
 
 VERSION = 1
 BINARY_FLAG = 128

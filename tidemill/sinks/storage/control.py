@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from tidemill.config.uri import SinkUri
-from tidemill.events import DdlEvent
 from tidemill.sinks.storage import tables
 from tidemill.sinks.storage.paths import check_names
+from tidemill.tidb.schema.events import DdlEvent
 
 
 class StorageControl:

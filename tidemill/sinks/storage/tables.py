@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemill.events import DdlEvent
 from tidemill.protocols.common.gotext import json_string
 from tidemill.tidb.schema.codes import Action, ColumnFlag, MySQLType
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.versions import TableVersion
 

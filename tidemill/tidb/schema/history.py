@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from tidemill.errors import DdlTextError, SchemaError
-from tidemill.events import DdlEvent, Op
+from tidemill.events import Op
 from tidemill.tidb.datums import Datum
 from tidemill.tidb.ddltext import DdlSyntaxError
 from tidemill.tidb.keys import is_system_schema
@@ -25,6 +25,7 @@ from tidemill.tidb.rows.raw import decode_row
 from tidemill.tidb.schema.catalog import Catalog, Edits, JobSource
 from tidemill.tidb.schema.codes import Action, JobState, SchemaState
 from tidemill.tidb.schema.effects import effects
+from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.job import DdlJob
 from tidemill.tidb.schema.metakeys import META_TABLE_ID, Subject, capture_ranges, meta_filter, name_of
 from tidemill.tidb.schema.model import TableInfo

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support import ticdc
 from tidemill.config.file import parse_config
-from tidemill.config.values import check_topic
 from tidemill.errors import ConfigError
-from tidemill.rules.topics import TopicExpression
+from tidemill.rules.topics import TopicExpression, check_topic
 
 LINES = list(ticdc.lines("topics"))
 

@@ -14,6 +14,7 @@ from typing import Any
 from tidemill.config import values as v
 from tidemill.config.registry_address import parse_address
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
+from tidemill.rules.topics import check_topic
 
 
 class Scheme(enum.Enum):
@@ -228,7 +229,7 @@ _DELIVERY = [
         *("split-on-dispatch-key", v.parse_bool, "false", "an update that changes a dispatched column is split too (Tidemill's own)"),
         keys=("sink.split-on-dispatch-key",),
     ),
-    Parameter("topic", v.check_topic, "tidemill", "the default topic, where there is no broker", schemes=_NO_BROKER),
+    Parameter("topic", check_topic, "tidemill", "the default topic, where there is no broker", schemes=_NO_BROKER),
 ]
 _KAFKA_ONLY = [
     Parameter(

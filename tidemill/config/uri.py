@@ -20,10 +20,11 @@ from tidemill.config import parameters as p
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
-from tidemill.config.values import Adjusted, any_text, check_topic
+from tidemill.config.values import Adjusted, any_text
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.rules.names import did_you_mean
+from tidemill.rules.topics import check_topic
 
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num

@@ -9,7 +9,6 @@ from typing import TypeVar
 from urllib.parse import quote
 
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _STORAGES = ("file", "local", "s3", "gcs", "gs", "abfs", "abfss", "hdfs", "viewfs")
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._-]+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|us|µs|ns|h|m|s)")
@@ -127,13 +126,6 @@ def acks(value: str) -> int:
     if found is None:
         raise ValueError("expected -1 (all in-sync replicas), 1 or 0")
     return found
-
-
-def check_topic(value: str) -> str:
-    """A legal Kafka topic name."""
-    if not _TOPIC.fullmatch(value) or value in (".", ".."):
-        raise ValueError("expected 1 to 249 of the characters A-Z a-z 0-9 . _ -")
-    return value
 
 
 def client_id(value: str) -> str:

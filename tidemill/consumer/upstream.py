@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tidemill.config.uri import KafkaOptions, parse_sink_uri
-from tidemill.config.values import check_topic
 from tidemill.consumer.reading import Protocol, parse_protocol
 from tidemill.errors import ConfigError, redact
+from tidemill.rules.topics import check_topic
 
 _SCHEMES = ("kafka", "kafka+ssl")
 _PLACEHOLDERS = re.compile(r"\{(?:schema|table)\}", re.IGNORECASE)

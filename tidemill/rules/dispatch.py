@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidemill.config.values import check_topic
 from tidemill.errors import ConfigError
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.table_filter import TableFilter
-from tidemill.rules.topics import TopicExpression
+from tidemill.rules.topics import TopicExpression, check_topic
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo

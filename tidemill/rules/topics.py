@@ -13,11 +13,19 @@ from dataclasses import dataclass
 
 MAX_TOPIC_LENGTH = 249
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FIXED = re.compile(r"[A-Za-z0-9._-]+")
 _EXPRESSION = re.compile(r"[A-Za-z0-9._-]*(?:\{schema\})?(?:[A-Za-z0-9._-]*\{table\})?[A-Za-z0-9._-]*")
 _BOTH = re.compile(r"[A-Za-z0-9._-]*\{schema\}[A-Za-z0-9._-]*\{table\}[A-Za-z0-9._-]*")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
 _DOTS = {".": "_", "..": "__"}
+
+
+def check_topic(value: str) -> str:
+    """A legal Kafka topic name. Raises ValueError."""
+    if not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError("expected 1 to 249 of the characters A-Z a-z 0-9 . _ -")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, StructType
 
+from tidemill.kernels.decode.open_columns import decode_array
 from tidemill.protocols.common.images import casts_of
-from tidemill.protocols.open.arrow import decode_array, event_type
+from tidemill.protocols.open.arrow import event_type
 from tidemill.sinks.claim_check import ClaimCheckStorage
 
 

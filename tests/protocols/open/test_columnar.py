@@ -13,8 +13,9 @@ from tests.support import ticdc
 from tests.support.open_options import golden, message
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import open_columns
+from tidemill.kernels.decode.open_columns import decode_array
 from tidemill.protocols.common.typed import caster
-from tidemill.protocols.open.arrow import decode_array, decode_plainly, event_type
+from tidemill.protocols.open.arrow import decode_plainly, event_type
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.decode import RowEvent, decode
 from tidemill.protocols.open.encode import framed

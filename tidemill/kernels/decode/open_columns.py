@@ -21,7 +21,9 @@ import pyarrow.json as pj
 
 from tidemill.kernels.decode.split import split_messages
 from tidemill.protocols.common.gotext import unquote
+from tidemill.protocols.open.arrow import decode_plainly, event_type
 from tidemill.protocols.open.codes import FLOATS, INTEGERS, STRINGS, TEXT_BLOBS, ColumnFlag, ColumnType, EventType
+from tidemill.protocols.open.decode import Fetch
 
 _HEAD = pa.schema(
     [
@@ -289,3 +291,24 @@ def _unquoted(value: pa.Array) -> pa.Array:
         return pa.array([None if text is None else unquote(text) for text in value.to_pylist()], pa.binary())
     except ValueError:
         raise _Odd from None
+
+
+def decode_array(
+    keys: pa.Array,
+    values: pa.Array,
+    schema: pa.StructType | None = None,
+    *,
+    table: tuple[str, str] | None = None,
+    fetch: Fetch | None = None,
+) -> pa.ListArray:
+    """As `decode_plainly`, by columns where all messages are ordinary.
+
+    The events of each message of two binary arrays; null where the key is null. With `table` (schema, name) rows of others are left out.
+
+    Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
+    """
+    if schema is not None:
+        found = read(keys, values, event_type(schema), schema, table, whole=fetch is not None)
+        if found is not None:
+            return found
+    return decode_plainly(keys, values, schema, table=table, fetch=fetch)

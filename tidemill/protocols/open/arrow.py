@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.errors import MalformedMessage
-from tidemill.kernels.decode import open_columns
 from tidemill.protocols.common.images import casts_of, image, placed, text_and_bytes
 from tidemill.protocols.common.typed import Cast
 from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS, ColumnFlag
@@ -87,25 +86,6 @@ def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
     return {"type": "resolved", "ts": event.ts}
 
 
-def decode_array(
-    keys: pa.Array,
-    values: pa.Array,
-    schema: pa.StructType | None = None,
-    *,
-    table: tuple[str, str] | None = None,
-    fetch: Fetch | None = None,
-) -> pa.ListArray:
-    """The events of each message of two binary arrays; null where the key is null. With `table` (schema, name) rows of others are left out.
-
-    Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
-    """
-    if schema is not None:
-        found = open_columns.read(keys, values, event_type(schema), schema, table, whole=fetch is not None)
-        if found is not None:
-            return found
-    return decode_plainly(keys, values, schema, table=table, fetch=fetch)
-
-
 def decode_plainly(
     keys: pa.Array,
     values: pa.Array,
@@ -114,7 +94,11 @@ def decode_plainly(
     table: tuple[str, str] | None = None,
     fetch: Fetch | None = None,
 ) -> pa.ListArray:
-    """As `decode_array`, one message after the other."""
+    """The events of each message of two binary arrays, one message after the other; null where the key is null. With `table` (schema, name)
+    rows of others are left out.
+
+    Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
+    """
     casts = casts_of(schema)
     out: list[list[dict[str, Any]] | None] = []
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):

@@ -1,1 +1,0 @@
-"""Open Protocol messages of a batch → their events' JSON texts, one a line. For the readers in `protocols.open.columnar`."""

@@ -263,7 +263,8 @@ class Result:
 async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
     import tidemill.capture.tikv.feed.http2  # noqa: F401  (kernels load before the clock starts)
     from tidemill.capture.tikv.client.channels import Channels
-    from tidemill.capture.tikv.feed.base import Method, Transport, open_feed
+    from tidemill.capture.tikv.feed.base import Method, Transport
+    from tidemill.capture.tikv.feed.connect import open_feed
     from tidemill.capture.tikv.receive.ingest import Receiver
     from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
     from tidemill.changelog.layout import LogIdentity

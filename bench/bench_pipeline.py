@@ -35,7 +35,7 @@ from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.work_item import TaskStats, total
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import LocalRunner, SparkRunner
 
 TICDC_NS = {"narrow": 10_500, "mixed": 21_500}

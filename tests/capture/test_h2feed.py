@@ -18,7 +18,8 @@ import uvloop
 
 from tidemill.capture.tikv.client.channels import Channels
 from tidemill.capture.tikv.feed import http2
-from tidemill.capture.tikv.feed.base import Feed, Method, Transport, open_feed
+from tidemill.capture.tikv.feed.base import Feed, Method, Transport
+from tidemill.capture.tikv.feed.connect import open_feed
 from tidemill.capture.tikv.feed.http2 import OUT, Frame, frame
 from tidemill.capture.tikv.feed.inbox import Inbox
 from tidemill.capture.tikv.receive.decode import Packed, Scanner

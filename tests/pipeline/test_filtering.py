@@ -37,7 +37,7 @@ from tidemill.protocols.open.encode import OpenTable
 from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import LocalRunner
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.reader import RowReader

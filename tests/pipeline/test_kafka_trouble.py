@@ -27,8 +27,8 @@ from tidemill.demo.delivered import from_kafka
 from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.kafka_broker.broker import free_ports
-from tidemill.sinks.base import open_driver_sink, open_task_sink
 from tidemill.sinks.kafka import options
+from tidemill.sinks.spec import open_driver_sink, open_task_sink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

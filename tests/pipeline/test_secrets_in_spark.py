@@ -21,7 +21,7 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
 from tidemill.spark.query import Changefeed
 from tidemill.spark.session import start_session, stop_session

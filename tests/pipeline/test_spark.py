@@ -25,7 +25,7 @@ from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
 from tidemill.errors import LogCorrupt, TidemillError
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
 from tidemill.spark.query import Changefeed
 from tidemill.spark.session import start_session

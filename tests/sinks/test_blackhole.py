@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.messages import context, messages_of
-from tidemill.sinks.base import open_driver_sink, open_task_sink
+from tidemill.sinks.spec import open_driver_sink, open_task_sink
 
 
 def test_everything_is_acknowledged() -> None:

@@ -10,11 +10,12 @@ import pytest
 from tests.support.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import Fenced, SinkUnavailable
-from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
+from tidemill.sinks.base import BatchContext
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka.driver import KafkaDriverSink
 from tidemill.sinks.kafka.task import KafkaTaskSink
 from tidemill.sinks.parts import PartReader, PartWriter
+from tidemill.sinks.spec import open_driver_sink, open_task_sink
 from tidemill.sinks.storage import parts as tables
 from tidemill.sinks.storage.store import LocalStore
 

@@ -10,8 +10,9 @@ import pytest
 from tests.support.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, SinkError
-from tidemill.sinks.base import DriverSink, open_driver_sink
+from tidemill.sinks.base import DriverSink
 from tidemill.sinks.files import FilesTaskSink, file_name, read_messages
+from tidemill.sinks.spec import open_driver_sink
 
 TARGETS = [("t", 0), ("t", 1), ("u.v", 0)]
 

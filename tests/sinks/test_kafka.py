@@ -16,10 +16,10 @@ from tests.support.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, MessageRefused, SinkError, SinkUnavailable
 from tidemill.playground.kafka_broker import KafkaBroker
-from tidemill.sinks.base import open_driver_sink
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka import task as kafka_task
 from tidemill.sinks.kafka.task import KafkaTaskSink
+from tidemill.sinks.spec import open_driver_sink
 
 pytestmark = pytest.mark.kafka
 

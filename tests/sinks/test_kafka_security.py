@@ -26,9 +26,9 @@ from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError
 from tidemill.playground.kafka_broker import KafkaBroker
 from tidemill.playground.kafka_broker.broker import free_ports
-from tidemill.sinks.base import open_driver_sink
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka.task import KafkaTaskSink
+from tidemill.sinks.spec import open_driver_sink
 
 pytestmark = pytest.mark.kafka
 

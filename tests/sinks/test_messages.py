@@ -14,8 +14,9 @@ from tests.support.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks import parts
-from tidemill.sinks.base import DriverSink, TaskSink, open_driver_sink
+from tidemill.sinks.base import DriverSink, TaskSink
 from tidemill.sinks.messages import MessagesTaskSink
+from tidemill.sinks.spec import open_driver_sink
 
 TARGETS = [("t", 0), ("t", 1)]
 

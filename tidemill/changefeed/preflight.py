@@ -6,7 +6,7 @@ import threading
 
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.options import MessageFormat
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 
 
 def meet_sink(sink: SinkUri, stop: threading.Event | None = None) -> None:

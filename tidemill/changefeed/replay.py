@@ -24,7 +24,7 @@ from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.process.places import is_in_process
-from tidemill.sinks.base import open_driver_sink
+from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import EitherRunner, SparkRunner
 from tidemill.tso import describe
 

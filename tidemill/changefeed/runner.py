@@ -50,8 +50,9 @@ from tidemill.errors import (
 from tidemill.process import lifeline
 from tidemill.process.lifeline import RETRIES, SUPERVISED
 from tidemill.rules.skip import SkipRow, parse_skip_rows
-from tidemill.sinks.base import DriverSink, open_driver_sink
-from tidemill.spark import settings as sparkconf
+from tidemill.sinks.base import DriverSink
+from tidemill.sinks.spec import open_driver_sink
+from tidemill.spark import settings as spark_settings
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
@@ -397,7 +398,7 @@ def wishes_of(options: argparse.Namespace) -> Options:
         retry_s=options.retry_s,
         skip_rows=parse_skip_rows(options.skip_row),
         state=options.state,
-        spark_conf=sparkconf.options(options.spark_conf),
+        spark_conf=spark_settings.options(options.spark_conf),
         supervised=SUPERVISED in os.environ,
         retries=RETRIES in os.environ,
     )

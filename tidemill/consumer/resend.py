@@ -29,9 +29,10 @@ from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.protocols.options import MessageFormat
 from tidemill.rules.dispatch import partition
-from tidemill.sinks.base import BatchContext, open_driver_sink, open_task_sink
+from tidemill.sinks.base import BatchContext
 from tidemill.sinks.parts import file_errors, sync_folder
-from tidemill.sinks.storage.open import wants_tables
+from tidemill.sinks.spec import open_driver_sink, open_task_sink
+from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.schema.events import DdlEvent
 
 log = logging.getLogger(__name__)

@@ -12,15 +12,12 @@ does changes nothing (sinks that keep parts) or ends when it looks at the fence 
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Protocol
 
-from tidemill.config.parameters import Scheme
-from tidemill.config.uri import SinkUri, parse_sink_uri
+from tidemill.config.uri import SinkUri
 from tidemill.protocols.common.messages import Messages
 from tidemill.tidb.schema.versions import TableVersion
 
@@ -102,73 +99,6 @@ class DriverSink(Protocol):
 
     def close(self) -> None:
         """Give back connections and files."""
-
-
-def preload() -> None:
-    """Load what the task halves need, so that worker processes that are forked from this one have it. Opens nothing."""
-    for module in ("files", "messages", "blackhole", "kafka.task", "storage.task"):
-        importlib.import_module(f"tidemill.sinks.{module}")
-    importlib.import_module("tidemill.sinks.kafka.native").library()
-
-
-@functools.lru_cache(maxsize=8)
-def open_task_sink(uri: str) -> TaskSink:
-    """The sink of this worker process for a (resolved) sink URI; one a URI for the life of the process."""
-    return _task_sink(parse_sink_uri(uri))
-
-
-def _task_sink(uri: SinkUri) -> TaskSink:
-    match uri.scheme:
-        case Scheme.KAFKA:
-            from tidemill.sinks.kafka.task import KafkaTaskSink
-
-            return KafkaTaskSink(uri)
-        case Scheme.FILE | Scheme.S3:
-            from tidemill.sinks.storage.open import wants_tables
-
-            if wants_tables(uri):
-                from tidemill.sinks.storage.task import StorageTaskSink
-
-                return StorageTaskSink(uri)
-            from tidemill.sinks.files import FilesTaskSink
-
-            return FilesTaskSink(uri)
-        case Scheme.MESSAGES:
-            from tidemill.sinks.messages import MessagesTaskSink
-
-            return MessagesTaskSink(uri)
-        case Scheme.BLACKHOLE:
-            from tidemill.sinks.blackhole import BlackholeTaskSink
-
-            return BlackholeTaskSink()
-
-
-def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
-    """The driver's half. `fresh`: what an earlier delivery left in a file or folder is replaced (`tidemill replay`), not continued."""
-    parsed = parse_sink_uri(uri)
-    match parsed.scheme:
-        case Scheme.KAFKA:
-            from tidemill.sinks.kafka.driver import KafkaDriverSink
-
-            return KafkaDriverSink(parsed)
-        case Scheme.FILE | Scheme.S3:
-            from tidemill.sinks.storage.open import wants_tables
-
-            if wants_tables(parsed):
-                from tidemill.sinks.storage.driver import StorageDriverSink
-
-                return StorageDriverSink(parsed, fresh=fresh)
-            from tidemill.sinks.files import FilesDriverSink
-
-            return FilesDriverSink(parsed, fresh=fresh)
-        case Scheme.MESSAGES:
-            from tidemill.sinks.messages import MessagesDriverSink
-
-            return MessagesDriverSink(parsed, fresh=fresh)
-        case Scheme.BLACKHOLE:
-            from tidemill.sinks.blackhole import BlackholeDriverSink
-
-            return BlackholeDriverSink(parsed)
 
 
 class ByDispatchers:

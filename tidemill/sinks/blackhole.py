@@ -12,7 +12,7 @@ from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_c
 class BlackholeTaskSink:
     """Acknowledges everything at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, uri: SinkUri) -> None:
         self._taken = 0
 
     def begin(self, ctx: BatchContext) -> None:

@@ -21,7 +21,7 @@ from tidemill.rules.selectors import ColumnSelectors
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
 from tidemill.sinks.storage.control import StorageControl
-from tidemill.sinks.storage.open import wants_tables
+from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent

@@ -24,7 +24,8 @@ from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, Work
 from tidemill.errors import TidemillError
 from tidemill.kernels.flow.arrange import arrange, hashed_targets, split
 from tidemill.records import ROW
-from tidemill.sinks.base import BatchContext, open_task_sink
+from tidemill.sinks.base import BatchContext
+from tidemill.sinks.spec import open_task_sink
 
 Rows = npt.NDArray[np.void]
 

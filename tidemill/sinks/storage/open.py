@@ -10,11 +10,6 @@ from tidemill.sinks.storage.paths import EXTENSIONS, Layout
 from tidemill.sinks.storage.store import LocalStore, S3Store, Store
 
 
-def wants_tables(uri: SinkUri) -> bool:
-    """Is the sink written in this layout, a folder a table version? Other protocols of file:// go into messages files."""
-    return uri.storage is not None and uri.protocol in EXTENSIONS
-
-
 def layout_of(uri: SinkUri) -> Layout:
     """Raises ConfigError for a protocol that has no place in it."""
     options = uri.storage

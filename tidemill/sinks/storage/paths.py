@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from tidemill.config.parameters import DateSeparator
+from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.protocols.options import MessageFormat
 from tidemill.tidb.schema.versions import TableVersion
@@ -128,3 +129,8 @@ FOLDER = ".tidemill"
 
 RESERVED = frozenset({METADATA, f".{METADATA}.tmp", FOLDER})
 """What the sink itself puts at the root. The middle one: the checkpoint file of a local folder before it is renamed (`store`)."""
+
+
+def wants_tables(uri: SinkUri) -> bool:
+    """Is the sink written in this layout, a folder a table version? Other protocols of file:// go into messages files."""
+    return uri.storage is not None and uri.protocol in EXTENSIONS

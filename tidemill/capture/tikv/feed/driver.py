@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from tidemill.capture.tikv.client.pd import PdClient, refused
-from tidemill.capture.tikv.feed.base import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, open_feed, window_of
+from tidemill.capture.tikv.feed.base import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, window_of
+from tidemill.capture.tikv.feed.connect import open_feed
 from tidemill.capture.tikv.feed.inbox import EndOfStream
 from tidemill.capture.tikv.receive.ingest import (
     Event,

@@ -1,0 +1,28 @@
+"""Opens EventFeed streams over either transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tidemill.capture.tikv.client.channels import Channels
+from tidemill.capture.tikv.feed.base import LARGEST_WINDOW, Feed, Method, Transport
+from tidemill.capture.tikv.feed.grpc import GrpcFeed
+from tidemill.capture.tikv.feed.inbox import Inbox
+
+
+async def open_feed(
+    transport: Transport, address: str, slot: int, inbox: Inbox, method: Method, channels: Channels, window: int = LARGEST_WINDOW
+) -> Feed:
+    """A stream to the store at `host:port`. Raises OSError where it cannot be connected (h2; grpc ends the stream instead)."""
+    if transport is Transport.GRPC:
+        return GrpcFeed(channels.own(address), slot, inbox, method)
+    connect = await asyncio.to_thread(_h2)
+    return await connect(address, slot, inbox, method, channels.security, window)
+
+
+def _h2() -> Callable[..., Awaitable[Feed]]:
+    """In a thread: kernels are compiled the first time."""
+    from tidemill.capture.tikv.feed import http2
+
+    return http2.connect

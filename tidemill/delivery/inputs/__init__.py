@@ -1,0 +1,6 @@
+"""What a batch needs to know before it runs.
+
+In: the log's schema history and the changefeed's settings. Out: packs (tables, routing) for tasks, DDLs in order, loads of log partitions.
+`coverage.py` checks that the log has what the changefeed wants.
+Read `log_upstream.py` first.
+"""

@@ -1,0 +1,1 @@
+"""What the encoders of all protocols do to a finished message: compress it."""

@@ -1,0 +1,173 @@
+"""Imports point one way: the layers of docs/how-it-works.md, read from the code's own import statements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# From the ground up. A room uses those of lower layers, and of its own layer only itself. (room, whether it may do IO)
+LAYERS: tuple[tuple[tuple[str, bool], ...], ...] = (
+    (("redaction", False),),
+    (("errors", False),),
+    (("tso", False), ("logs", True)),
+    (("events", False), ("records", False)),
+    (("wire", False), ("tidb", False)),
+    (("protocols", False),),
+    (("kernels", False),),
+    (("changelog", True), ("process", True), ("metrics", True), ("rules", False)),
+    (("config", False),),
+    (("capture", True), ("registry", True)),
+    (("sinks", True),),
+    (("delivery", True),),
+    (("consumer", True),),
+    (("spark", True), ("verify", True)),
+    (("capture.spark", True),),
+    (("changefeed", True),),
+    (("playground", True),),
+    (("demo", True),),
+    (("cli", True),),
+)
+
+IO = {
+    "asyncio",
+    "grpc",
+    "socket",
+    "subprocess",
+    "requests",
+    "httpx",
+    "botocore",
+    "confluent_kafka",
+    "pyspark",
+    "threading",
+    "tempfile",
+    "shutil",
+}
+"""What a room without IO does not import."""
+NOT_PURE = {"random", "secrets", "tidemill.wire"}
+"""What neither such a room nor a state machine imports."""
+
+STATE_MACHINES = (
+    "capture.tikv.regions.machine",
+    "capture.tikv.regions.state",
+    "capture.tikv.regions.actions",
+    "capture.tikv.regions.reactions",
+    "capture.tikv.regions.range_lock",
+    "capture.tikv.regions.ranges",
+    "capture.groups.scheduler",
+    "capture.groups.messages",
+    "changefeed.states",
+    "delivery.plan",
+)
+
+KERNEL_CACHE = {"tidemill.kernels.cache", "tidemill.kernels.warm"}
+"""Where compiled kernels lie is a folder; compiling needs it."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in (ROOT / "tidemill").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """What a module imports, wherever in it: modules of ours by their whole name, others as they are written."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in modules() else node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return frozenset(found - {module})
+
+
+def room_of(module: str) -> str:
+    """The room of the table that a module is in: the longest name that fits."""
+    inside = module.removeprefix("tidemill.")
+    rooms = [room for layer in LAYERS for room, _ in layer if inside == room or inside.startswith(f"{room}.")]
+    return max(rooms, key=len) if rooms else ""
+
+
+def height(room: str) -> int:
+    """The number of a room's layer."""
+    return next(number for number, layer in enumerate(LAYERS) if room in dict(layer))
+
+
+def ours(module: str) -> Iterator[str]:
+    """What a module imports of this package."""
+    return (other for other in imports(module) if other.startswith("tidemill."))
+
+
+def test_every_module_has_a_room() -> None:
+    assert [m for m in modules() if m != "tidemill" and not room_of(m)] == []
+
+
+def test_no_import_goes_up() -> None:
+    wrong = []
+    for module in modules():
+        for other in ours(module):
+            here, there = room_of(module), room_of(other)
+            if module != "tidemill" and here != there and height(there) >= height(here):
+                wrong.append(f"{module} imports {other}")
+    assert sorted(wrong) == []
+
+
+def test_no_module_is_imported_in_a_circle() -> None:
+    """Also none inside one room, lazily or not."""
+    state: dict[str, int] = {}
+    circles: list[str] = []
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        state[module] = 1
+        for other in ours(module):
+            if other not in modules():
+                continue
+            if state.get(other) == 1:
+                circles.append(" → ".join((*path[path.index(other) :], other)))
+            elif other not in state:
+                visit(other, (*path, other))
+        state[module] = 2
+
+    for module in sorted(modules()):
+        if module not in state:
+            visit(module, (module,))
+    assert circles == []
+
+
+def test_rooms_without_io_import_none() -> None:
+    pure = {room for layer in LAYERS for room, io in layer if not io}
+    wrong = [
+        f"{module} imports {other}"
+        for module in modules()
+        if room_of(module) in pure and room_of(module) != "wire" and module not in KERNEL_CACHE
+        for other in imports(module)
+        if other.split(".")[0] in IO | NOT_PURE or other.startswith("tidemill.wire")
+    ]
+    assert sorted(wrong) == []
+
+
+def test_state_machines_are_pure() -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module in (f"tidemill.{name}" for name in STATE_MACHINES)
+        for other in imports(module)
+        if other.split(".")[0] in IO | NOT_PURE | {"time"} or other.startswith("tidemill.wire")
+    ]
+    assert sorted(wrong) == []
+
+
+def test_the_page_draws_these_layers() -> None:
+    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8")
+    for layer in LAYERS:
+        for room, _ in layer:
+            assert f"`{room}`" in page, f"docs/how-it-works.md does not name `{room}`"

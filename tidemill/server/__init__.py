@@ -1,1 +1,0 @@
-"""What a running part of Tidemill tells over HTTP."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidemill.config.uri import SinkUri
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import spec_of
 from tidemill.sinks.spec import open_driver_sink
 
 
@@ -14,7 +14,7 @@ def meet_sink(sink: SinkUri, stop: threading.Event | None = None) -> None:
 
     Asks once. Raises ConfigError, SinkError and SinkUnavailable, of a registry RegistryError and RegistryUnavailable.
     """
-    if sink.protocol is MessageFormat.AVRO:
+    if sink.protocol is not None and spec_of(sink.protocol).uses_registry:
         from tidemill.registry.registrar import open_registrar  # an HTTP client, which others need not load
 
         registrar = open_registrar(sink.encoding, None, stop)

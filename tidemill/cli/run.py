@@ -40,7 +40,7 @@ from tidemill.metrics.http import PageServer, json_page
 from tidemill.metrics.samples import metrics_page
 from tidemill.process.places import check_master, is_here, meet_master
 from tidemill.process.supervisor import ChildProcess, Supervisor
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import spec_of
 from tidemill.rules.skip import parse_skip_rows
 from tidemill.spark import settings
 
@@ -482,7 +482,7 @@ def _seconds(text: str) -> float:
 def checked_sink(changefeed: ChangefeedConfig, sink_uri: str) -> SinkUri:
     """Raises ConfigError, also for the address of a schema registry."""
     sink = changefeed.sink_uri(sink_uri)
-    if sink.protocol is MessageFormat.AVRO:
+    if sink.protocol is not None and spec_of(sink.protocol).uses_registry:
         parse_address(sink.encoding.avro.registry)
     return sink
 

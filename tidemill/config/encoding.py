@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.errors import ConfigError
+from tidemill.protocols.all import spec_of
 from tidemill.protocols.options import (
     AvroOptions,
     BigintUnsignedMode,
@@ -22,7 +23,6 @@ from tidemill.protocols.options import (
 )
 
 _IN_NUMBERS = frozenset("0123456789+-.e")
-_LARGE_PROTOCOLS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMPLE}
 
 
 def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) -> EncodingOptions:
@@ -133,7 +133,7 @@ def _check_large(options: EncodingOptions, protocol: MessageFormat) -> None:
     if large.option is LargeMessageOption.NONE:
         return
     what = f"large-message-handle-option = {large.option.value}"
-    if protocol not in _LARGE_PROTOCOLS:
+    if not spec_of(protocol).large_messages:
         raise ConfigError(f"{what}: protocol {protocol.value} has no such messages")
     if protocol is MessageFormat.CANAL_JSON and not options.enable_tidb_extension:
         raise ConfigError(f"{what}: with canal-json it needs enable-tidb-extension = true")
@@ -150,8 +150,8 @@ def check_with_force_replicate(options: EncodingOptions) -> tuple[str, ...]:
     TiCDC refuses handle-only events, too, though most tables have a handle key; here the changefeed stops at a row that has none, and
     names it.
     """
-    if options.protocol is MessageFormat.AVRO:
-        raise ConfigError("force-replicate = true: not with protocol avro, whose messages need a key")
+    if options.protocol is not None and spec_of(options.protocol).needs_keys:
+        raise ConfigError(f"force-replicate = true: not with protocol {options.protocol.value}, whose messages need a key")
     asked = {
         "delete-only-output-handle-key-columns": options.delete_only_handle_key_columns,
         f"large-message-handle-option = {options.large_message.option.value}": options.large_message.option is not LargeMessageOption.NONE,

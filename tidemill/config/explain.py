@@ -14,7 +14,7 @@ from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Parameter
 from tidemill.config.sections import DispatcherSection, EventFilterSection
 from tidemill.errors import redact
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import spec_of
 from tidemill.rules.dispatch import DispatchMode
 
 FILE, URI, DEFAULT = "file", "sink URI", "default"
@@ -129,8 +129,8 @@ def _selectors(config: ChangefeedConfig) -> Iterator[Explained]:
 def _parameters(config: ChangefeedConfig, sink_uri: str | None) -> Iterator[Explained]:
     in_file = config.parameters()
     if sink_uri is None:
-        if config.sink.protocol and uri.parse_protocol(config.sink.protocol) is not MessageFormat.AVRO:
-            config.sink_uri("blackhole:///")  # checks what is known of the protocol; Avro's registry may come with the sink
+        if config.sink.protocol and not spec_of(uri.parse_protocol(config.sink.protocol)).uses_registry:
+            config.sink_uri("blackhole:///")  # checks what is known of the protocol; a registry may come with the sink
         for name, text in in_file.items():
             uri.check_parameter(name, text, "configuration, [sink]")
             yield _parameter(uri.PARAMETERS[name], text, FILE)

@@ -32,7 +32,7 @@ from tidemill.config.sections import (
 )
 from tidemill.config.values import parse_stuck_duration
 from tidemill.errors import ConfigError
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import spec_of
 from tidemill.rules.dispatch import Dispatcher, Route
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.names import did_you_mean
@@ -133,7 +133,7 @@ class ChangefeedConfig(ConfigSection):
         found = uri.parse_sink_uri(text, self.parameters())
         if self.force_replicate:
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
-        if found.protocol is MessageFormat.AVRO:
+        if found.protocol is not None and spec_of(found.protocol).uses_registry:
             self._check_avro_topics()
         if found.scheme in STORAGE and any(section.ignore_update_only_columns for section in self.filter.event_filters):
             warning = f"ignore-update-only-columns has no meaning for {found.scheme.value}://"

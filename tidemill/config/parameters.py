@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.config import values as v
 from tidemill.config.registry_address import parse_address
+from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
 from tidemill.rules.topics import check_topic
 
@@ -51,8 +52,12 @@ class Parameter:
     about: str
     keys: tuple[str, ...] = ()
     schemes: frozenset[Scheme] = ALL_SCHEMES
-    protocols: frozenset[MessageFormat] = frozenset(MessageFormat)
     secret: bool = False
+
+    @property
+    def protocols(self) -> frozenset[MessageFormat]:
+        """The protocols that it means something to: those that list it, or all."""
+        return frozenset(f for f, spec in PROTOCOLS.items() if self.name in spec.options) or frozenset(PROTOCOLS)
 
 
 def _registry(text: str) -> str:
@@ -62,17 +67,6 @@ def _registry(text: str) -> str:
     return text
 
 
-def _of(*protocols: MessageFormat) -> frozenset[MessageFormat]:
-    return frozenset(protocols)
-
-
-_OPEN, _CANAL_JSON, _CSV, _SIMPLE, _AVRO = (
-    MessageFormat.OPEN,
-    MessageFormat.CANAL_JSON,
-    MessageFormat.CSV,
-    MessageFormat.SIMPLE,
-    MessageFormat.AVRO,
-)
 _K, _CODEC, _LARGE = "sink.kafka-config.", "sink.kafka-config.codec-config.", "sink.kafka-config.large-message-handle."
 _CLOUD = "sink.cloud-storage-config."
 
@@ -80,32 +74,26 @@ _ENCODING = [
     Parameter("max-message-bytes", v.integer(1, 1_000_000_000), "10485760", "largest size of a message", (_K + "max-message-bytes",)),
     Parameter(
         *("max-batch-size", v.integer(1, 65_535), "16", "rows of a message", (_CODEC + "max-batch-size",)),
-        protocols=_of(_OPEN),
     ),
     Parameter(
         *("enable-tidb-extension", v.parse_bool, "false", "TiDB's own fields; in Canal-JSON also watermarks"),
         keys=(_CODEC + "enable-tidb-extension",),
-        protocols=_of(_CANAL_JSON, _AVRO),
     ),
     Parameter(
         *("content-compatible", v.parse_bool, "false", "mysqlType as Canal writes it; old holds updated columns only"),
         keys=("sink.content-compatible",),
-        protocols=_of(_CANAL_JSON),
     ),
     Parameter(
         *("only-output-updated-columns", v.parse_bool, "false", "the old value of an update holds updated columns only"),
         keys=("sink.only-output-updated-columns",),
-        protocols=_of(_OPEN, _CANAL_JSON),
     ),
     Parameter(
         *("delete-only-output-handle-key-columns", v.parse_bool, "false", "a delete holds the columns of the handle key only"),
         keys=("sink.delete-only-output-handle-key-columns",),
-        protocols=_of(_OPEN, _CANAL_JSON),
     ),
     Parameter(
         *("open-output-old-value", v.parse_bool, "true", "updates hold the old value"),
         keys=("sink.open.output-old-value",),
-        protocols=_of(_OPEN),
     ),
     Parameter(
         *("output-raw-change-event", v.parse_bool, "false", "an update of a handle or unique key is not split into delete and insert"),
@@ -114,106 +102,84 @@ _ENCODING = [
     Parameter(
         *("large-message-handle-option", v.member(LargeMessageOption), "none", "what is sent for a row larger than max-message-bytes"),
         keys=(_LARGE + "large-message-handle-option",),
-        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
     ),
     Parameter(
         *("large-message-handle-compression", v.member(Compression), "none", "compression of each event's value"),
         keys=(_LARGE + "large-message-handle-compression",),
-        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
     ),
     Parameter(
         *("claim-check-storage-uri", v.storage_uri, "", "where claim-check puts large rows"),
         keys=(_LARGE + "claim-check-storage-uri",),
-        protocols=_of(_OPEN, _CANAL_JSON, _SIMPLE),
         secret=True,
     ),
     Parameter(
         *("claim-check-raw-value", v.parse_bool, "false", "claim-check stores the message's value as it is"),
         keys=(_LARGE + "claim-check-raw-value",),
-        protocols=_of(_CANAL_JSON, _SIMPLE, _OPEN),
     ),
     Parameter(
         *("avro-decimal-handling-mode", v.member(DecimalMode), "precise", "DECIMAL as an Avro decimal or as text"),
         keys=(_CODEC + "avro-decimal-handling-mode",),
-        protocols=_of(_AVRO),
     ),
     Parameter(
         *("avro-bigint-unsigned-handling-mode", v.member(BigintUnsignedMode), "long", "BIGINT UNSIGNED as long or as text"),
         keys=(_CODEC + "avro-bigint-unsigned-handling-mode",),
-        protocols=_of(_AVRO),
     ),
     Parameter(
         *("avro-enable-watermark", v.parse_bool, "false", "DDLs and watermarks too (no other Avro consumer reads them)"),
         keys=(_CODEC + "avro-enable-watermark",),
-        protocols=_of(_AVRO),
     ),
     Parameter(
         *("schema-registry", _registry, "", "address of the schema registry"),
         keys=("sink.schema-registry",),
-        protocols=_of(_AVRO),
         secret=True,
     ),
     Parameter(
         *("integrity-check-level", v.one_of("none", "correctness"), "none", "messages carry the row's checksum"),
         keys=("integrity.integrity-check-level", "sink.integrity.integrity-check-level"),
-        protocols=_of(_AVRO),
     ),
     Parameter(
         *("corruption-handle-level", v.one_of("warn", "error"), "warn", "what a row does whose checksum does not fit it"),
         keys=("integrity.corruption-handle-level", "sink.integrity.corruption-handle-level"),
-        protocols=_of(_AVRO),
     ),
     Parameter(
         *("encoding-format", v.one_of("json", "avro"), "json", "how simple writes messages"),
         keys=(_CODEC + "encoding-format",),
-        protocols=_of(_SIMPLE),
     ),
     Parameter(
         *("send-bootstrap-interval-in-sec", v.integer(-(2**63), 2**63 - 1), "120", "a table's description is sent again after so long"),
         keys=("sink.send-bootstrap-interval-in-sec",),
-        protocols=_of(_SIMPLE),
     ),
     Parameter(
         *("send-bootstrap-in-msg-count", v.integer(-(2**31), 2**31 - 1), "10000", "… or after so many row messages"),
         keys=("sink.send-bootstrap-in-msg-count",),
-        protocols=_of(_SIMPLE),
     ),
     Parameter(
         *("send-bootstrap-to-all-partition", v.parse_bool, "true", "… to all partitions, else to the first"),
         keys=("sink.send-bootstrap-to-all-partition",),
-        protocols=_of(_SIMPLE),
     ),
     Parameter(
         *("send-all-bootstrap-at-start", v.parse_bool, "false", "all tables' descriptions are sent when the changefeed starts"),
         keys=("sink.send-all-bootstrap-at-start",),
-        protocols=_of(_SIMPLE),
     ),
-    Parameter("csv-delimiter", v.csv_delimiter, ",", "between fields", ("sink.csv.delimiter",), protocols=_of(_CSV)),
-    Parameter("csv-quote", v.csv_quote, '"', "around fields; empty: none", ("sink.csv.quote",), protocols=_of(_CSV)),
-    Parameter("csv-null", v.any_text, "\\N", "NULL", ("sink.csv.null",), protocols=_of(_CSV)),
-    Parameter(
-        "csv-include-commit-ts", v.parse_bool, "false", "a field with commit_ts", ("sink.csv.include-commit-ts",), protocols=_of(_CSV)
-    ),
+    Parameter("csv-delimiter", v.csv_delimiter, ",", "between fields", ("sink.csv.delimiter",)),
+    Parameter("csv-quote", v.csv_quote, '"', "around fields; empty: none", ("sink.csv.quote",)),
+    Parameter("csv-null", v.any_text, "\\N", "NULL", ("sink.csv.null",)),
+    Parameter("csv-include-commit-ts", v.parse_bool, "false", "a field with commit_ts", ("sink.csv.include-commit-ts",)),
     Parameter(
         *("csv-binary-encoding-method", v.member(BinaryEncoding), "base64", "binary values", ("sink.csv.binary-encoding-method",)),
-        protocols=_of(_CSV),
     ),
     Parameter(
         *("csv-output-old-value", v.parse_bool, "false", "an update is a line of old values and one of new ones"),
         keys=("sink.csv.output-old-value",),
-        protocols=_of(_CSV),
     ),
     Parameter(
         *("csv-output-handle-key", v.parse_bool, "false", "a field with the handle", ("sink.csv.output-handle-key",)),
-        protocols=_of(_CSV),
     ),
     Parameter(
         *("csv-output-field-header", v.parse_bool, "false", "a first line of names", ("sink.csv.output-field-header",)),
-        protocols=_of(_CSV),
     ),
     Parameter(
         *("terminator", v.any_text, "\r\n", "end of a line or message in a file", ("sink.terminator",)),
-        protocols=_of(_CSV, _CANAL_JSON),
     ),
 ]
 _DELIVERY = [

@@ -22,6 +22,7 @@ from tidemill.config.faults import Faults
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
 from tidemill.config.values import Adjusted, any_text
 from tidemill.errors import ConfigError, redact
+from tidemill.protocols.all import PROTOCOLS, SPELLINGS, spec_of
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.rules.names import did_you_mean
 from tidemill.rules.topics import check_topic
@@ -29,15 +30,6 @@ from tidemill.rules.topics import check_topic
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
 
-_PROTOCOL_WORDS = {
-    "open-protocol": MessageFormat.OPEN,
-    "default": MessageFormat.OPEN,
-    "canal-json": MessageFormat.CANAL_JSON,
-    "csv": MessageFormat.CSV,
-    "simple": MessageFormat.SIMPLE,
-    "avro": MessageFormat.AVRO,
-    "flat-avro": MessageFormat.AVRO,
-}
 _LATER_PROTOCOLS = {"canal", "maxwell", "craft", "debezium", "debezium-avro"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
 _LATER_SCHEMES = {
@@ -146,7 +138,7 @@ class SinkUri:
         """How long rows may wait for others to share a file with; 0 where there are no files of tables."""
         return (
             self.storage.flush_interval_ms
-            if self.storage is not None and self.protocol in (MessageFormat.CSV, MessageFormat.CANAL_JSON)
+            if self.storage is not None and self.protocol is not None and spec_of(self.protocol).file_extension
             else 0
         )
 
@@ -160,13 +152,13 @@ class SinkUri:
 
 def parse_protocol(text: str) -> MessageFormat:
     """TiCDC's protocol words; those that cannot be delivered yet are refused by name."""
-    known = _PROTOCOL_WORDS.get(text.lower())
-    if known:
-        return known
-    supported = ", ".join(dict.fromkeys(p.value for p in _PROTOCOL_WORDS.values()))
+    known = SPELLINGS.get(text.lower())
+    if known is not None:
+        return known.format
+    supported = ", ".join(spec.spellings[0] for spec in PROTOCOLS.values())
     if text.lower() in _LATER_PROTOCOLS:
         raise ValueError(f"not supported yet; supported: {supported}")
-    raise ValueError(f"no such protocol{did_you_mean(text, _PROTOCOL_WORDS)}; supported: {supported}")
+    raise ValueError(f"no such protocol{did_you_mean(text, SPELLINGS)}; supported: {supported}")
 
 
 PARAMETERS = {
@@ -195,10 +187,12 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     protocol = values.get("protocol")
     if protocol is None and scheme is not Scheme.BLACKHOLE:
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
-    if scheme is Scheme.S3 and protocol not in (MessageFormat.CSV, MessageFormat.CANAL_JSON):
-        raise ConfigError("sink URI: s3:// takes protocol=csv and canal-json")
-    if protocol is MessageFormat.CSV and scheme is Scheme.KAFKA:
-        raise ConfigError(f"sink URI {redact(text)}: protocol csv is for files: it has no DDLs and no progress, and lines have no key")
+    spec = spec_of(protocol) if protocol is not None else None
+    if scheme is Scheme.S3 and (spec is None or not spec.file_extension):
+        takes = " and ".join(sorted((s.spellings[0] for s in PROTOCOLS.values() if s.file_extension), reverse=True))
+        raise ConfigError(f"sink URI: s3:// takes protocol={takes}")
+    if spec is not None and spec.not_on_kafka and scheme is Scheme.KAFKA:
+        raise ConfigError(f"sink URI {redact(text)}: protocol {spec.spellings[0]} is for files: {spec.not_on_kafka}")
     _warn_of_others(protocol, values, warnings)
     if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
         raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.delivery.inputs.table_router import Settings, TableRouter
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import spec_of
 from tidemill.registry.topics import TableName, check_topics
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.history import TableVersion
@@ -50,7 +50,7 @@ def open_schemas(
     settings: Settings, chooser: TableRouter, cache: Path | None = None, stop: threading.Event | None = None
 ) -> RegisteredSchemas | None:
     """For a changefeed whose protocol has a schema registry, else None. `cache`: see `registry.cache`. Raises ConfigError."""
-    if settings.sink.protocol is not MessageFormat.AVRO:
+    if settings.sink.protocol is None or not spec_of(settings.sink.protocol).uses_registry:
         return None
     from tidemill.registry.registrar import open_registrar  # an HTTP client, which others need not load
 

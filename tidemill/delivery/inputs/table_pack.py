@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from tidemill.changelog.storage import durable
 from tidemill.errors import ConfigError
-from tidemill.protocols.options import EncodingOptions, MessageFormat
+from tidemill.protocols.all import spec_of
+from tidemill.protocols.options import EncodingOptions
 from tidemill.rules.dispatch import DispatchMode, DispatchRule
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
@@ -253,7 +254,8 @@ class PackStore:
     @property
     def names_versions(self) -> bool:
         """Whether messages name the description that they were written by: then each new one counts, also if rows look the same."""
-        return self._output.encoding.protocol is MessageFormat.SIMPLE
+        protocol = self._output.encoding.protocol
+        return protocol is not None and spec_of(protocol).describes_tables
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; it is made if it is new."""

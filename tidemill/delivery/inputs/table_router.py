@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,9 @@ from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
 from tidemill.errors import ConfigError
+from tidemill.protocols.all import spec_of
 from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.spec import load
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.selectors import ColumnSelectors
@@ -46,7 +46,7 @@ class Settings:
         """How rows become messages. Written into packs, so without the registry's address: it may hold a password, and no task needs it."""
         encoding = replace(self.sink.encoding, avro=replace(self.sink.encoding.avro, registry=""))
         ignored = frozenset(self.config.filter.ignore_txn_start_ts)
-        if encoding.protocol is MessageFormat.SIMPLE and self.sink.scheme is not Scheme.MESSAGES:
+        if encoding.protocol is not None and spec_of(encoding.protocol).describes_tables and self.sink.scheme is not Scheme.MESSAGES:
             # TiCDC names its server's zone, whatever zone the rows were read in; what is written for comparison keeps the default.
             encoding = replace(encoding, simple=replace(encoding.simple, location=str(self.zone)))
         return Output(encoding, self.zone, self.sink.split_on_dispatch_key, ignored, self.skip_rows)
@@ -171,15 +171,6 @@ class TableRouter:
         return self._force or info.is_view or info.has_usable_key
 
 
-_PROTOCOLS = {
-    MessageFormat.OPEN: "tidemill.protocols.open",
-    MessageFormat.CANAL_JSON: "tidemill.protocols.canal_json",
-    MessageFormat.CSV: "tidemill.protocols.csv",
-    MessageFormat.SIMPLE: "tidemill.protocols.simple",
-    MessageFormat.AVRO: "tidemill.protocols.avro",
-}
-
-
 def control_messages_of(sink: SinkUri) -> ControlMessages | None:
     """What prints DDL and resolved messages: the protocol, or a sink that has words of its own; None where nothing is printed."""
     options = sink.encoding
@@ -187,7 +178,7 @@ def control_messages_of(sink: SinkUri) -> ControlMessages | None:
         return StorageControl(sink)
     if options.protocol is None:
         return None
-    control_messages: ControlMessages = importlib.import_module(_PROTOCOLS[options.protocol]).control_messages(options)
+    control_messages: ControlMessages = load(spec_of(options.protocol).control)(options)
     return control_messages
 
 

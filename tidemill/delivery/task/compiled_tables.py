@@ -5,8 +5,8 @@ Everything is built when the first row of a table comes by: a pack of thousands 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,9 @@ from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.kernels.routing.identity import KeyHash, unique_slots
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
+from tidemill.protocols.all import spec_of
 from tidemill.protocols.common.messages import Messages
-from tidemill.protocols.options import LargeMessageOption, MessageFormat
+from tidemill.protocols.spec import Needs, load
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
 from tidemill.sinks.claim_check import keeper
@@ -174,16 +175,6 @@ class Compiled:
         return self._kernels.key_hash.hash(rows)
 
 
-_ENCODERS = {
-    MessageFormat.OPEN: ("tidemill.kernels.open.encoder", "OpenRowEncoder"),
-    MessageFormat.CANAL_JSON: ("tidemill.kernels.canal_json", "CanalJsonRowEncoder"),
-    MessageFormat.CSV: ("tidemill.kernels.csv", "CsvRowEncoder"),
-    MessageFormat.SIMPLE: ("tidemill.kernels.simple", "SimpleRowEncoder"),
-    MessageFormat.AVRO: ("tidemill.kernels.avro", "AvroRowEncoder"),
-}
-"""Where each protocol's encoder is: loaded when it is used, so that a worker has the kernels of one protocol only."""
-
-
 def row_encoder(
     output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = (), first_target: Mapping[str, int] | None = None
 ) -> RowEncoder:
@@ -191,17 +182,15 @@ def row_encoder(
     options = output.encoding
     if options.protocol is None:
         return MountEncoder(programs)
-    module, name = _ENCODERS[options.protocol]
-    made = getattr(importlib.import_module(module), name)
-    encoder: RowEncoder
-    if options.protocol is MessageFormat.AVRO:
-        encoder = made(programs, options, [_schema_ids(table) for table in tables])
-    elif options.protocol is MessageFormat.SIMPLE and first_target is not None:
-        encoder = made(programs, options, [first_target[table.topic] for table in tables], keep=keeper(options))
-    elif options.large_message.option is LargeMessageOption.CLAIM_CHECK:
-        encoder = made(programs, options, keep=keeper(options))
-    else:
-        encoder = made(programs, options)
+    spec = spec_of(options.protocol)
+    given: dict[str, Any] = {}
+    if spec.large_messages:
+        given["keep"] = keeper(options)
+    if Needs.SCHEMA_IDS in spec.needs:
+        given["schema_ids"] = [_schema_ids(table) for table in tables]
+    if Needs.FIRST_TARGETS in spec.needs and first_target is not None:
+        given["first_targets"] = [first_target[table.topic] for table in tables]
+    encoder: RowEncoder = load(spec.encoder)(programs, options, **given)
     return encoder
 
 

@@ -16,11 +16,11 @@ from datetime import UTC, datetime, tzinfo
 from tidemill.config.parameters import DateSeparator
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
-from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.all import PROTOCOLS
 from tidemill.tidb.schema.versions import TableVersion
 from tidemill.tso import physical_ms
 
-EXTENSIONS = {MessageFormat.CSV: ".csv", MessageFormat.CANAL_JSON: ".json"}
+EXTENSIONS = {protocol: spec.file_extension for protocol, spec in PROTOCOLS.items() if spec.file_extension}
 """The protocols that are written in this layout."""
 
 _DATES = {DateSeparator.NONE: "", DateSeparator.YEAR: "%Y", DateSeparator.MONTH: "%Y-%m", DateSeparator.DAY: "%Y-%m-%d"}

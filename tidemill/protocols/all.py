@@ -1,0 +1,20 @@
+"""All protocols. A new one is a folder, its kernels, and one line here."""
+
+from __future__ import annotations
+
+from tidemill.protocols.avro.spec import AVRO
+from tidemill.protocols.canal_json.spec import CANAL_JSON
+from tidemill.protocols.csv.spec import CSV
+from tidemill.protocols.open.spec import OPEN
+from tidemill.protocols.options import MessageFormat
+from tidemill.protocols.simple.spec import SIMPLE
+from tidemill.protocols.spec import ProtocolSpec
+
+PROTOCOLS: dict[MessageFormat, ProtocolSpec] = {spec.format: spec for spec in (OPEN, CANAL_JSON, CSV, SIMPLE, AVRO)}
+
+SPELLINGS: dict[str, ProtocolSpec] = {spelling: spec for spec in PROTOCOLS.values() for spelling in spec.spellings}
+
+
+def spec_of(protocol: MessageFormat) -> ProtocolSpec:
+    """The protocol of a format."""
+    return PROTOCOLS[protocol]

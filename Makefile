@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test realpd golden chaos soak cluster outage lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test test-fast realpd golden chaos soak cluster outage lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
@@ -16,6 +16,10 @@ demo-kafka: setup
 # Two at a time, a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile
+
+# What a developer runs between edits: no Spark, no broker, nothing slow
+test-fast: setup
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow and not spark and not kafka"
 
 # The PD client and a whole capture against real PD servers, if this machine has a pd-server (TIDEMILL_PD_SERVER or PATH).
 realpd: setup

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
 from tidemill.changelog.layout import Affinity, LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.open import LocalStorage
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.events import RAW_CHANGE
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY, db_key, table_key
 from tidemill.tso import compose

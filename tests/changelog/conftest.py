@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.logs import START
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY
 
 IDENTITY = LogIdentity("7051", START, 2)

@@ -21,12 +21,13 @@ from tests.support.actors import Actor, Killed, at_gate
 from tests.support.logs import START, Change, batch_of, changes_of, put
 from tests.support.memory_storage import Bucket, MemoryStorage
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import flock
 from tidemill.changelog.storage.base import Draft, Storage
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogFenced, LogLocked, SegmentGone
 from tidemill.tso import compose
 

@@ -14,11 +14,12 @@ from tests.support.logs import START, golden, golden_log
 from tidemill import tso
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.history import load_history
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.retention import Retention, between_ddls, snapshot_at
 from tidemill.changelog.storage.open import Draft, LocalStorage, Storage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.errors import DiskLow, LogError, SegmentGone, StartTsOutOfLog
 from tidemill.tidb.schema.history import SchemaHistory
 

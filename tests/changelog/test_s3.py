@@ -17,11 +17,12 @@ from tests.support.logs import START, batch_of, changes_of, put
 from tests.support.s3 import make_bucket, objects, s3_server  # noqa: F401
 from tests.support.s3_faults import Fault, spoiled
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import conditional, s3
 from tidemill.changelog.storage.open import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import DiskLow, LogError, LogFenced, LogRefused, LogUnavailable
 
 COORDINATOR = Share(schema=True, partitions=frozenset())

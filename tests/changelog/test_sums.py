@@ -22,11 +22,12 @@ from tidemill.changelog import initial_load, sums
 from tidemill.changelog.arrowfile import ArrowFile, write
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, open_segment
 from tidemill.changelog.segment import ipc_options, read_batch
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.delivery.task.reader import Sources
 from tidemill.errors import LogCorrupt
 from tidemill.events import META_PAIR, RAW_CHANGE

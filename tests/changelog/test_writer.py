@@ -20,10 +20,11 @@ from tests.changelog.conftest import IDENTITY, META, Reopen
 from tests.changelog.test_verify import META as TABLES
 from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
 from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogFenced, LogLocked
 
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from tests.support.log_writer_process import upstream
 from tests.support.logs import batch_of
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.base import Draft
 from tidemill.changelog.storage.open import LocalStorage
-from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import TidemillError
 
 OPTIONS = LogOptions(compact_rows=20, grace_s=-1, low_water_bytes=0)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from tests.support.logs import START, Change, batch_of, order, put
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import log_exists
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 
 PARTITIONS = 2
 OPTIONS = LogOptions(compact_rows=200, grace_s=0.2, low_water_bytes=0)

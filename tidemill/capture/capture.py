@@ -46,13 +46,14 @@ from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
-from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import (
     ConfigError,
     DiskLow,

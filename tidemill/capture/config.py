@@ -13,7 +13,7 @@ from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.receive.ingest import Options
 from tidemill.capture.tikv.watchdog.detect import Patience
 from tidemill.changelog.layout import CaptureRules
-from tidemill.changelog.writer import DEFAULTS, HOUR_MS
+from tidemill.changelog.options import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
 from tidemill.process.places import is_in_process, local_cores
 

@@ -48,6 +48,7 @@ from tidemill.errors import (
     redact,
 )
 from tidemill.process import lifeline
+from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import RETRIES, SUPERVISED
 from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.sinks.base import DriverSink
@@ -406,8 +407,6 @@ def wishes_of(options: argparse.Namespace) -> Options:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    from tidemill.cli.main import fail, fail_of_system
-
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

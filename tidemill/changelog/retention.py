@@ -8,32 +8,55 @@ that readers in the middle of an interval are done with it, the files, oldest fi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidemill import tso
 from tidemill.changelog import feeds, imports, initial_load, layout
 from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, read_feeds
+from tidemill.changelog.storage.open import Storage
 from tidemill.errors import DiskLow, redact
 from tidemill.events import Op
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 
-if TYPE_CHECKING:
-    from tidemill.changelog.storage.open import Storage
-    from tidemill.changelog.writer import LogWriter
-
 STEPS = 24
 """The start moves when it can move by this fraction of the retention: each move costs a schema snapshot."""
+
+
+class SchemaStream(Protocol):
+    """What retention asks of the schema stream's writer."""
+
+    def snapshot(self, ts: int, pairs: Mapping[bytes, bytes]) -> str: ...
+
+
+class RetainedLog(Protocol):
+    """What retention asks of a log's writer."""
+
+    storage: Storage
+    options: LogOptions
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    @property
+    def schema(self) -> SchemaStream: ...
+
+    @property
+    def resolved_ts(self) -> int: ...
+
+    def set_identity(self, identity: LogIdentity) -> None: ...
 
 
 @dataclass(slots=True)
 class Retention:
     """Moves the start of one log and removes what lies before it."""
 
-    log: LogWriter
+    log: RetainedLog
     clock: Callable[[], float] = time.time
 
     def advance(self, reader: LogReader, now: int) -> bool:
@@ -118,7 +141,7 @@ def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
     return pairs
 
 
-def lack_of_room(log: LogWriter) -> DiskLow | None:
+def lack_of_room(log: RetainedLog) -> DiskLow | None:
     """The error of a publication below the log's low-water mark, which names the changefeed that pins the log; None where there is room."""
     text = no_room(log.storage, log.options.low_water_bytes)
     if text is None:

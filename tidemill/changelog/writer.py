@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
+from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, lack_of_room, no_room
@@ -27,22 +28,6 @@ from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage.open import Draft, Storage, open_storage
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogUnavailable, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
-
-HOUR_MS = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """How a log is written and kept."""
-
-    compression: str = "none"  # of segments: none, lz4, zstd
-    retention_ms: int = 24 * HOUR_MS  # segments younger than this stay even if no changefeed needs them
-    low_water_bytes: int = 512 << 20  # free room below which nothing is published until there is more
-    compact_rows: int = 65_536  # neighbours are joined until a file has so many rows
-    grace_s: float = 600.0  # replaced files stay this long for readers that have listed them
-
-
-DEFAULTS = LogOptions()
 
 _WRITE_HINT = "`tidemill log verify` lists all damage. Restore what is missing from a copy, or start a new log."
 

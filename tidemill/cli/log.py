@@ -14,10 +14,11 @@ from tidemill import tso
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
-from tidemill.changelog.writer import LogOptions, LogWriter
+from tidemill.changelog.writer import LogWriter
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import LogError, LogInUse, redact
 

@@ -10,10 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from tidemill import logs
-from tidemill.errors import SystemFailed, TidemillError, exit_code, redact
+from tidemill.errors import TidemillError
 from tidemill.process import lifeline
-from tidemill.process.lifeline import SUPERVISED as SUPERVISED
+from tidemill.process.ending import fail, fail_of_system
+from tidemill.process.lifeline import SUPERVISED
 
 VERBS = {
     "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
@@ -94,19 +94,6 @@ def main(arguments: list[str] | None = None) -> None:
         fail_of_system(error)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def fail(error: TidemillError) -> None:
-    """Print an error for a person, without secrets, and end with 1 (or what a supervisor wants to know)."""
-    text = f"Error {error.code}: {redact(str(error))}"
-    logs.note_in_file(text)
-    print(text, file=sys.stderr)
-    sys.exit(exit_code(error, supervised=SUPERVISED in os.environ))
-
-
-def fail_of_system(error: OSError) -> None:
-    """End as `fail` does for what the system refuses. A place that cannot be used stays so; other troubles may pass."""
-    fail(SystemFailed.of(error))
 
 
 if __name__ == "__main__":

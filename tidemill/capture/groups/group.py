@@ -30,10 +30,11 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.worker import Pulling, maintain
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import SCHEMA
+from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.storage.patience import Patience
-from tidemill.changelog.writer import LogOptions, LogWriter, Share
+from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, MalformedMessage, TidemillError, redact
 from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.schema.history import SchemaHistory

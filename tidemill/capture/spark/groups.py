@@ -33,6 +33,7 @@ from tidemill.capture.groups.group import Group, Outcome
 from tidemill.capture.groups.launch import ATTEMPTS
 from tidemill.delivery.batch import JobLost
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
+from tidemill.process.ending import fail
 from tidemill.process.places import with_retries
 from tidemill.spark.jobs import NOT_INSTALLED, cause_of
 
@@ -133,7 +134,6 @@ class Kills:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    from tidemill.cli.main import fail
     from tidemill.process import lifeline
 
     parser = argparse.ArgumentParser(prog="python -m tidemill.capture.spark.groups", description=__doc__)

@@ -32,6 +32,8 @@ from tidemill.changelog.initial_load import Part, missing, note_complete, read_p
 from tidemill.changelog.storage.open import open_storage
 from tidemill.delivery.batch import JobLost
 from tidemill.errors import LogError, TidemillError, made, redact
+from tidemill.process.ending import fail
+from tidemill.process.lifeline import SUPERVISED
 from tidemill.spark.jobs import cause_of
 
 PD_PATIENCE_S = 30.0
@@ -126,7 +128,6 @@ def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scra
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    from tidemill.cli.main import SUPERVISED, fail
     from tidemill.process import lifeline
 
     parser = argparse.ArgumentParser(prog="python -m tidemill.capture.spark.snapshot", description=__doc__)

@@ -10,7 +10,8 @@ import pytest
 from tidemill.events import Op
 from tidemill.playground.server import Playground
 from tidemill.playground.truth import tables_at
-from tidemill.playground.workload import Options, make_workload
+from tidemill.playground.workload import Options
+from tidemill.playground.workloads import make_workload
 from tidemill.tidb import keys
 from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.history import SchemaHistory

@@ -10,7 +10,8 @@ import pytest
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.playground.truth import tables_at
-from tidemill.playground.workload import WORKLOADS, Options
+from tidemill.playground.workload import Options
+from tidemill.playground.workloads import WORKLOADS
 
 
 def run(name: str, seed: int, transactions: int = 150, **options: object) -> Playground:
@@ -73,7 +74,7 @@ def test_only_some_tables() -> None:
 def test_unknown_workloads_are_named() -> None:
     with pytest.raises(SqlError, match="mixed, bank"):
         Playground().prepare("nope")
-    assert set(WORKLOADS) == {"mixed", "bank", "append", "none"}
+    assert set(WORKLOADS) == {"mixed", "bank", "append", "soak", "none"}
 
 
 @pytest.mark.parametrize(("limit", "expected"), [({"transactions": 30}, 30), ({"seconds": 0.3, "rate": 50.0}, None)])

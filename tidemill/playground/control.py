@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -21,11 +21,9 @@ from tidemill.playground.faults import FaultCommands
 from tidemill.playground.loader import load
 from tidemill.playground.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
 from tidemill.playground.regions import Region
+from tidemill.playground.served import Served
 from tidemill.playground.sql.catalog import Table
 from tidemill.tidb import keys
-
-if TYPE_CHECKING:
-    from tidemill.playground.server import Playground
 
 SERVICE = "tidemill.playground.Control"
 METHOD = f"/{SERVICE}/Call"
@@ -37,7 +35,7 @@ Json = dict[str, Any]
 class ControlService:
     """Runs commands on the playground's event loop."""
 
-    def __init__(self, playground: Playground) -> None:
+    def __init__(self, playground: Served) -> None:
         self._playground = playground
         self._pending: dict[int, Pending] = {}
         self._commands: dict[str, Callable[[Json], Json]] = {

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidemill.errors import SqlError
 from tidemill.playground.feed import epoch_not_match, not_leader, region_not_found
 from tidemill.playground.gate import Fault, Gate
 from tidemill.playground.regions import Region
+from tidemill.playground.served import Served
 from tidemill.wire import cdcpb_pb2 as cdcpb
-
-if TYPE_CHECKING:
-    from tidemill.playground.server import Playground
 
 Json = dict[str, Any]
 
@@ -44,7 +42,7 @@ def _without_leader(region: Region) -> Any:
 class FaultCommands:
     """Commands of a running playground. Those with `seconds` come back by themselves."""
 
-    def __init__(self, playground: Playground) -> None:
+    def __init__(self, playground: Served) -> None:
         self._playground = playground
         self.commands: dict[str, Callable[[Json], Json]] = {
             "wire": self._wire,

@@ -30,7 +30,8 @@ from tidemill.playground.ports import Port
 from tidemill.playground.sql.ast import TableName
 from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.truth import Name, TruthTable, tables_at
-from tidemill.playground.workload import Options, Workload, make_workload
+from tidemill.playground.workload import Options, Workload
+from tidemill.playground.workloads import make_workload
 
 _log = logging.getLogger(__name__)
 

@@ -313,18 +313,3 @@ class Idle(Workload):
 
     def act(self) -> None:
         """Nothing."""
-
-
-WORKLOADS: dict[str, type[Workload]] = {"mixed": Mixed, "bank": Bank, "append": Append, "none": Idle}
-"""Workloads by name; the soak's is in a module of its own."""
-
-
-def make_workload(name: str, database: Database, seed: int, options: Options) -> Workload:
-    """A workload by name. Raises SqlError."""
-    from tidemill.playground.soak import Soak
-
-    kinds = WORKLOADS | {"soak": Soak}
-    kind = kinds.get(name)
-    if kind is None:
-        raise SqlError(f"there is no workload {name}", hint="Workloads: " + ", ".join(kinds))
-    return kind(database, seed, options)

@@ -1,0 +1,48 @@
+"""What the control service and the faults ask of a playground."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from tidemill.playground.cluster import Cluster
+from tidemill.playground.feed_service import FeedService
+from tidemill.playground.members import Members
+from tidemill.playground.ports import Port
+from tidemill.playground.sql.session import Database, Result
+from tidemill.playground.workload import Workload
+
+
+class Served(Protocol):
+    """A playground that serves. `Playground` says what each of these is."""
+
+    seed: int
+    cluster: Cluster
+    database: Database
+    members: Members
+    feeds: dict[int, FeedService]
+    store_ports: dict[int, Port]
+    pd_ports: dict[int, Port]
+    resolved_interval: float
+    paused: bool
+    stopping: asyncio.Event
+    workload: Workload | None
+
+    def execute(self, sql: str) -> Result: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+    async def alone(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None: ...
+
+    async def stop_store(self, store_id: int) -> None: ...
+
+    async def restart_store(self, store_id: int) -> None: ...
+
+    async def stop_pd(self, member_id: int) -> None: ...
+
+    async def start_pd(self, member_id: int) -> None: ...
+
+    async def change_pd_leader(self, member_id: int) -> None: ...

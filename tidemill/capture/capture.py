@@ -28,6 +28,7 @@ import pyarrow as pa
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
+from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.initial_load import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
@@ -339,7 +340,8 @@ class Capture:
             self.status.state = "running"
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
             if self.company is not None:
-                self.company.begin()
+                self.divided = divide(writer.identity.partitions, len(self.divided), pulling.spans.counts())
+                self.company.begin(self.divided)
             await together(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),

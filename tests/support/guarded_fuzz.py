@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 
 from tests.kernels.avro.test_avro_random import MODES, programs_of
 from tests.kernels.test_open_random import random_programs
@@ -27,7 +28,6 @@ from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.avro import encoder as avro_encoder
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.open import encoder as open_encoder

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
+from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 
 from tests.support.tables import column, table
 from tidemill.errors import MalformedRow
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import EncodingOptions, MessageFormat

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tidemill.kernels.encode import KeyHash, OpenRowEncoder, TableProgram, UniqueChange
 
 from tests.support import schemas as s
 from tidemill.errors import SchemaError, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
-from tidemill.kernels.encode import KeyHash, OpenRowEncoder, TableProgram, UniqueChange
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.options import CsvOptions, EncodingOptions, MessageFormat

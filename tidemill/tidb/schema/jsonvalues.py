@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 Json = Mapping[str, Any]
 
-_INT64 = range(-(1 << 63), 1 << 64)  # numbers of 64 bits, signed or not
+_LEAST, _LARGEST = -(1 << 63), (1 << 64) - 1  # numbers of 64 bits, signed or not
 
 
 def _refuse(name: str, value: object, expected: str) -> NoReturn:
@@ -22,7 +22,7 @@ def integer(data: Json, name: str, missing: int = 0) -> int:
     value = data.get(name)
     if value is None:
         return missing
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT64:
+    if not isinstance(value, int) or isinstance(value, bool) or not _LEAST <= value <= _LARGEST:
         _refuse(name, value, "a number of 64 bits")
     return value
 
@@ -77,7 +77,7 @@ def integers(data: Json, name: str) -> tuple[int, ...]:
     """A list of numbers."""
     value = _list(data, name)
     for one in value:
-        if not isinstance(one, int) or isinstance(one, bool) or one not in _INT64:
+        if not isinstance(one, int) or isinstance(one, bool) or not _LEAST <= one <= _LARGEST:
             _refuse(name, one, "a list of numbers")
     return tuple(value)
 

@@ -68,7 +68,7 @@ async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> No
 
 async def caught_up(capture: Capture, ts: int) -> None:
     """The log is complete up to `ts`."""
-    await until(lambda: capture.writer.resolved_ts >= ts or capture.status.state in ("failed", "stopped"))
+    await until(lambda: (hasattr(capture, "writer") and capture.writer.resolved_ts >= ts) or capture.status.state in ("failed", "stopped"))
 
 
 def log_changes(log: Path | str) -> dict[int, list[Change]]:

@@ -34,9 +34,13 @@ from tidemill.changelog import initial
 from tidemill.changelog.initial import Plan, PlannedTable
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import open_storage
+from tidemill.playground.cluster import Cluster
 from tidemill.playground.server import Playground
+from tidemill.tidb import keys
+from tidemill.tidb.schema.metakeys import name_of
 
 PATIENCE_S = 1800.0
+FIRST_ID = 100_000
 FRESH_S = 10.0  # a log that is no further behind is up to date
 STALL = re.compile(r"stood still for (\d+) ms")
 
@@ -44,12 +48,25 @@ STALL = re.compile(r"stood still for (\d+) ms")
 # ---- the upstream ----------------------------------------------------------------------------------------------------
 
 
+def copies(cluster: Cluster, count: int) -> None:
+    """As many tables as `d.t`, written as TiDB describes them: a statement for each would take hours."""
+    now = cluster.oracle.next()
+    [key, value] = next([k, v] for k, v in cluster.mvcc.scan(b"m", b"n", now) if isinstance(v, bytes) and b'"O":"t"' in v and b"cols" in v)
+    name = name_of(key)
+    assert name is not None
+    info = json.loads(value)
+    for first in range(0, count, 1000):
+        ids = range(FIRST_ID + first, FIRST_ID + min(count, first + 1000))
+        tables = ((i, info | {"id": i, "name": {"O": f"t{i}", "L": f"t{i}"}}) for i in ids)
+        cluster.commit(cluster.prewrite([(keys.table_key(name.schema_id, i), json.dumps(table).encode()) for i, table in tables]))
+        cluster.split([keys.table_prefix(i) for i in ids])
+
+
 async def serve(count: int, stores: int) -> None:
     """A cluster of `count` tables, until stdin ends."""
     playground = Playground(1, stores=stores, resolved_interval=1.0)
-    playground.execute("create database d")
-    for i in range(count):
-        playground.execute(f"create table d.t{i} (id int primary key, v int)")
+    playground.execute("create database d; create table d.t (id int primary key, v int)")
+    copies(playground.cluster, count)
     for i, region in enumerate(list(playground.cluster.regions)):
         playground.cluster.transfer_leader(region.id, region.peers[i % len(region.peers)].store_id)
     async with playground:
@@ -204,6 +221,7 @@ def main() -> None:
                     print(f"{(store.requests - requests) / args.seconds:.1f} requests a second", flush=True)
             finally:
                 capture.stop()
+                Path("/tmp/sim/cap.log").write_text(capture.text.read_text())
                 print(capture.text.read_text()[-3000:] if capture.process.returncode else "", end="", flush=True)
             if args.s3 and name == "new log":
                 load_tables(store.direct, count)

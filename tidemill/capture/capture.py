@@ -334,7 +334,7 @@ class Capture:
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
         self.pulling = pulling
         try:
-            pulling.begin()
+            await pulling.begin()
             self.status.state = "running"
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
             if self.company is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tidemill import tso
 from tidemill.capture import rules
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.life import Life
+from tidemill.capture.life import Life, in_thread
 from tidemill.capture.status import Section
 from tidemill.capture.tikv.actions import Span
 from tidemill.capture.tikv.matcher import FOREVER
@@ -108,8 +108,15 @@ class Pulling:
         )
         imports.note(self.writer.storage, ts, table_id)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""
+        await in_thread(self._place)  # of 100,000 tables; before the start nothing else looks at spans and regions
+        self._followed = self.history.resolved_ts
+        self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
+        self.receiver.start()
+        self.puller.start()
+
+    def _place(self) -> None:
         if self._on_schema is not None:
             schema = len(self.partitions)
             for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
@@ -119,10 +126,6 @@ class Pulling:
         if self._narrowed is not None:
             self.spans.narrow(rules.wants_of(self._narrowed), self.history, self._narrowed.from_ts)
         self.puller.place_all()
-        self._followed = self.history.resolved_ts
-        self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
-        self.receiver.start()
-        self.puller.start()
 
     def heads(self) -> list[int]:
         """Of all partitions of the log; FOREVER for those that are not pulled here."""

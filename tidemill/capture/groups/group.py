@@ -189,7 +189,7 @@ class Group:
         history.advance((), head.ts)
         pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions, patience=self._patience)
         try:
-            pulling.begin()
+            await pulling.begin()
             self._pulling = pulling
             _log.info("group %d captures %d tables from %s", self.group, len(pulling.spans), describe(min(pulling.heads())))
             await together(

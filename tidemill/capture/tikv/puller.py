@@ -47,6 +47,7 @@ class Puller:
         self._timer_due = 0.0
         self._stopped = False
         self._store_of: dict[int, str] = {}  # slot -> the store that its stream was opened to, for people
+        self._kept: list[A.Action] = []  # asked for before the start
         self._told: dict[int, float] = {}  # store -> when it was last said that it cannot be reached
         self.addresses: dict[int, str] = {}  # of the stores that were looked up
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
@@ -60,6 +61,9 @@ class Puller:
     def start(self) -> None:
         """Begin to act. Spans may have been added before."""
         self._spawn(self._tick())
+        for action in self._kept:
+            self._do(action)
+        self._kept.clear()
         self.act()
 
     async def stop(self) -> None:
@@ -163,15 +167,13 @@ class Puller:
         self._set_timer()
 
     def place_all(self) -> None:
-        """Before the receiver starts: only place the records of the spans added, so that no head can pass them."""
-        kept = []
+        """Before the receiver starts, on any thread: only place the records of the spans added, so that no head can pass them. `start`
+        does the rest."""
         for action in self.machine.actions():
             if isinstance(action, A.Place):
                 self.receiver.place(action.piece, action.checkpoint, action.partition)
             else:
-                kept.append(action)
-        for action in kept:
-            self._do(action)
+                self._kept.append(action)
 
     def _set_timer(self) -> None:
         due = self.machine.next_time()

@@ -92,7 +92,7 @@ def test_a_table_goes_from_one_group_to_another_and_back(tmp_path: Path) -> None
                 assert [m.restarts for m in capture.company.roster.members] == [0, 0, 0]
             n, history = compare(playground.cluster, tmp_path / "log")
             assert n > 60
-            groups = [{0, 3}, {1}, {2}]
+            groups = [set(group) for group in capture.divided]
             crossed = 0
             for event in history.ddl_events(history.start_ts, history.resolved_ts):
                 before, after = history.snapshot(event.ts - 1).by_physical, history.snapshot(event.ts).by_physical

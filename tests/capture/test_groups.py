@@ -77,6 +77,31 @@ def test_partitions_are_divided_evenly_and_all_of_them(partitions: int, data: st
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize(
+    ("weights", "groups", "expected"),
+    [
+        ([10, 1, 8, 1], 2, [(0,), (1, 2, 3)]),
+        ([9, 1, 9, 1], 2, [(0, 1), (2, 3)]),
+        ([0, 0, 0, 0], 2, [(0, 2), (1, 3)]),
+        ([5, 0, 0, 0], 4, [(0,), (1,), (2,), (3,)]),
+        ([7, 0, 0, 0], 2, [(0,), (1, 2, 3)]),
+    ],
+)
+def test_groups_have_about_as_many_tables(weights: list[int], groups: int, expected: list[tuple[int, ...]]) -> None:
+    assert divide(len(weights), groups, weights) == expected
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=64), st.data())
+def test_no_group_is_far_above_what_one_partition_forces(weights: list[int], data: st.DataObject) -> None:
+    groups = data.draw(st.integers(1, len(weights)))
+    divided = divide(len(weights), groups, weights)
+    assert len(divided) == groups
+    assert all(divided)
+    assert sorted(itertools.chain(*divided)) == list(range(len(weights)))
+    heaviest = max(sum(weights[p] for p in group) for group in divided)
+    assert heaviest <= sum(weights) / groups + max(weights)
+
+
 def test_a_store_without_conditional_put_is_refused_without_asking_it() -> None:
     with pytest.raises(LogError, match=r"gs://bucket/log: a capture in groups needs a log on a store with conditional PUT"):
         groups_of(CaptureConfig(pd=("h:1",), log="gs://bucket/log", workers=2))

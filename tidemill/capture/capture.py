@@ -30,6 +30,7 @@ from tidemill.capture import rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
 from tidemill.capture.descriptors import raise_limit
 from tidemill.capture.groups.company import Company, Start
+from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.life import Life, in_thread, together
 from tidemill.capture.loading import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
@@ -338,7 +339,8 @@ class Capture:
             self.status.state = "running"
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
             if self.company is not None:
-                self.company.begin()
+                self.divided = divide(writer.identity.partitions, len(self.divided), pulling.spans.counts())
+                self.company.begin(self.divided)
             await together(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),

@@ -71,8 +71,10 @@ class Company:
             silent_after=self.config.silent_after,
         )
 
-    def begin(self) -> None:
-        """Start the groups."""
+    def begin(self, divided: Sequence[tuple[int, ...]]) -> None:
+        """Start the groups, each with these partitions: their number is that of before."""
+        self.divided = list(divided)
+        self.roster.divide(divided)
         self._do(self.roster.begin(self._loop.time()))
 
     async def run(self) -> None:

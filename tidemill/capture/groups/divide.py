@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidemill.errors import ConfigError
 
 
-def divide(partitions: int, groups: int) -> list[tuple[int, ...]]:
-    """Partitions 0 to `partitions` - 1 in groups whose sizes differ by one at most. Raises ConfigError for more groups than partitions."""
+def divide(partitions: int, groups: int, weights: Sequence[int] = ()) -> list[tuple[int, ...]]:
+    """Partitions 0 to `partitions` - 1 in groups, each with one at least, so that the groups weigh about the same.
+
+    The heaviest partition is given away first, always to the lightest group. Without weights the sizes of groups differ by one at most.
+
+    Raises ConfigError for more groups than partitions.
+    """
     if not 1 <= groups <= partitions:
         raise ConfigError(
             f"--workers {groups}: the log has {partitions} partitions, and each worker needs one of its own at least",
             hint=f"Use 1 to {partitions}; the number of partitions is fixed when a log is made (--log-partitions).",
         )
-    return [tuple(range(g, partitions, groups)) for g in range(groups)]
+    weighed = dict(enumerate(weights or [0] * partitions))
+    divided: list[list[int]] = [[] for _ in range(groups)]
+    for partition in sorted(weighed, key=lambda p: (-weighed[p], p)):
+        lightest = min(divided, key=lambda group: (bool(group), sum(weighed[p] for p in group), len(group)))
+        lightest.append(partition)
+    return [tuple(sorted(group)) for group in divided]

@@ -184,10 +184,14 @@ class Roster:
     def __init__(
         self, divided: Sequence[tuple[int, ...]], *, launches: bool, waits_for: str = "its process", silent_after: float = SILENT_AFTER_S
     ) -> None:
-        self.members = [Member(g, partitions) for g, partitions in enumerate(divided)]
+        self.divide(divided)
         self.stopping = False
         self._launches, self._waits_for, self._silent_after = launches, waits_for, silent_after
         self._ticked: float | None = None
+
+    def divide(self, divided: Sequence[tuple[int, ...]]) -> None:
+        """Other partitions for the groups, before any of them begins."""
+        self.members = [Member(g, partitions) for g, partitions in enumerate(divided)]
 
     @property
     def is_over(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -77,6 +78,11 @@ class TableSpans:
         """What a physical table is called; None where nobody captures it."""
         span = self._span_of.get(physical_id)
         return span.label if span is not None else None
+
+    def counts(self) -> list[int]:
+        """How many physical tables each partition has, owned or not."""
+        found = Counter(span.partition for span in self._span_of.values())
+        return [found[partition] for partition in range(self.partitions)]
 
     def begin(self, history: SchemaHistory, heads: list[int]) -> None:
         """All that is to be captured when the partitions' heads are at `heads` and the schema is known up to the history's

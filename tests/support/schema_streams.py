@@ -7,13 +7,15 @@ that puts the job into `tidb_ddl_history`, with its arguments gone and its state
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from random import Random
 
 from tests.support import schemas as s
 from tests.support.recorded_schemas import feed
 from tests.support.timelines import plain_table, timelines
+from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.playground.workload import Mixed, Options
 from tidemill.tidb import keys
@@ -159,6 +161,47 @@ def playground(seed: int, transactions: int = 150) -> Stream:
     for sql in STATEMENTS:
         made.execute(sql)
         _act(workload, transactions // len(STATEMENTS))
+    return _left_in(made, start)
+
+
+def side_by_side(seed: int, ddls: int = 60) -> Stream:
+    """DDLs of several tables whose steps run between each other."""
+    made, random = Playground(seed), Random(seed)
+    start = made.cluster.oracle.next()
+    made.execute("create database d; use d")
+    for table in range(5):
+        made.execute(f"create table t{table} (a int primary key, b int, c varchar(9))")
+    session = made.database.session("d")
+    running: dict[int, Iterator[None]] = {}
+    names = {table: f"t{table}" for table in range(5)}
+    while ddls or running:
+        table = random.choice([*range(5)] if ddls else [*running])
+        if table not in running and ddls:
+            ddls -= 1
+            change = random.choice(CHANGES).format(n=ddls)
+            if change.startswith("rename"):
+                old, names[table] = names[table], f"t{table}_{ddls}"
+                running[table] = session.steps(f"rename table {old} to {names[table]}")
+            elif change.startswith("truncate"):
+                running[table] = session.steps(f"truncate table {names[table]}")
+            else:
+                running[table] = session.steps(f"alter table {names[table]} {change}")
+        elif table in running:
+            try:
+                next(running[table])
+            except (StopIteration, SqlError):
+                del running[table]
+    return _left_in(made, start)
+
+
+CHANGES = (
+    "add column x{n} int default 3", "add column x{n} int, drop column c", "modify column c varchar({n}0)", "drop column b",
+    "comment 'c{n}'",    "add index i{n} (a)", "rename", "truncate", "modify column b bigint", "add column b int",
+    "add column c varchar(9)",
+)  # fmt: skip
+
+
+def _left_in(made: Playground, start: int) -> Stream:
     mvcc = made.cluster.mvcc
     pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", start) if isinstance(v, bytes)]
     tables = (keys.DDL_JOB_TABLE_ID, keys.DDL_HISTORY_TABLE_ID)

@@ -17,7 +17,7 @@ from tests.support.eventfeeds import Row, message, resolved
 from tidemill.capture.tikv.receive.ingest import Options, Receiver
 from tidemill.capture.tikv.sort import partition
 from tidemill.capture.tikv.sort.partition import PartitionLog
-from tidemill.capture.tikv.sort.runs import Merger, merge_runs, write_run
+from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, merge_runs, write_run
 from tidemill.capture.tikv.sort.sorter import Sorter
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
@@ -215,3 +215,16 @@ def test_a_capture_takes_the_descriptors_that_it_may_have() -> None:
     assert done.stdout == "300 300 (300, 300)\n"
     assert done.stderr.count("up to 300 files and sockets may be open, not 64") == 1
     assert raise_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_what_lies_behind_the_last_row_on_disk_may_be_read(rows: int, tmp_path: Path) -> None:
+    """Kernels copy in steps of 32 bytes: without room behind it the last row of a file that ends with a page cannot be read."""
+    value = b"v" * 100
+    data = np.frombuffer(b"k" * rows + value + bytes(64), np.uint8)
+    records = np.zeros(rows, ROW)
+    records["key"], records["value_d"] = address(data) + np.arange(rows), rows - np.arange(rows)
+    records["commit_ts"], records["key_len"], records["value_len"] = 1 + np.arange(rows), 1, len(value)
+    first = write_run(tmp_path, Sorter(max_bytes=BOUNCE).plan(records), 0)
+    for run in (first, merge_runs(tmp_path, [first], 0)):
+        assert np.asarray(run.files).nbytes >= rows * (ROW.itemsize + 1 + len(value)) + 31

@@ -24,6 +24,7 @@ from tidemill.capture.tikv.sort.sorter import Plan
 from tidemill.kernels.receive.layout import ROW, address
 from tidemill.kernels.receive.spill import merge, pack
 
+PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: those have to be mapped as well
 BOUNCE = 16 << 20  # bytes that are packed at once
 MERGE_ROWS = 65_536
 FOREVER = (1 << 63) - 1
@@ -68,7 +69,7 @@ class _Scratch:
         try:
             os.unlink(name)  # noqa: PTH108
             self._rows_end, self._end = 0, ROW.itemsize * count
-            total = max(self._end + size, 1)
+            total = self._end + size + PAD
             os.ftruncate(self._handle, total)
             self._mapping = _Mapping(self._handle, total)
         except BaseException:

@@ -151,7 +151,8 @@ class RowSpill(_Spill):
 
     def last(self, partition: int) -> int:
         """The largest commit_ts of a partition that is being written; 0: there is none."""
-        return max((int(one.rows["commit_ts"].max()) for one in self._writing if one.partition == partition), default=0)
+        rows = [array for one in self._writing if one.partition == partition for array in (one.rows, *(run.rows for run in one.merged))]
+        return max((int(array["commit_ts"].max()) for array in rows if len(array)), default=0)
 
 
 @dataclass(slots=True, eq=False)

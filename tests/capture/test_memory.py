@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Coroutine, Iterator
@@ -370,9 +371,9 @@ def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(t
     writer.close()
 
 
-@pytest.mark.parametrize("what", ["rows", "prewrites"])
-def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize(("what", "number"), [("rows", 28), ("prewrites", 28), ("rows", 5), ("prewrites", 116)])  # no room, EIO, ESTALE
+def test_a_disk_of_scratch_files_that_is_full_or_away_stops_the_reading_until_it_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
     """What was to be spilled stays in memory; nothing is lost, and no file keeps room that it has no use for."""
     room = False
@@ -381,7 +382,7 @@ def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_r
     def full(scratch: runs._Scratch, data: memoryview, at: int) -> None:
         if not room:
             written(scratch, data[: len(data) // 2], at)
-            raise OSError(28, "No space left on device")
+            raise OSError(number, os.strerror(number))
         written(scratch, data, at)
 
     monkeypatch.setattr(runs._Scratch, "write", full)
@@ -394,7 +395,7 @@ def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_r
             receiver.step([0], [message(1, 7, [Row(type=COMMITTED, op_type=PUT, key=key(many), start_ts=100, commit_ts=200, value=value)])])
         many += 1
     receiver.workers.wait(receiver._on_the_way())
-    assert "No space left" in receiver.withheld
+    assert os.strerror(number) in receiver.withheld
     for _ in range(3):
         receiver._spill_again_at = 0.0
         receiver._finish_spills()
@@ -421,7 +422,7 @@ def test_a_disk_of_scratch_files_that_is_full_stops_the_reading_until_there_is_r
 
 def test_another_error_of_the_disk_ends_the_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(scratch: runs._Scratch, data: memoryview, at: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(runs._Scratch, "write", broken)
     writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))

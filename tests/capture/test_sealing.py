@@ -577,7 +577,7 @@ def test_a_put_that_failed_in_the_middle_of_a_big_interval_is_made_again_as_it_w
             receiver.workers.wait(receiver._sealing.futures())
             receiver._finish_seals()
             assert receiver.withheld == "no answer"
-            now += 2
+            now += 60
         pledged = writer.partition(0).pledged_to
         assert pledged is not None
         assert pledged < START + 100
@@ -592,3 +592,46 @@ def test_a_put_that_failed_in_the_middle_of_a_big_interval_is_made_again_as_it_w
     assert [i.to_ts for i in chain][1:] == [pledged, START + 100]
     found = [c for i in chain for path in i.parts for c in reader.open_segment(path).read_all().column("commit_ts").to_pylist()]
     assert found == [START + 2 + i for i in range(40)]
+
+
+@pytest.mark.parametrize("fails", ["create", "swap", "both"])
+@pytest.mark.parametrize("at", range(8))
+def test_a_big_seal_that_an_object_store_cuts_short_goes_on_with_what_it_announced(tmp_path: Path, fails: str, at: int) -> None:
+    """Whichever request fails, also where what is left is little enough to be sealed in one piece: the announced segment ends where it was
+    announced to end. What is left of a seal may be less than is merged at first."""
+    bucket, seen, away = Bucket(), 0, 3
+
+    def gate(what: str, name: str) -> None:
+        nonlocal seen, away
+        if what in ("create", "swap") and fails in (what, "both"):
+            seen += 1
+            if seen > at and away:
+                away -= 1
+                raise LogUnavailable(f"{what} of {name} has no answer")
+
+    LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 1), snapshot={}).close()
+    storage = MemoryStorage(bucket)
+    writer = LogWriter.open(storage, share=Share(schema=False, partitions=frozenset({0})))
+    storage.gate = storage.objects.gate = gate
+    log = PartitionLog(writer.partition(0), tmp_path, segment_bytes=400, slice_rows=3)
+    receiver = Receiver([log], tmp_path, lambda events: None, options=Options(seal_every=0))
+    now = 0.0
+    receiver.workers.now = lambda: now  # type: ignore[method-assign]
+    receiver.open_stream(0, True)
+    receiver.subscribe(1, 0, 1, 7, log.head, b"", b"", 0)
+    rows = committed_at(*range(12, 50, 2))
+    receiver.step([0], [message(1, 7, [Row(type=INITIALIZED)])])
+    receiver.step([0, 0], [message(1, 7, rows), resolved(60, 7, 1)])
+    for _ in range(30):
+        receiver._seal()
+        receiver.workers.wait(receiver._sealing.futures())
+        receiver._finish_seals()
+        now += 60.0
+    receiver.stop()
+    assert receiver.failure is None
+    assert log.head == 60
+    reader = LogReader(MemoryStorage(bucket))
+    chain = reader.chain(0, START, 60)
+    found = [c for i in chain for path in i.parts for c in reader.open_segment(path).read_all().column("commit_ts").to_pylist()]
+    assert found == [r.commit_ts for r in rows]
+    assert receiver.stats.sealed_rows == len(rows)

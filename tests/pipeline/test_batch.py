@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +14,25 @@ from typing import Any
 
 import pytest
 
+from tests.support.away import Mount
 from tidemill.changelog.layout import Affinity, Interval
 from tidemill.delivery.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.plan import Load
+from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
-from tidemill.errors import BatchFailed, ConfigError, LogCorrupt, MessageTooLarge, SegmentGone, SinkUnavailable, TidemillError
+from tidemill.errors import (
+    BatchFailed,
+    ConfigError,
+    DiskLow,
+    LogCorrupt,
+    LogRefused,
+    LogUnavailable,
+    MessageTooLarge,
+    SegmentGone,
+    SinkUnavailable,
+    TidemillError,
+)
 from tidemill.sinks.base import BatchContext
 from tidemill.tidb.schema.events import DdlEvent
 
@@ -219,3 +234,109 @@ def test_pauses_double_up_to_the_longest_until_the_time_is_over() -> None:
 def test_tries_that_take_long_count_as_well() -> None:
     """A sink that is away lets each try wait for its client's time-out."""
     assert paused((1, 30, 20), try_s=60) == [1]
+
+
+# ---- storage that is away
+
+
+def test_storage_that_is_away_is_waited_for_without_end_and_told_once_in_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Longer than a sink would be; the log, and a disk that is full. The sink's own time does not run meanwhile."""
+    failures: list[TidemillError] = [SinkUnavailable("sink away"), *[LogUnavailable("log away")] * 40, DiskLow("disk full")]
+    around = Surroundings()
+    around.fail_finish = [SinkUnavailable("sink away"), *reversed(failures)]
+    seen: list[TidemillError] = []
+    with caplog.at_level("WARNING"):
+        report = driver(around, tmp_path, on_failure=seen.append).run(0, 10, 20)
+    assert report.tries == 44
+    assert len(seen) == 43
+    assert around.calls.count("finish") == 1
+    assert len([c for c in around.calls if c[0] == "discard"]) == 43
+    assert [r.message.split(",")[0] for r in caplog.records if "waits for storage" in r.message] == ["batch 0 waits for storage"]
+
+
+def test_a_lost_job_is_tried_as_often_as_ever_whatever_the_storage_did_before(tmp_path: Path) -> None:
+    around = Surroundings()
+    around.fail_finish = [JobLost("gone")] * 2 + [LogUnavailable("away")] * 5
+    assert driver(around, tmp_path).run(0, 10, 20).tries == 8
+    around.fail_finish = [JobLost("gone")] * 3 + [LogUnavailable("away")] * 5
+    with pytest.raises(JobLost):
+        driver(around, tmp_path).run(1, 20, 30)
+
+
+def test_a_stop_ends_the_wait_for_storage(tmp_path: Path) -> None:
+    stop = threading.Event()
+    around = Surroundings()
+    around.fail_finish = [LogUnavailable("away")] * 1000
+    with pytest.raises(Stopped, match="away"):
+        driver(around, tmp_path, stop=stop, on_failure=lambda error: stop.set()).run(0, 10, 20)
+
+
+@pytest.mark.parametrize("where", ["follow", "loads", "pack"])
+@pytest.mark.parametrize(("number", "kind"), [(errno.EIO, LogUnavailable), (errno.ENOSPC, DiskLow), (errno.ENOENT, BatchFailed)])
+def test_an_error_of_the_operating_system_in_the_driver_is_coded_discarded_and_tried_again(
+    tmp_path: Path, where: str, number: int, kind: type[TidemillError]
+) -> None:
+    around = Surroundings()
+    does, left = getattr(around, where), [2]
+
+    def fails(*arguments: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(number, os.strerror(number))
+        return does(*arguments)
+
+    setattr(around, where, fails)
+    seen: list[TidemillError] = []
+    assert driver(around, tmp_path, on_failure=seen.append).run(0, 10, 20).tries == 3
+    assert [type(e) for e in seen] == [kind] * 2
+    assert all(e.code.startswith("TM:Err") for e in seen)
+    assert len([c for c in around.calls if c[0] == "discard"]) == (0 if where == "follow" else 2)
+
+
+def test_an_error_of_the_operating_system_that_stays_ends_with_its_code(tmp_path: Path) -> None:
+    around = Surroundings()
+
+    def fails(from_ts: int, to_ts: int) -> list[Load]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    around.loads = fails  # type: ignore[method-assign]
+    with pytest.raises(LogRefused, match=r"batch 0 of feed.*Permission denied"):
+        driver(around, tmp_path).run(0, 10, 20)
+    assert ("discard", 1) in around.calls
+
+
+def test_a_full_disk_below_the_fence_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    around = Surroundings()
+    one = driver(around, tmp_path / "fence")
+    mount = Mount(tmp_path / "fence", monkeypatch)
+    mount.number = errno.ENOSPC
+    seen: list[TidemillError] = []
+
+    def note(error: TidemillError) -> None:
+        seen.append(error)
+        if len(seen) == 5:
+            mount.number = None
+
+    one.on_failure = note
+    report = one.run(0, 10, 20)
+    assert [type(e) for e in seen] == [DiskLow] * 5
+    assert ("rows", report.epoch) in around.calls
+
+
+def test_a_task_tells_of_its_machines_disk_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(number: int) -> Callable[[WorkItem], TaskStats]:
+        def deliver(item: WorkItem) -> TaskStats:
+            raise OSError(number, os.strerror(number), "/mnt/pack")
+
+        return deliver
+
+    item: Any = type("Item", (), {"number": 3})()
+    for number, code in ((errno.ESTALE, LogUnavailable.code), (errno.ENOSPC, DiskLow.code), (errno.EACCES, LogRefused.code)):
+        monkeypatch.setattr(run, "deliver", failing(number))
+        told = run.run(item)
+        assert isinstance(told, TaskFailure)
+        assert (told.number, told.code) == (3, code)
+        assert "/mnt/pack" in told.message
+    monkeypatch.setattr(run, "deliver", failing(errno.ENOENT))
+    with pytest.raises(FileNotFoundError):
+        run.run(item)

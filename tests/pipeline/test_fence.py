@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
+from tests.support.away import Mount
 from tests.support.s3 import make_bucket, s3_server
 from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage, open_storage
 from tidemill.delivery import epoch_fence as fences
@@ -120,13 +122,16 @@ def test_a_broken_fence_is_named(tmp_path: Path, text: str) -> None:
             ask()
 
 
-def test_a_storage_that_is_away_can_be_tried_again(tmp_path: Path) -> None:
-    (tmp_path / "epoch").mkdir()
+def test_a_storage_that_is_away_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Fence.at(tmp_path)
+    mount = Mount(tmp_path, monkeypatch)
     asks: list[Callable[[], object]] = [fence.take, Look(fence.place, 1)]
     for ask in asks:
-        with pytest.raises(LogUnavailable, match="Is a directory"):
+        mount.number = errno.EIO
+        with pytest.raises(LogUnavailable, match="Input/output error"):
             ask()
+        mount.number = None
+        ask()
 
 
 def test_what_stands_in_it(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def audited(messages: Iterable[Delivered]) -> Audit:
     return audit
 
 
-def assert_equal(audit: Audit, log: Path, truth: Truth, end_ts: int) -> None:
+def assert_equal(audit: Audit, log: Path | str, truth: Truth, end_ts: int) -> None:
     """No guarantee was broken, the log is whole, and what was delivered makes the upstream's tables."""
     assert audit.problems == []
     report = verify(str(log))

@@ -22,6 +22,7 @@ class Fault(enum.Enum):
     LOST_ANSWER = "it is passed on, and the connection ends without an answer"
     ERROR_AFTER_ALL = "it is passed on, and the answer says 500"
     LOST_REQUEST = "the connection ends at once"
+    UNAVAILABLE = "the answer says 503, and nothing is passed on"
     UNCONDITIONAL = "it is passed on without its conditions"
     NOT_IMPLEMENTED = "the answer says 501 where there are conditions"
 
@@ -47,6 +48,9 @@ def spoiled(endpoint: str, spoil: Spoil) -> Iterator[str]:
             fault = spoil(self.command, self.path)
             if fault is Fault.LOST_REQUEST:
                 self.close_connection = True
+                return
+            if fault is Fault.UNAVAILABLE:
+                self.answer(503, {}, b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>")
                 return
             if fault is Fault.NOT_IMPLEMENTED and is_conditional:
                 self.answer(501, {}, b"<Error><Code>NotImplemented</Code><Message>no conditions</Message></Error>")

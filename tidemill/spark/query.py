@@ -63,13 +63,11 @@ class Changefeed:
         on_report: Callable[[Report], None],
         planned: Interval | None = None,
         look: Callable[[], None] = lambda: None,
-        patience: Patience | None = None,
     ) -> None:
         """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
         the interval of the newest try, by this driver or one before. `look` is called now and then while no batch comes: the clock waits
         for storage that is away without a word."""
         self._look, self._looking = look, threading.Thread()
-        self._patience = patience or Patience(driver.stop)  # with the file system of Spark's checkpoint
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
         self._delivered = start_ts if delivered_ts is None else delivered_ts
@@ -85,7 +83,7 @@ class Changefeed:
             return True
         self._session.dataSource.register(Clock)
         try:
-            self._patience.through(self._query)
+            Patience(self._driver.stop).through(self._query)  # with the file system of Spark's checkpoint
         except LogUnavailable:
             if not self._driver.stop.is_set():
                 raise

@@ -30,17 +30,10 @@ from typing import Any
 
 import psutil
 
-from tidemill.changelog import initial_load
-from tidemill.changelog.initial_load import Plan, PlannedTable
-from tidemill.changelog.reader import LogReader
-from tidemill.changelog.storage.open import open_storage
-from tidemill.playground.cluster import Cluster
+from tests.support.many_tables import create_tables, load_tables
 from tidemill.playground.server import Playground
-from tidemill.tidb import keys
-from tidemill.tidb.schema.metakeys import name_of
 
 PATIENCE_S = 1800.0
-FIRST_ID = 100_000
 FRESH_S = 10.0  # a log that is no further behind is up to date
 STALL = re.compile(r"stood still for (\d+) ms")
 
@@ -48,27 +41,10 @@ STALL = re.compile(r"stood still for (\d+) ms")
 # ---- the upstream ----------------------------------------------------------------------------------------------------
 
 
-def copies(cluster: Cluster, count: int) -> None:
-    """As many tables as `d.t`, written as TiDB describes them: a statement for each would take hours."""
-    now = cluster.oracle.next()
-    [key, value] = next([k, v] for k, v in cluster.mvcc.scan(b"m", b"n", now) if isinstance(v, bytes) and b'"O":"t"' in v and b"cols" in v)
-    name = name_of(key)
-    assert name is not None
-    info = json.loads(value)
-    for first in range(0, count, 1000):
-        ids = range(FIRST_ID + first, FIRST_ID + min(count, first + 1000))
-        tables = ((i, info | {"id": i, "name": {"O": f"t{i}", "L": f"t{i}"}}) for i in ids)
-        cluster.commit(cluster.prewrite([(keys.table_key(name.schema_id, i), json.dumps(table).encode()) for i, table in tables]))
-        cluster.split([keys.table_prefix(i) for i in ids])
-
-
 async def serve(count: int, stores: int) -> None:
     """A cluster of `count` tables, until stdin ends."""
     playground = Playground(1, stores=stores, resolved_interval=1.0)
-    playground.execute("create database d; create table d.t (id int primary key, v int)")
-    copies(playground.cluster, count)
-    for i, region in enumerate(list(playground.cluster.regions)):
-        playground.cluster.transfer_leader(region.id, region.peers[i % len(region.peers)].store_id)
+    create_tables(playground, count)
     async with playground:
         print(json.dumps({"pd": playground.pd_address}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -126,16 +102,6 @@ class SlowS3:
 
 def location(endpoint: str) -> str:
     return f"s3://test:test@bench/log?endpoint_override={endpoint}&scheme=http&region=us-east-1"
-
-
-def load_tables(log: str, count: int) -> None:
-    """A finished initial load of `count` tables: their parts are there, and nobody will read them."""
-    storage = open_storage(log)
-    start_ts = LogReader(storage).start_ts
-    plan = Plan(start_ts, tuple(PlannedTable(100 + i, f"d.t{i}", ((b"a", b"z"),)) for i in range(count)))
-    initial_load.write_plan(storage, plan)
-    for part in plan.parts():
-        storage.replace(f"{part.folder}/{part.name}", b"rows")
 
 
 # ---- the capture -----------------------------------------------------------------------------------------------------
@@ -221,7 +187,6 @@ def main() -> None:
                     print(f"{(store.requests - requests) / args.seconds:.1f} requests a second", flush=True)
             finally:
                 capture.stop()
-                Path("/tmp/sim/cap.log").write_text(capture.text.read_text())
                 print(capture.text.read_text()[-3000:] if capture.process.returncode else "", end="", flush=True)
             if args.s3 and name == "new log":
                 load_tables(store.direct, count)

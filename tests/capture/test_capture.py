@@ -40,7 +40,7 @@ Mutation = tuple[bytes, bytes | None]
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

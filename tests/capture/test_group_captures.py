@@ -33,7 +33,7 @@ from tidemill.changelog.verify import verify
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, LogCorrupt
 from tidemill.playground.server import Playground
 
-PATIENCE = 180.0
+PATIENCE = 300.0
 
 
 async def all_run(capture: Capture) -> None:

@@ -526,7 +526,7 @@ class Heard:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

@@ -30,7 +30,7 @@ def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
     async def main() -> None:
         async with Playground(31, resolved_interval=0.1) as playground:
             playground.execute("create table t (id int primary key)")
-            async with asyncio.timeout(100), running(config(playground, tmp_path / "log")) as capture:
+            async with asyncio.timeout(600), running(config(playground, tmp_path / "log")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
                 capture.pd.patience = 0.2
                 real, refused = capture.pd.update_service_safe_point, asyncio.Event()
@@ -110,7 +110,7 @@ def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
             with caplog.at_level(logging.WARNING):
                 pending = playground.cluster.prewrite([(key, b"x")], ttl_ms=10**9)
                 with pytest.raises(GcTtlExceeded) as caught:
-                    await asyncio.wait_for(task, 100)
+                    await asyncio.wait_for(task, 600)
             for text in (str(caught.value), *(r.getMessage() for r in caplog.records if "not caught up" in r.getMessage())):
                 assert f"locked by the transaction {pending.start_ts}" in text
                 assert "test.t " in text

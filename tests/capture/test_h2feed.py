@@ -192,7 +192,7 @@ def drain(inbox: Inbox) -> list[bytes]:
 def with_feed(transport: Transport, store: Store, inbox: Inbox, use: Callable[[Feed], Awaitable[None]], method: Method = Method.V2) -> None:
     async def main() -> None:
         channels = Channels()
-        async with asyncio.timeout(60), store:
+        async with asyncio.timeout(600), store:
             feed = await open_feed(transport, f"127.0.0.1:{store.port}", 4, inbox, method, channels)
             await use(feed)
         await channels.close()
@@ -296,7 +296,7 @@ def with_server(
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             port = server.sockets[0].getsockname()[1]
             feed = await open_feed(Transport.H2, f"127.0.0.1:{port}", 0, Inbox(), Method.V2, Channels())
             await use(feed)

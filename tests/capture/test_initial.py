@@ -301,7 +301,7 @@ def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: P
             seen.put_nowait(loading.oldest_ts)
 
         life = asyncio.create_task(loading.run(asked))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             assert [await seen.get() for _ in range(4)] == [None, 66, 77, 66]
         life.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -323,7 +323,7 @@ def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> N
 
         loading = Loading(storage, endless, {})
         life = asyncio.create_task(loading.run(asked))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             for _ in range(2):  # plans are looked for behind the first
                 await rounds.get()
             assert loading.parts_missing == 1

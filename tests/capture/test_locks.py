@@ -31,7 +31,7 @@ KEYS = [record_key(TABLE, handle) for handle in range(6)]
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

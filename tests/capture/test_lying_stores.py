@@ -91,7 +91,7 @@ def test_a_store_that_is_none(
                 await caught_up(capture, cluster.oracle.next())
             compare(cluster, tmp_path / "log")
 
-    asyncio.run(asyncio.wait_for(main(), 120))
+    asyncio.run(asyncio.wait_for(main(), 600))
 
 
 def live_piece(capture: Capture, table: str) -> SubRange:

@@ -38,7 +38,7 @@ INIT = Row(type=INITIALIZED)
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

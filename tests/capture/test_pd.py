@@ -168,7 +168,7 @@ def with_cluster(cluster: FakeCluster, use: Callable[[PdClient], Awaitable[None]
         await cluster.start()
         pd = await PdClient.connect([m.address for m in cluster.members], patience=patience)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(600):
                 await use(pd)
         finally:
             await pd.close()
@@ -231,11 +231,11 @@ def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.
         everybody = cluster.members
         cluster.members = everybody[:2]
         assert await pd.tso() > 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(600):
             while len(pd.addresses) != 2:
                 await asyncio.sleep(0.01)
         cluster.members = everybody
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(600):
             while len(pd.addresses) != 3:
                 await pd.stores()
         pd._seeds = (everybody[0].address,)

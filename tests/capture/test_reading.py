@@ -36,7 +36,7 @@ ROWS = 400
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

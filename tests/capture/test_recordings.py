@@ -88,7 +88,7 @@ def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Trans
     """A capture of the recorded cluster until it is caught up; the rows of its log, checked against what was played."""
 
     async def main() -> None:
-        async with asyncio.timeout(90), cluster:
+        async with asyncio.timeout(600), cluster:
             settings = CaptureConfig(
                 pd=(cluster.pd_address,),
                 log=str(folder / "log"),

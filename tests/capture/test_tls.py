@@ -35,7 +35,7 @@ from tidemill.tidb.keys import record_range
 
 def run(work: Coroutine[Any, Any, None], fast: bool = False) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     (uvloop.run if fast else asyncio.run)(limited())

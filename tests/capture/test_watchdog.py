@@ -28,7 +28,7 @@ from tidemill.playground.server import Playground
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             await work
 
     asyncio.run(limited())

@@ -102,7 +102,7 @@ def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.Monk
         await task
         assert half.pid is None
 
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 600))
 
 
 def test_stop_ends_both_halves() -> None:
@@ -115,7 +115,7 @@ def test_stop_ends_both_halves() -> None:
         boss.stop()
         await task
 
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 600))
 
 
 @pytest.mark.parametrize("heeds", [True, False])

@@ -31,7 +31,7 @@ from tidemill.wire import pdpb_pb2_grpc
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await work()
 
     asyncio.run(limited())

@@ -77,7 +77,7 @@ def serve(test: Callable[[Client], Awaitable[None]], **options: Any) -> None:
         async with served(**options) as client:
             await test(client)
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 600))
 
 
 def record(table: str, handle: int, client: Client) -> bytes:

@@ -26,6 +26,7 @@ SMALL = (sys.executable, "-c", "import tidemill.capture.config as c; c.LEAST_QUO
 """The command line that takes any memory quota."""
 HELD = {"TIDEMILL_SUPERVISED": "1"}
 """The processes end when that of the test does, whatever ends it."""
+STALL, NEXT_LINE = "the event loop stood still", "\n["
 START_S = 300.0  # compiling kernels included
 
 
@@ -141,6 +142,11 @@ class Capture:
     def last_words(self) -> str:
         """The end of what it wrote."""
         return (self.folder / "capture.err").read_text(errors="replace")[-2000:]
+
+    def stalls(self) -> list[str]:
+        """What has held an event loop of this capture or of its groups, with the stacks."""
+        text = "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("capture*.log*")))
+        return [f"{STALL}{found.split(NEXT_LINE)[0]}" for found in text.split(STALL)[1:]]
 
     def running(self) -> None:
         """Wait until it captures."""

@@ -81,6 +81,7 @@ class Soak:
             began = time.monotonic()
             figures = judge(capture.log, self.folder / "dump.arrow", upstream.pd, tls.security)
             took["judge"] = time.monotonic() - began
+            assert not capture.stalls(), "\n".join(capture.stalls())
             work = upstream.stats()["workload"]
         self.say(f"  {figures}; {capture.starts} starts; {dict(sorted(self.happened.items()))}")
         self.say(f"  seconds: {took}")

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.soak.judge import judge
+from tests.soak.processes import Capture
 from tests.support.captures import caught_up, config, running
 from tidemill.changelog.layout import rows_folder
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import LogError
+from tidemill.metrics.stalls import Stall
 from tidemill.playground.dump import write_dump
 from tidemill.playground.mvcc import Mvcc
 from tidemill.playground.server import PlaygroundThread
@@ -113,3 +115,14 @@ def test_what_is_wrong_is_found(finished: Finished, spoil: Callable[[Finished], 
     spoil(finished)
     with pytest.raises((AssertionError, LogError)):
         finished.judge()
+
+
+def test_what_held_an_event_loop_is_found_in_the_logs(tmp_path: Path) -> None:
+    stall = Stall(0.3, ('  File "a.py", line 1, in f\n    g()\n',), ("a.py",), blind=False)
+    noted = ["[2026/11/22 13:40:25.652 +00:00] [INFO] [capture] [tidemill.x] begun", f"[2026/11/22] [WARNING] [capture] [x] {stall}"]
+    (tmp_path / "capture.log").write_text("\n".join([*noted, "[2026/11/22] [INFO] [group 1] [x] goes on", noted[1]]) + "\n")
+    found = Capture(tmp_path, []).stalls()
+    assert len(found) == 2
+    assert found[0] == str(stall)
+    (tmp_path / "capture.log").write_text(noted[0])
+    assert Capture(tmp_path, []).stalls() == []

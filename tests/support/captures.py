@@ -22,7 +22,7 @@ from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.versions import TableVersion
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Change(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found: list[Stall] = []
     monkeypatch.setattr(stalls, "TICK", 0.01)
     monkeypatch.setattr(stalls, "log_stall", found.append)
+    gc.freeze()  # what the tests before have left is not this capture's to look through
     yield
+    gc.unfreeze()
     held = [str(stall) for stall in found if by_product(stall)]
     assert not held, "\n".join(held)

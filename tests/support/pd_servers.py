@@ -26,7 +26,7 @@ from tidemill.wire import pdpb_pb2 as pdpb
 from tidemill.wire import pdpb_pb2_grpc
 
 VARIABLE = "TIDEMILL_PD_SERVER"
-PATIENCE = 60.0
+PATIENCE = 300.0
 CONFIG = """
 lease = 3
 [replication]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tidemill.capture.collector import Collector
 from tidemill.metrics.stalls import StallWatch
 
 T = TypeVar("T")
@@ -40,6 +41,8 @@ class Lifecycle:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
+        self.collector = Collector()
+        """Of garbage: it rests until its first release."""
 
     @property
     def is_over(self) -> bool:
@@ -63,7 +66,7 @@ class Lifecycle:
     async def lead(self, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say.
         Meanwhile whatever holds the event loop is told in the log."""
-        with StallWatch():
+        with self.collector, StallWatch():
             task = asyncio.ensure_future(work)
             await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
             task.cancel()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.receive.workers import Threads
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import RegionMachine
+from tidemill.capture.tikv.regions.state import Phase
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
 from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog.act import Watchdog
@@ -41,6 +43,7 @@ from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
 SEALERS = 8  # partitions that are sealed at the same time on an object store: each waits for three requests
 MAINTAIN_EVERY = 10.0
+BEGINNING_S = 600.0  # after which the collector of garbage works again, whatever is not live yet
 ROOM_EVERY, TELL_EVERY = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
@@ -110,6 +113,7 @@ class Pulling:
 
     async def begin(self) -> None:
         """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""
+        self._began = time.monotonic()
         await in_thread(self._place)  # of 100,000 tables; before the start nothing else looks at spans and regions
         self._followed = self.history.resolved_ts
         self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
@@ -147,6 +151,10 @@ class Pulling:
         """Let go of spans whose end has been reached; now and then."""
         self.spans.retire(self.heads())
         self._act()
+        collector, counts = self.life.collector, self.machine.counts()
+        ranges = sum(counts.values())
+        if collector.rests and (counts.get(Phase.LIVE.value) == ranges or time.monotonic() > self._began + BEGINNING_S):
+            collector.release(ranges)
 
     def _act(self) -> None:
         self.puller.act()

@@ -1,0 +1,65 @@
+"""A capture of two thousand tables, all of which were loaded once, with its log on an object store: what it asks, at its start and at rest."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+
+from tests.support.captures import config, running, until
+from tests.support.many_tables import create_tables, load_tables
+from tests.support.s3 import make_bucket, s3_server
+from tests.support.s3_faults import Fault, spoiled
+from tidemill.capture.capture import Capture
+from tidemill.playground.server import Playground
+
+__all__ = ["s3_server"]
+
+TABLES = 2000
+ROUNDS = 5
+
+
+def location(endpoint: str) -> str:
+    return f"s3://test:test@many/log?endpoint_override={endpoint.partition('://')[2]}&scheme=http&region=us-east-1"
+
+
+async def live(capture: Capture) -> None:
+    await until(lambda: capture.pulling.machine.counts()["live"] >= TABLES)
+
+
+def test_what_a_capture_of_many_tables_asks(tmp_path_factory: object, s3_server: str) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def note(method: str, path: str) -> Fault:
+        asked.append((method, path))
+        return Fault.NONE
+
+    def looks() -> int:
+        return sum(re.search(r"prefix=log(/|%2F)snapshot(/|%2F)requests", path) is not None for _, path in asked)
+
+    async def main(proxy: str) -> None:
+        async with Playground(1, stores=2, resolved_interval=0.5) as playground:
+            await asyncio.to_thread(create_tables, playground, TABLES)
+            settings = config(playground, location(proxy), data_dir=folder)
+            async with running(settings) as capture:
+                await live(capture)
+            await asyncio.to_thread(load_tables, location(s3_server), TABLES)
+            asked.clear()
+            async with running(settings) as capture:
+                await live(capture)
+                await until(lambda: looks() >= 2)
+                assert len(asked) < 300, Counter(asked).most_common(20)
+                assert capture.pulling.machine.questions < 50
+                folders = [path for _, path in asked if re.search(r"snapshot(/|%2F)\d{20}(/|%2F)\d+", path)]
+                assert folders == [], "no table's folder is looked into"
+                first, begun = len(asked), looks()
+                await until(lambda: looks() >= begun + ROUNDS)
+                rest = Counter(f"{method} {path.partition('?')[0]}" for method, path in asked[first:])
+                whole = sum("complete.json" in path or "plan.json" in path for _, path in asked[first:])
+                assert whole == 0, "what is complete is not asked for again"
+                assert len(asked) - first < 60 * ROUNDS, rest
+
+    folder = tmp_path_factory.mktemp("many")  # type: ignore[attr-defined]
+    make_bucket(s3_server, "many")
+    with spoiled(s3_server, note) as proxy:
+        asyncio.run(main(proxy))

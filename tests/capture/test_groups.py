@@ -666,7 +666,7 @@ def test_the_status_verb_tells_of_each_group() -> None:
                "heads": {"0": 470626791390707712, "3": 470626791390707713}, "error": None, "part": {"tables": 5, "rows": 88}}  # fmt: skip
     waiting = {"group": 1, "state": "waiting", "since": "then", "host": "", "pid": 0, "attempt": -1, "partitions": [1], "heads": {"1": 0},
                "error": {"code": "TM:ErrJobLost", "message": "no master"}, "part": {}}  # fmt: skip
-    lines = summary({"groups": [running, waiting], "holding": {"table": "d.t", "phase": "live", "group": 0, "host": "h"}})
+    lines = summary({"groups": [running, waiting], "holding": {"table": "d.t", "phase": "live", "group": 0, "host": "h", "seconds": 300}})
     [first, second, held] = [line for line in lines if line.startswith(("group", "held"))]
     assert "running since then, process 7 on h, attempt 2; partitions 0, 3 up to 470626791390707712 (2026-" in first
     assert first.endswith("5 tables, 88 rows")

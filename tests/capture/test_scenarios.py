@@ -71,12 +71,12 @@ def test_every_weakness_has_tests_that_exist() -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), CASES, ids=[name for _, name in CASES])
-@pytest.mark.parametrize("pieces", ["whole", "single", "random"])
-def test_scenario(file: str, name: str, sub_ranges: str) -> None:
+@pytest.mark.parametrize("cut", ["whole", "single", "random"])
+def test_scenario(file: str, name: str, cut: str) -> None:
     if os.environ.get("REWRITE"):
         pytest.skip("the files are being written")
-    for seed in range(1 if sub_ranges == "whole" else 4):
-        wire = Wire(Random(seed), sub_ranges)
+    for seed in range(1 if cut == "whole" else 4):
+        wire = Wire(Random(seed), cut)
         for block in scenarios(FOLDER / file)[name]:
             assert wire.run(block) == list(block.expected), f"{file}:{block.line}"
 

@@ -206,7 +206,7 @@ def places(folder: Path) -> dict[str, tuple[Path, str]]:
 def test_a_log_that_cannot_be_there(tmp_path: Path, capsys: Capsys, upstream: PlaygroundThread, verb: str, name: str) -> None:
     log, says = places(tmp_path)[name]
     sink = ("--sink-uri", "blackhole://") if verb == "run" else ()
-    code = "TM:ErrIO" if name == "below a file" else "TM:ErrLog"
+    code = "TM:ErrLogRefused" if name == "below a file" else "TM:ErrLog"
     before = sorted(tmp_path.rglob("*"))
     refused(
         capsys, verb, "--pd", pd_of(upstream), "--log", log, *sink, "--data-dir", tmp_path / "data",

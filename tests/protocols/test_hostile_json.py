@@ -11,6 +11,7 @@ import pytest
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.errors import MalformedMessage, SinkError
 from tidemill.protocols.canal_json import arrow as canal
+from tidemill.kernels.decode import open_columns
 from tidemill.protocols.open import arrow as opened
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.encode import framed
@@ -43,7 +44,7 @@ def test_open(head: dict[str, Any], column: dict[str, Any], field: str, schema: 
     bad = framed(json.dumps(HEAD | head).encode(), json.dumps({"u": {"a": BODY["u"]["a"] | column}}).encode())
     keys, values = (pa.array([good[i], bad[i]], pa.binary()) for i in (0, 1))
     with pytest.raises(MalformedMessage, match=rf"message 1 of the batch: message (key|value), byte \d+, {field}: .*\n?.*the sender's"):
-        opened.decode_array(keys, values, schema)
+        open_columns.decode_array(keys, values, schema)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_bytes_that_are_no_utf8_are_refused() -> None:
 @pytest.mark.parametrize("body", [b'{"u":{}}', b'{"u":{"b":{"t":3,"f":0,"v":1}}}', b'{"u":{ },"p":{"a":{"t":15,"f":0,"v":"x"}}}'])
 def test_an_image_without_columns_is_none(body: bytes) -> None:
     keys, values = (pa.array([part], pa.binary()) for part in framed(json.dumps(HEAD).encode(), body))
-    found = opened.decode_array(keys, values, WANTED)
+    found = open_columns.decode_array(keys, values, WANTED)
     assert found == opened.decode_plainly(keys, values, WANTED)
     assert (found.to_pylist()[0][0]["after"] is None) == (b'"b"' not in body)
 

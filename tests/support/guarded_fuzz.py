@@ -13,7 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 
 from tests.kernels.avro.test_avro_random import MODES, programs_of
 from tests.kernels.test_open_random import random_programs

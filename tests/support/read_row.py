@@ -9,7 +9,10 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from tidemill.kernels.encode import KeyHash, MountEncoder, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 
 from tests.support.tables import column, table
 from tidemill.errors import MalformedRow

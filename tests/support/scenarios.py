@@ -115,7 +115,7 @@ class Wire:
     """Region machine and receiver (without sealing) against scripted stores and a scripted PD."""
 
     random: Random
-    sub_ranges: str = "whole"  # how messages are cut: whole, single (a row a message) or random
+    cut: str = "whole"  # how messages are cut: whole, single (a row a message) or random
     machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
     now: float = 0.0
     pd: list[Region] = field(default_factory=list)
@@ -316,7 +316,7 @@ class Wire:
 
     def flush(self, to: A.Subscribe, rows: list[Row]) -> None:
         while rows:
-            n = {"whole": len(rows), "single": 1, "random": self.random.randint(1, len(rows))}[self.sub_ranges]
+            n = {"whole": len(rows), "single": 1, "random": self.random.randint(1, len(rows))}[self.cut]
             self.receive(to.slot, message(to.region.id, to.request_id, rows[:n]))
             del rows[:n]
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tidemill.kernels.encode import KeyHash, OpenRowEncoder, TableProgram, UniqueChange
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.program import TableProgram
 
 from tests.support import schemas as s
 from tidemill.errors import SchemaError, TidemillError

@@ -10,8 +10,8 @@ import pytest
 
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.errors import MalformedMessage, SinkError
-from tidemill.protocols.canal_json import arrow as canal
 from tidemill.kernels.decode import open_columns
+from tidemill.protocols.canal_json import arrow as canal
 from tidemill.protocols.open import arrow as opened
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType
 from tidemill.protocols.open.encode import framed

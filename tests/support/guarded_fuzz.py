@@ -13,10 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
-from tidemill.kernels.rows.mount import MountEncoder
-from tidemill.kernels.rows.program import TableProgram
 
 from tests.kernels.avro.test_avro_random import MODES, programs_of
 from tests.kernels.test_open_random import random_programs
@@ -34,10 +30,14 @@ from tidemill.kernels.avro import encoder as avro_encoder
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.open import encoder as open_encoder
+from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.receive import layout as L
 from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import ENTRY, address
 from tidemill.kernels.receive.scan import scan
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.templates import encoder as text_encoder
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption

@@ -9,16 +9,16 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
-from tidemill.kernels.rows.mount import MountEncoder
-from tidemill.kernels.rows.program import TableProgram
 
 from tests.support.tables import column, table
 from tidemill.errors import MalformedRow
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.mount import MountEncoder
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import EncodingOptions, MessageFormat

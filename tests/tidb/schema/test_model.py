@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tidemill.kernels.open.encoder import OpenRowEncoder
-from tidemill.kernels.routing.identity import KeyHash, UniqueChange
-from tidemill.kernels.rows.program import TableProgram
 
 from tests.support import schemas as s
 from tidemill.errors import SchemaError, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
+from tidemill.kernels.open.encoder import OpenRowEncoder
+from tidemill.kernels.routing.identity import KeyHash, UniqueChange
+from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.options import CsvOptions, EncodingOptions, MessageFormat

@@ -95,9 +95,9 @@ class Fleet:
         receiver = self.receiver
         for action in self.machine.actions():
             match action:
-                case A.Place(sub_range, checkpoint, partition):
+                case A.HoldFrontier(sub_range, checkpoint, partition):
                     receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
-                case A.Drop(sub_ranges):
+                case A.ReleaseFrontier(sub_ranges):
                     receiver.call(partial(receiver.drop, sub_ranges))
                 case A.LoadRegions():
                     self.loads.append(action)

@@ -80,16 +80,16 @@ def redact(text: str) -> str:
 
 
 def _hide_values(text: str) -> str:
-    sub_ranges, at = [], 0
+    pieces, at = [], 0
     while found := _NAME.search(text, at):
         end = _value_end(text, found) if _is_secret(text, found) else None
-        sub_ranges.append(text[at : found.end()])
+        pieces.append(text[at : found.end()])
         at = found.end()
         if end is not None and end > at:
             scheme = _SCHEME.match(text, at, end)
-            sub_ranges += [scheme[0] if scheme else "", HIDDEN]
+            pieces += [scheme[0] if scheme else "", HIDDEN]
             at = end
-    return "".join([*sub_ranges, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _is_secret(text: str, found: re.Match[str]) -> bool:
@@ -172,7 +172,7 @@ def _hide_passwords(line: str) -> str:
         return line
     others = [found.start() for found in _ADDRESS.finditer(line)]
     stops = [found.start() for found in _PLACE_END.finditer(line)]
-    sub_ranges, at = [], 0
+    pieces, at = [], 0
     for user in _USER.finditer(line):
         start = user.end()
         if user.start() < at:
@@ -183,9 +183,9 @@ def _hide_passwords(line: str) -> str:
             end = _last(ats, start, _first(others, start, len(line)))
             end = _last(ats, start, len(line)) if end is None else end
         if end is not None:
-            sub_ranges += [line[at : user.start() + 3] if end == start else line[at:start], HIDDEN]
+            pieces += [line[at : user.start() + 3] if end == start else line[at:start], HIDDEN]
             at = end
-    return "".join([*sub_ranges, line[at:]])
+    return "".join([*pieces, line[at:]])
 
 
 def _first(places: list[int], start: int, default: int) -> int:

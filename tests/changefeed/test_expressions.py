@@ -264,12 +264,12 @@ def test_functions_are_either_stable_or_refused() -> None:
 
 def _as_regex(pattern: str) -> str:
     """A LIKE pattern with `\\` as its escape."""
-    sub_ranges = []
+    pieces = []
     characters = iter(pattern)
     for char in characters:
         following = next(characters, char) if char == "\\" else ""
-        sub_ranges.append(re.escape(following) if following else {"%": ".*", "_": "."}.get(char, re.escape(char)))
-    return "".join(sub_ranges)
+        pieces.append(re.escape(following) if following else {"%": ".*", "_": "."}.get(char, re.escape(char)))
+    return "".join(pieces)
 
 
 @given(st.text(alphabet="abAB%_\\ .", max_size=12), st.text(alphabet="abAB \\.", max_size=12))

@@ -114,17 +114,15 @@ def test_killed_in_the_middle_again_and_again(kafka_broker: KafkaBroker, tmp_pat
     make_topic(kafka_broker, topic, 2)
     written = delivery(messages, 2, Random(7))
     flags = ("--kafka", kafka_broker.address, "--topic", topic, "--sink-uri", f"sqlite://{file}", "--tz", "UTC", "--flush-interval", "10ms")
-    sub_ranges = 3
-    for sub_range in range(sub_ranges):
+    pieces = 3
+    for piece in range(pieces):
         before = flushed_ts(file)
         with Process(tmp_path, *flags) as consumer:
-            write(kafka_broker, topic, written[len(written) * sub_range // sub_ranges : len(written) * (sub_range + 1) // sub_ranges])
+            write(kafka_broker, topic, written[len(written) * piece // pieces : len(written) * (piece + 1) // pieces])
             consumer.wait_for(lambda before=before: flushed_ts(file) > before, "something is written")  # type: ignore[misc]
             consumer.process.send_signal(signal.SIGKILL)
     with Process(tmp_path, *flags) as consumer:
-        consumer.wait_for(
-            lambda: flushed_ts(file) == messages[-1].ts and consumer.said.count("following") > sub_ranges, "it reaches the end"
-        )
+        consumer.wait_for(lambda: flushed_ts(file) == messages[-1].ts and consumer.said.count("following") > pieces, "it reaches the end")
         consumer.process.send_signal(signal.SIGTERM)
         assert consumer.process.wait(PATIENCE_S) == 0, consumer.said
     assert golden_differences(file, messages) == []

@@ -45,8 +45,8 @@ def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session
     written = delivery(messages, 2, Random(9))
     uri, sink = f"kafka://{kafka_broker.address}/{topic}?protocol=open-protocol", f"sqlite://{file}"
     half = len(written) // 2
-    for sub_range, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
-        write(kafka_broker, topic, sub_range)
+    for piece, until in ((written[:half], 1), (written[half:], messages[-1].ts)):
+        write(kafka_broker, topic, piece)
         query, consumer = consume_stream(session, uri, sink, trigger="0 seconds", maxOffsetsPerTrigger="700")
         try:
             query.processAllAvailable()

@@ -44,9 +44,9 @@ def test_any_changes_keep_the_key_space_covered(changes: list[tuple[str, bytes, 
         region = regions.at(first)
         try:
             if kind == "split":
-                sub_ranges = regions.split(region.id, {first, second})
-                assert sub_ranges[-1].id == region.id, "the old id stays with the last piece"
-                assert all(p.version == region.version + len(sub_ranges) - 1 for p in sub_ranges)
+                pieces = regions.split(region.id, {first, second})
+                assert pieces[-1].id == region.id, "the old id stays with the last piece"
+                assert all(p.version == region.version + len(pieces) - 1 for p in pieces)
             elif kind == "merge":
                 survivor = regions.merge(region.id, regions.at(second).id)
                 assert survivor.version > region.version
@@ -65,16 +65,16 @@ def test_versions_are_those_of_the_recordings() -> None:
     """region_split: three cuts raise the version by three; region_merge: both at v, the survivor at v + 2."""
     regions = region_map(1)
     first = next(iter(regions))
-    sub_ranges = regions.split(first.id, [b"5", b"a", b"f"])
-    assert [p.version for p in sub_ranges] == [first.version + 3] * 4
-    assert regions.merge(sub_ranges[0].id, sub_ranges[1].id).version == first.version + 5
+    pieces = regions.split(first.id, [b"5", b"a", b"f"])
+    assert [p.version for p in pieces] == [first.version + 3] * 4
+    assert regions.merge(pieces[0].id, pieces[1].id).version == first.version + 5
 
 
 def test_lookup_by_encoded_keys() -> None:
     regions = region_map(1)
-    sub_ranges = regions.split(next(iter(regions)).id, [b"m", b"t"])
-    assert [r.id for r in regions.between_encoded(encode_bytes(b"a"), encode_bytes(b"n"))] == [sub_ranges[0].id, sub_ranges[1].id]
-    assert [r.id for r in regions.between_encoded(encode_bytes(b"m"), b"")] == [sub_ranges[1].id, sub_ranges[2].id]
+    pieces = regions.split(next(iter(regions)).id, [b"m", b"t"])
+    assert [r.id for r in regions.between_encoded(encode_bytes(b"a"), encode_bytes(b"n"))] == [pieces[0].id, pieces[1].id]
+    assert [r.id for r in regions.between_encoded(encode_bytes(b"m"), b"")] == [pieces[1].id, pieces[2].id]
     assert len(regions.between_encoded(b"", b"", 2)) == 2
     assert regions.at_encoded(b"any bytes") is not None
 

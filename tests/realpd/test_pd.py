@@ -110,10 +110,10 @@ async def versions_and_stores(servers: PdServers, pd: PdClient) -> None:
 
 
 async def regions(servers: PdServers, pd: PdClient) -> None:
-    sub_ranges = [
+    pieces = [
         region(2, KEYS[4], b"", 5), region(10, b"", KEYS[1], 5), region(11, KEYS[1], KEYS[2], 5), region(12, KEYS[2], KEYS[4], 5),
     ]  # fmt: skip
-    await servers.heartbeats(sub_ranges)
+    await servers.heartbeats(pieces)
 
     async def all_there() -> bool:
         return len(await pd.scan_regions(b"", b"")) == 4

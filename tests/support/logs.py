@@ -102,23 +102,23 @@ def write_arrow(path: Path, schema: pa.Schema, rows: Sequence[tuple[Any, ...]], 
     path.parent.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
-        for sub_range in _pieces(rows):
-            columns = zip(*sub_range, strict=True)
+        for piece in _pieces(rows):
+            columns = zip(*piece, strict=True)
             writer.write_batch(pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema))
 
 
 def _pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    sub_range: list[tuple[Any, ...]] = []
+    piece: list[tuple[Any, ...]] = []
     size = 0
     for one in rows:
         weight = sum(len(v) if isinstance(v, bytes) else 8 for v in one)
-        if sub_range and (len(sub_range) == MAX_ROWS or size + weight > MAX_BYTES):
-            yield sub_range
-            sub_range, size = [], 0
-        sub_range.append(one)
+        if piece and (len(piece) == MAX_ROWS or size + weight > MAX_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(one)
         size += weight
-    if sub_range:
-        yield sub_range
+    if piece:
+        yield piece
 
 
 def write_json(path: Path, fields: Mapping[str, object]) -> None:

@@ -22,8 +22,8 @@ def cut(message: bytes, random: Random) -> Iterator[bytes]:
         return
     waiting = cdcpb.ChangeDataEvent()
     for event in whole.events:
-        for sub_range in _parts(_shuffled(event, random), random):
-            waiting.events.append(sub_range)
+        for piece in _parts(_shuffled(event, random), random):
+            waiting.events.append(piece)
             if random.random() < 0.5:
                 yield waiting.SerializeToString()
                 waiting = cdcpb.ChangeDataEvent()
@@ -69,7 +69,7 @@ def _parts(event: cdcpb.Event, random: Random) -> Iterator[cdcpb.Event]:
         return
     while rows:
         n = random.randint(1, len(rows))
-        sub_range = cdcpb.Event(region_id=event.region_id, index=event.index, request_id=event.request_id)
-        sub_range.entries.entries.extend(rows[:n])
-        yield sub_range
+        piece = cdcpb.Event(region_id=event.region_id, index=event.index, request_id=event.request_id)
+        piece.entries.entries.extend(rows[:n])
+        yield piece
         rows = rows[n:]

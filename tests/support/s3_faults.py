@@ -72,13 +72,13 @@ def spoiled(endpoint: str, spoil: Spoil) -> Iterator[str]:
         def body(self) -> bytes:
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            sub_ranges = []
+            pieces = []
             while size := int(self.rfile.readline().partition(b";")[0], 16):
-                sub_ranges.append(self.rfile.read(size))
+                pieces.append(self.rfile.read(size))
                 self.rfile.readline()
             while self.rfile.readline().strip():
                 pass
-            return b"".join(sub_ranges)
+            return b"".join(pieces)
 
         def answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
             self.send_response_only(status)

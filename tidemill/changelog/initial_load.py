@@ -160,7 +160,7 @@ def write_part(storage: Storage, part: Part, batches: Iterable[pa.RecordBatch], 
     """A part, whole and at once; returns its path. `batches`: RAW_CHANGE rows in key order. Raises DiskLow."""
     draft = storage.draft(part.folder)
     try:
-        cut = (sub_range for batch in batches for sub_range in bounded(batch))
+        cut = (piece for batch in batches for piece in bounded(batch))
         write_file(draft, storage.path(part.folder), cut, RAW_CHANGE, compression)
         draft.publish(part.name)
     finally:

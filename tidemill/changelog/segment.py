@@ -222,10 +222,10 @@ def regrouped(
             while rest.num_rows:
                 taken = _fitting(rest, max_rows - rows, max_bytes - size, must=not waiting)
                 if taken:
-                    sub_range = rest.slice(0, taken)
-                    waiting.append(sub_range)
+                    piece = rest.slice(0, taken)
+                    waiting.append(piece)
                     rows += taken
-                    size += batch_bytes(sub_range)
+                    size += batch_bytes(piece)
                     rest = rest.slice(taken)
                 if rest.num_rows:
                     yield _joined(waiting)

@@ -59,8 +59,8 @@ def topic_pattern(text: str) -> re.Pattern[str] | None:
         except re.error as error:
             raise ConfigError(f"--topic {text}: it is no regular expression: {error}") from None
     if _PLACEHOLDERS.search(text):
-        sub_ranges = _PLACEHOLDERS.split(text)
-        return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, sub_ranges)))
+        pieces = _PLACEHOLDERS.split(text)
+        return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, pieces)))
     try:
         check_topic(text)
     except ValueError as error:

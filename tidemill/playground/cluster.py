@@ -206,15 +206,15 @@ class Cluster:
         if region.holds(min(rows)[0]) and region.holds(max(rows)[0]):
             self.feeds.rows(region, rows, source)
             return
-        sub_ranges: dict[int, list[tuple[bytes, bytes]]] = {}
+        pieces: dict[int, list[tuple[bytes, bytes]]] = {}
         for row in rows:
             if not region.holds(row[0]):
                 region = self.regions.at(row[0])
-            sub_ranges.setdefault(region.id, []).append(row)
-        for region_id, sub_range in sub_ranges.items():
+            pieces.setdefault(region.id, []).append(row)
+        for region_id, piece in pieces.items():
             found = self.regions.get(region_id)
             assert found is not None
-            self.feeds.rows(found, sub_range, source)
+            self.feeds.rows(found, piece, source)
 
     # regions
 
@@ -227,9 +227,9 @@ class Cluster:
                 wanted.setdefault(region.id, []).append(key)
         made: list[Region] = []
         for region_id, cuts in wanted.items():
-            sub_ranges = self.regions.split(region_id, cuts)
-            made.extend(sub_ranges)
-            self.feeds.fail_region(region_id, epoch_not_match(sub_ranges))
+            pieces = self.regions.split(region_id, cuts)
+            made.extend(pieces)
+            self.feeds.fail_region(region_id, epoch_not_match(pieces))
         return made
 
     def merge(self, source_id: int, target_id: int) -> Region:

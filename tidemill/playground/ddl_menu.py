@@ -95,8 +95,8 @@ def _reorganize(actor: TableActor, table: Table, random: Random) -> str:
     if high < 3:
         return ""
     cut = random.randrange(1, high - 1)
-    sub_ranges = f"partition {first.name} values less than ({cut}), partition {second.name} values less than ({high})"
-    return f"alter table {_name(actor)} reorganize partition {first.name}, {second.name} into ({sub_ranges})"
+    pieces = f"partition {first.name} values less than ({cut}), partition {second.name} values less than ({high})"
+    return f"alter table {_name(actor)} reorganize partition {first.name}, {second.name} into ({pieces})"
 
 
 DDLS: tuple[Callable[[TableActor, Table, Random], str], ...] = (

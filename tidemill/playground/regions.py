@@ -121,12 +121,12 @@ class RegionMap:
             raise ValueError(f"cannot split region {region_id} there")
         version = region.version + len(cuts)
         bounds = [region.start, *cuts, region.end]
-        sub_ranges = [replace(self._twin(region), start=a, end=b, version=version) for a, b in pairwise(bounds[:-1])]
-        sub_ranges.append(replace(region, start=cuts[-1], version=version))
+        pieces = [replace(self._twin(region), start=a, end=b, version=version) for a, b in pairwise(bounds[:-1])]
+        pieces.append(replace(region, start=cuts[-1], version=version))
         position = self._position(region)
-        self._regions[position : position + 1] = sub_ranges
-        self._index(position, position + 1, sub_ranges)
-        return sub_ranges
+        self._regions[position : position + 1] = pieces
+        self._index(position, position + 1, pieces)
+        return pieces
 
     def _twin(self, region: Region) -> Region:
         """A new region with new peers at the same stores, led at the same store."""

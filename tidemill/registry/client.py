@@ -120,8 +120,8 @@ class RegistryClient:
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
         """The whole answer, within its time and size: a byte now and then does not count as being alive."""
         body = bytearray()
-        for sub_range in response.iter_bytes():
-            body += sub_range
+        for piece in response.iter_bytes():
+            body += piece
             if time.monotonic() > deadline:
                 raise self._slow(asked)
             if len(body) > answers.LONGEST_ANSWER:

@@ -149,12 +149,12 @@ class _Parser:
         return self._whole(go_literal(match[1].replace(quote * 2, quote)))
 
     def _wildcard(self) -> GoRegex:
-        start, sub_ranges = self._at, []
+        start, pieces = self._at, []
         while self._at < len(self._text) and self._text[self._at] != ".":
-            sub_ranges.append(self._piece())
+            pieces.append(self._piece())
         if self._at == start:
             raise self._error("a pattern is missing")
-        return self._whole("".join(sub_ranges))
+        return self._whole("".join(pieces))
 
     def _piece(self) -> str:
         """The regular expression of the next character, escape, class or wildcard."""

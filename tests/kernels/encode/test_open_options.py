@@ -150,7 +150,7 @@ def test_random_rows_compressed(kind: Compression, seed: int) -> None:
         rows, _keep = row_array(records)
         got = OpenRowEncoder([program], options).encode(rows, np.array([0, 100], np.int32)).to_list()
         whole, table_ = OpenTable("s", "t", info, program.zone, plain), OpenTable("s", "t", info, program.zone, options)
-        events = [pair for m in got for pair in zip(sub_ranges(m.key[8:]), sub_ranges(m.value or b""), strict=True)]
+        events = [pair for m in got for pair in zip(pieces(m.key[8:]), pieces(m.value or b""), strict=True)]
         assert len(events) == 100
         assert max(len(m.key) + len(m.value or b"") + 36 for m in got) <= options.max_message_bytes
         for (key, value), r in zip(events, records, strict=True):
@@ -160,7 +160,7 @@ def test_random_rows_compressed(kind: Compression, seed: int) -> None:
                 assert (key, expand(value)) == whole.row(r.key, r.value, r.old_value, r.commit_ts)
 
 
-def sub_ranges(data: bytes) -> list[bytes]:
+def pieces(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 8], "big")
@@ -284,7 +284,7 @@ def test_claim_checks(tmp_path: Path, kind: Compression) -> None:
         plain = table_of(row, EncodingOptions())
         whole = plain.row(row.record.key, row.record.value, row.record.old_value, row.record.commit_ts)
         assert len(got.key) + len(got.value or b"") + 36 <= 600
-        (key,), (value,) = sub_ranges(got.key[8:]), sub_ranges(got.value or b"")
+        (key,), (value,) = pieces(got.key[8:]), pieces(got.value or b"")
         if b'"ccl"' not in key:
             assert (key, expand(value)) == whole
             continue

@@ -88,20 +88,20 @@ _PIECES = re.compile(r"\s+|\w+|'[^']*'|`[^`]*`|.", re.DOTALL)
 def test_mutated_statements_fail_on_purpose(data: st.DataObject) -> None:
     """Tokens dropped, doubled, swapped, spliced: a text comes out, or DdlSyntaxError with a position inside the text."""
     rows = vectors()
-    sub_ranges = _PIECES.findall(data.draw(st.sampled_from(rows))["sql"])[:400]
+    pieces = _PIECES.findall(data.draw(st.sampled_from(rows))["sql"])[:400]
     other = _PIECES.findall(data.draw(st.sampled_from(rows))["sql"])[:400]
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(sub_ranges)))
+        at = data.draw(st.integers(0, len(pieces)))
         match data.draw(st.integers(0, 3)):
             case 0:
-                del sub_ranges[at : at + 2]
+                del pieces[at : at + 2]
             case 1:
-                sub_ranges[at:at] = sub_ranges[max(0, at - 2) : at]
+                pieces[at:at] = pieces[max(0, at - 2) : at]
             case 2:
-                sub_ranges[at:at] = other[at : at + 4]
+                pieces[at:at] = other[at : at + 4]
             case _:
-                sub_ranges = sub_ranges[:at] + other[at:]
-    sql = "".join(sub_ranges)
+                pieces = pieces[:at] + other[at:]
+    sql = "".join(pieces)
     mode = data.draw(st.sampled_from([0, 4, 2, 1 << 20]))
     assert fault(lambda: canonical_ddl(sql, mode)) in range(-1, len(sql) + 1)
 

@@ -53,14 +53,14 @@ class Router:
     def _find(self, definitions: Sequence[PartitionDefinition], row: Mapping[str, Value], *, other: bool = False) -> int | None:
         """The partition among some that takes a row; `other` are those of the partitioning that comes or goes."""
         key = tuple(d.id for d in definitions)
-        sub_ranges = self._pieces.get(key)
-        if sub_ranges is None:
+        pieces = self._pieces.get(key)
+        if pieces is None:
             described = self._description
             prefix = "ddl_" if other and described.get("ddl_expr") is not None else ""
             columns = [c["L"] for c in described.get(f"{prefix}columns") or ()]
             kind, expr = described.get(f"{prefix}type", 0), described.get(f"{prefix}expr", "")
-            sub_ranges = self._pieces[key] = _Pieces(kind, expr, columns, definitions)
-        return sub_ranges.find(row)
+            pieces = self._pieces[key] = _Pieces(kind, expr, columns, definitions)
+        return pieces.find(row)
 
 
 class _Pieces:

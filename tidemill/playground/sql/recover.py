@@ -107,9 +107,9 @@ def _piece(found: Dropped, old: Table, info: Json) -> Json:
     }  # fmt: skip
 
 
-def _args(sub_ranges: list[Json]) -> Json:
+def _args(pieces: list[Json]) -> Json:
     empty = {"LoadTablesOnExecute": False, "DropJobID": 0, "SnapshotTS": 0, "OldSchemaName": ci_name("")}
-    return {"recover_info": {"RecoverTableInfos": sub_ranges, **empty}}
+    return {"recover_info": {"RecoverTableInfos": pieces, **empty}}
 
 
 def _affected(table_id: int) -> Json:

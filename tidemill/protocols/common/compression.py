@@ -78,11 +78,11 @@ def _expand_lz4(data: bytes, limit: int) -> bytes:
     parts, size = [], 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "lz4") as stream:
-            while sub_range := stream.read(min(_CHUNK, limit + 1 - size)):
-                size += len(sub_range)
+            while piece := stream.read(min(_CHUNK, limit + 1 - size)):
+                size += len(piece)
                 if size > limit:
                     raise ValueError(f"expanded it is more than the limit of {limit} bytes")
-                parts.append(sub_range)
+                parts.append(piece)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"it is a broken LZ4 frame: {error}") from None
     return b"".join(parts)

@@ -41,15 +41,15 @@ def runes(data: bytes) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         first = data[at]
         size = 1 if first < 0x80 else 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 0
-        sub_range = data[at : at + size]
+        piece = data[at : at + size]
         try:
-            point = ord(sub_range.decode()) if size else -1
+            point = ord(piece.decode()) if size else -1
         except (UnicodeDecodeError, TypeError):
             point = -1
         if point < 0:
-            sub_range = data[at : at + 1]
-        yield point, sub_range
-        at += len(sub_range)
+            piece = data[at : at + 1]
+        yield point, piece
+        at += len(piece)
 
 
 def json_string(data: bytes, *, html: bool = True) -> bytes:

@@ -63,7 +63,7 @@ def split_statements(query: str) -> list[str]:
     start = 0
     for token in tokenize(query, SqlMode(0)):
         if token.upper == ";" or token.kind is Kind.END:
-            if sub_range := query[start : token.position].strip():
-                statements.append(sub_range)
+            if piece := query[start : token.position].strip():
+                statements.append(piece)
             start = token.position + 1
     return statements

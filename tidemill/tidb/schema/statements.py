@@ -66,9 +66,9 @@ def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[
 def created_tables(job: DdlJob, count: int) -> list[Statement]:
     """The statements of a job that creates several tables, one for each."""
     try:
-        sub_ranges = split_statements(job.query)
+        pieces = split_statements(job.query)
     except DdlSyntaxError as error:
         return [_not_made(job, str(error))] * count
-    if len(sub_ranges) != count:
-        return [_not_made(job, f"{len(sub_ranges)} statements for {count} tables")] * count
-    return [_made(job, sub_range) for sub_range in sub_ranges]
+    if len(pieces) != count:
+        return [_not_made(job, f"{len(pieces)} statements for {count} tables")] * count
+    return [_made(job, piece) for piece in pieces]

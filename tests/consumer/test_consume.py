@@ -33,7 +33,7 @@ from tidemill.protocols.open.events import RowEvent
 
 pytestmark = pytest.mark.kafka
 
-LOST = {("pub", "onlinep")}  # see tests/sinks/tables/test_ticdc.py
+LOST = {("pub", "onlinep")}  # see tests/consumer/tables/test_ticdc.py
 
 
 def home(message: Sent, partitions: int) -> int:

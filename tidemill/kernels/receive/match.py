@@ -1,6 +1,6 @@
 """ENTRY records -> committed ROW records: the state machine of a subscription, for all subscriptions at once.
 
-The rules (TiKV's cdc component, checked against TiCDC's own handler in tests/capture/test_matcher.py):
+The rules (TiKV's cdc component, checked against TiCDC's own handler in tests/capture/tikv/receive/test_matcher.py):
 
 - Before INITIALIZED scan and live rows interleave. A COMMIT is matched at once if its prewrite is there with its value and
   generation 0, else it waits; a ROLLBACK is kept because the scan may deliver the lock later. INITIALIZED settles both.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.test_replay import settings
+from tests.delivery.test_replay import settings
 from tests.support import spark_faults
 from tests.support.feeds import Delivered, World, expected
 from tests.support.logs import START, write_segment

@@ -152,7 +152,7 @@ def told(rows: np.ndarray[tuple[int], np.dtype[np.void]]) -> list[tuple[int, int
 MANY = """
 import resource, sys
 from pathlib import Path
-from tests.capture.test_runs import catch_up_in_small_pieces
+from tests.capture.tikv.sort.test_runs import catch_up_in_small_pieces
 catch_up_in_small_pieces(Path(sys.argv[1]))
 """
 

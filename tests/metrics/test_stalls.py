@@ -132,7 +132,7 @@ def test_a_coroutine_that_lets_others_in_is_not_told(run: Runner) -> None:
 
 BUSY = """
 import asyncio, sys, uvloop
-from tests.server.test_stalls import work
+from tests.metrics.test_stalls import work
 from tidemill.metrics.stalls import StallWatch
 
 async def main():

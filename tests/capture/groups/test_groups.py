@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.capture.test_tables import N, change, version
+from tests.capture.tikv.test_tables import N, change, version
 from tests.support.captures import until
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.connection import Wire

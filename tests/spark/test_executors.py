@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tests.pipeline.test_pack import OUTPUT, choose, count
+from tests.delivery.inputs.test_table_pack import OUTPUT, choose, count
 from tests.support.feeds import World
 from tests.support.logs import START
 from tidemill.changelog.history import load_history

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFailed, Receiver, ScanDone, StreamLost
 from tidemill.capture.tikv.regions import actions as A
 from tidemill.capture.tikv.regions.machine import RegionMachine

@@ -21,7 +21,8 @@ from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.capture.initial_load import Loading, MovedOn, ask, plan_at_the_head, requests
-from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.model import Region
 from tidemill.changefeed.replay import replay
 from tidemill.changelog import initial_load
 from tidemill.changelog.layout import LogIdentity

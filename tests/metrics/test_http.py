@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.http import PageServer
+from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import Sample, counter, gauge, metrics_page
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.invariants import Ledger
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
+from tidemill.capture.tikv.model import Peer, Region, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import RegionMachine
@@ -21,8 +22,9 @@ def region(id_: int, start: bytes = b"", end: bytes = b"", version: int = 1, sto
     return Region(id_, start, end, 1, version, leader)
 
 
-def error(**kind: Any) -> cdcpb.Error:
-    return cdcpb.Error(**kind)
+def error(**kind: Any) -> StoreError:
+    """The error that a store sends, by the fields of `cdcpb.Error`."""
+    return parse_store_error(cdcpb.Error(**kind).SerializeToString())
 
 
 def asked_for(load: R.LoadRegions, known: Iterable[Region]) -> list[Region]:
@@ -141,7 +143,7 @@ class Driver:
         self.machine.stream_ended(slot, self.now)
         self.act()
 
-    def fail(self, sub_range: int, problem: cdcpb.Error) -> None:
+    def fail(self, sub_range: int, problem: StoreError) -> None:
         self.live.pop(sub_range, None)
         self.machine.failed(sub_range, self.held[sub_range], problem, self.now)
         self.act()

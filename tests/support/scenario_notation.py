@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.support.eventfeeds import Row
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.model import Peer, Region
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT, ROLLBACK
 
 UNKNOWN_TYPE = 77

@@ -28,7 +28,8 @@ from tests.support.eventfeeds import Emitted, Row, committed, message, resolved
 from tests.support.invariants import Witness, check_waiting
 from tests.support.region_driver import asked_for
 from tests.support.scenario_notation import parse_events, parse_region
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
+from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.receive.ingest import (
     Event,
     PieceFailed,
@@ -368,7 +369,7 @@ class Wire:
                 case ScanDone(sub_range):
                     self.machine.scan_done(sub_range, self.now)
                 case PieceFailed(sub_range, ts, error):
-                    self.machine.failed(sub_range, ts, cdcpb.Error.FromString(error), self.now)
+                    self.machine.failed(sub_range, ts, parse_store_error(error), self.now)
                 case ProtocolBroken(sub_range, ts, cause):
                     self.out.append(f"violation: {cause}")
                     self.machine.broken(sub_range, ts, self.now, cause)

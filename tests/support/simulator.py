@@ -24,10 +24,12 @@ from tests.support.region_driver import asked_for
 from tests.support.stepped import Jobs, Stepped
 from tests.support.trace import Trace
 from tests.support.virtual_gc import VirtualPd, finish
-from tidemill.capture.tikv.client.pd import Region, region_of
+from tidemill.capture.tikv.client.pd import region_of
 from tidemill.capture.tikv.feed.driver import register
 from tidemill.capture.tikv.feed.inbox import EndOfStream
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.gc import FIRST_TTL, GcGuard
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import (
     Event,
     Options,
@@ -365,7 +367,7 @@ class Simulator:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, self.now)
             case PieceFailed(sub_range, resolved, error):
-                self.machine.failed(sub_range, resolved, cdcpb.Error.FromString(error), self.now)
+                self.machine.failed(sub_range, resolved, parse_store_error(error), self.now)
             case ProtocolBroken(sub_range, resolved):
                 self.machine.broken(sub_range, resolved, self.now)
             case RowLost(sub_range, region, cause, row, head):

@@ -67,7 +67,8 @@ from tidemill.errors import (
     redact,
 )
 from tidemill.events import RAW_CHANGE
-from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.http import PageServer
+from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
 from tidemill.process.descriptors import raise_limit
 from tidemill.tidb.schema.history import SchemaHistory

@@ -194,7 +194,8 @@ def _shown(consumer: Any) -> Iterator[None]:
 @contextmanager
 def _pages(address: str, status: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Serve /status from a thread of its own."""
-    from tidemill.metrics.http import PageServer, json_page
+    from tidemill.metrics.http import PageServer
+    from tidemill.metrics.pages import json_page
 
     loop = asyncio.new_event_loop()
     pages = PageServer({"/status": json_page(status)})

@@ -36,7 +36,8 @@ from tidemill.config.uri import SinkUri
 from tidemill.config.values import parse_stuck_duration, with_parameter
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import ClusterMismatch, ConfigError, LogUnavailable, StartTsOutOfLog, TidemillError, redact
-from tidemill.metrics.http import PageServer, json_page
+from tidemill.metrics.http import PageServer
+from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
 from tidemill.process.places import check_master, is_here, meet_master
 from tidemill.process.supervisor import ChildProcess, Supervisor

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidemill.changelog.layout import Affinity, Interval
-from tidemill.delivery.task.reader import chains_of
 from tidemill.delivery.work_item import WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tso import LOGICAL_BITS
@@ -186,3 +185,12 @@ def work_items(
         )
         for number, split in enumerate(planned)
     ]
+
+
+def chains_of(intervals: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Files of consecutive intervals (the parts of each) -> chains that are sorted each.
+
+    Whole intervals follow each other in one chain. The n parts of a big interval stand side by side: n chains.
+    """
+    width = max((len(parts) for parts in intervals), default=0)
+    return [tuple(parts[k] for parts in intervals if k < len(parts)) for k in range(width)]

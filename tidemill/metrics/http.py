@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from tidemill.errors import ConfigError
+from tidemill.metrics.pages import Page
 
 HEAD_LIMIT = 16384
 TIMEOUT = 10.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What a path answers with."""
-
-    content_type: str
-    body: Callable[[], bytes]
-
-
-def json_page(value: Callable[[], Mapping[str, Any]]) -> Page:
-    """A page of JSON."""
-    return Page("application/json", lambda: (json.dumps(value(), indent=2) + "\n").encode())
 
 
 class PageServer:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidemill.metrics.http import Page
+from tidemill.metrics.pages import Page
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -14,8 +14,9 @@ import pytest
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import recording
 from tidemill import tso
-from tidemill.capture.tikv.client.pd import PdClient, Peer, Region
+from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
+from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Verdicts, Watchdog

@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any
 
 from tidemill import tso
-from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.region_calls import RegionCalls, raw_range
+from tidemill.capture.tikv.model import Region
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.wire import kvrpcpb_pb2
 

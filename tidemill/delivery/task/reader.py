@@ -223,12 +223,3 @@ class Sources:
             if number >= 0 and number != source.number:
                 source.set_back(number)
                 self._alive.append(source.batch)
-
-
-def chains_of(intervals: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Files of consecutive intervals (the parts of each) -> chains that are sorted each.
-
-    Whole intervals follow each other in one chain. The n parts of a big interval stand side by side: n chains.
-    """
-    width = max((len(parts) for parts in intervals), default=0)
-    return [tuple(parts[k] for parts in intervals if k < len(parts)) for k in range(width)]

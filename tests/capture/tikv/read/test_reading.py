@@ -17,7 +17,8 @@ from tests.support.captures import until
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.spark.snapshot import Upstream, load_parts
 from tidemill.capture.tikv.client import channels
-from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.read import tables
 from tidemill.capture.tikv.read.pages import TARGET, PageSize
 from tidemill.capture.tikv.read.snapshot import Snapshot

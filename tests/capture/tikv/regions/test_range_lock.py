@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.eventfeeds import vectors
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.range_lock import RangeLock, Verdict
 
 A, Z = b"a", b"z"

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.region_driver import Driver, asked_for, error, region
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.model import Peer, Region, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.capture.tikv.regions.state import Phase
-from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 class Cluster:
@@ -68,7 +67,7 @@ class Cluster:
             found = [replace(r, leader=None) if self.random.random() < 0.3 else r for r in found]
         return found
 
-    def judge(self, asked: R.Subscribe) -> cdcpb.Error | None:
+    def judge(self, asked: R.Subscribe) -> StoreError | None:
         """What the store says of a register."""
         now = next((r for r in self.regions if r.id == asked.region.id), None)
         assert asked.region.leader is not None
@@ -239,7 +238,7 @@ class Anything(RuleBasedStateMachine):
         sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
         hint = {"leader": {"id": 7, "store_id": leader}} if leader and kind == "not_leader" else {}
         told = {"current_regions": [{"id": 1}]} if leader and kind == "epoch_not_match" else {}
-        self.driver.fail(sub_range, cdcpb.Error() if kind == "unknown" else error(**{kind: hint | told}))
+        self.driver.fail(sub_range, error() if kind == "unknown" else error(**{kind: hint | told}))
 
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99), frozen=st.booleans())

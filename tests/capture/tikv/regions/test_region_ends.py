@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.region_driver import A, Driver, M, Z, asked_for, error, pieces_of, region, started
-from tidemill.capture.tikv.client.pd import Peer
+from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.machine import MAX_SCANS, RegionMachine
 from tidemill.capture.tikv.regions.reactions import BUSY_CAP
 from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase
 from tidemill.capture.tikv.regions.streams import IDLE
-from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
@@ -192,7 +191,7 @@ def test_a_frozen_region_is_looked_for_again() -> None:
     [error(server_is_busy={}), error(congested={"region_id": 1}), error(region_not_found={"region_id": 1}), error()],
     ids=["busy", "congested", "not found", "unknown"],
 )
-def test_errors_that_come_faster_than_they_can_be_handled(problem: cdcpb.Error) -> None:
+def test_errors_that_come_faster_than_they_can_be_handled(problem: StoreError) -> None:
     """A store refuses every register at once, for a minute: its queue holds each region once, registers and questions to PD are as many
     as the back-off lets through, and when it recovers every region is live from where it was."""
     n = 300

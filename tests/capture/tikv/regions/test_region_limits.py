@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, region
-from tidemill.capture.tikv.client.pd import Region
 from tidemill.capture.tikv.client.range_scan import scan_each
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.gaps import QUESTIONS
 from tidemill.capture.tikv.regions.machine import RegionMachine

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, pieces_of, region, started
-from tidemill.capture.tikv.client.pd import Peer
+from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.cover import MAX_REFUSED
 from tidemill.capture.tikv.regions.machine import MAX_SCANS
 from tidemill.capture.tikv.regions.state import BACKOFF_CAP, FIRST_WINDOW, LEAST_WINDOW, Phase
-from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 def test_c1_split() -> None:
@@ -329,7 +328,7 @@ def test_c17_and_c16_ranges_are_cut_and_epochs_are_sent_as_told() -> None:
         (error(congested={"region_id": 1}), 0.02),
     ],
 )
-def test_c20_waits_and_retries_the_same_region(problem: cdcpb.Error, least: float) -> None:
+def test_c20_waits_and_retries_the_same_region(problem: StoreError, least: float) -> None:
     driver = started(region(1))
     (sub_range,) = pieces_of(driver)
     driver.resolve(sub_range, 44)
@@ -349,7 +348,7 @@ def test_c20_waits_and_retries_the_same_region(problem: cdcpb.Error, least: floa
         (error(compatibility={"required_version": "6.2.0"}), "TM:ErrVersionTooOld", "6.2.0"),
     ],
 )
-def test_c21_fatal(problem: cdcpb.Error, code: str, text: str) -> None:
+def test_c21_fatal(problem: StoreError, code: str, text: str) -> None:
     driver = started(region(1))
     driver.fail(pieces_of(driver)[0], problem)
     (failure,) = driver.failures

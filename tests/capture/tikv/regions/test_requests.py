@@ -13,9 +13,11 @@ import pytest
 
 from tests.support.eventfeeds import recording
 from tidemill.capture.tikv.client.channels import Channels
-from tidemill.capture.tikv.client.pd import GcState, PdClient, Peer, Region
+from tidemill.capture.tikv.client.pd import GcState, PdClient
 from tidemill.capture.tikv.feed.driver import register
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.gc import GcGuard
+from tidemill.capture.tikv.model import Peer, Region, StoreError
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.capture.tikv.regions.actions import Fail, HoldFrontier, ReleaseFrontier, Span, Subscribe
 from tidemill.capture.tikv.regions.machine import RegionMachine
@@ -300,11 +302,11 @@ def test_every_error_of_a_bad_request_has_its_reaction() -> None:
             if event.HasField("error"):
                 kind = event.error.ListFields()[0][0].name
                 seen.add(kind)
-                assert reaction(event.error) == REACTIONS[kind]
+                assert reaction(parse_store_error(event.error.SerializeToString())) == REACTIONS[kind]
     assert seen == set(REACTIONS)
 
 
-def reaction(error: cdcpb.Error) -> Phase | str:
+def reaction(error: StoreError) -> Phase | str:
     machine = RegionMachine(1)
     machine.add_span(Span(1, b"a", b"z", 0, 10), 0.0)
     machine.wake(0.0)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
-from tidemill.capture.tikv.client.pd import Region
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.locks import Found
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Watchdog

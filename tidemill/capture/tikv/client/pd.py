@@ -20,6 +20,7 @@ import grpc
 from tidemill.capture.tikv.client.channels import Backoff, Channels, checked_address, plain_address
 from tidemill.capture.tikv.client.range_scan import scan_each
 from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.capture.tikv.model import Peer, Region
 from tidemill.errors import ClusterMismatch, ConfigError, UpstreamError, UpstreamUnavailable, VersionTooOld
 from tidemill.tso import LOGICAL_BITS
 from tidemill.wire import keyspacepb_pb2, keyspacepb_pb2_grpc, metapb_pb2, pdpb_pb2, pdpb_pb2_grpc
@@ -54,27 +55,6 @@ _NO_KEYSPACE = pdpb_pb2.KeyspaceScope(keyspace_id=0xFFFFFFFF)
 _log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A replica of a region."""
-
-    id: int
-    store_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A region as PD (or TiKV in an error) tells it; keys are encoded, an empty end is open."""
-
-    id: int
-    start: bytes
-    end: bytes
-    conf_ver: int
-    version: int
-    leader: Peer | None
-    peers: tuple[Peer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

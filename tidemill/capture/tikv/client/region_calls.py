@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 
 from tidemill.capture.tikv.client.channels import Backoff
-from tidemill.capture.tikv.client.pd import REFUSALS, PdClient, Region, refused, region_of
+from tidemill.capture.tikv.client.pd import REFUSALS, PdClient, refused, region_of
+from tidemill.capture.tikv.model import Region
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc

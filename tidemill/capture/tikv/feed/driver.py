@@ -13,6 +13,7 @@ from tidemill.capture.tikv.client.pd import PdClient, refused
 from tidemill.capture.tikv.feed.base import REFUSED, UNIMPLEMENTED, Feed, FeedEnd, Method, Transport, window_of
 from tidemill.capture.tikv.feed.connect import open_feed
 from tidemill.capture.tikv.feed.inbox import EndOfStream
+from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.receive.ingest import (
     Event,
     PieceFailed,
@@ -127,7 +128,7 @@ class Puller:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, now)
             case PieceFailed(sub_range, resolved, error):
-                self.machine.failed(sub_range, resolved, _error_of(error), now)
+                self.machine.failed(sub_range, resolved, parse_store_error(error), now)
             case ProtocolBroken():
                 self._tell_broken(event)
                 self.machine.broken(event.sub_range, event.resolved, now, event.cause)
@@ -347,9 +348,3 @@ def _raw(encoded: bytes) -> bytes:
         return from_encoded(encoded) if encoded else b""
     except MalformedBytes:
         return b""
-
-
-def _error_of(data: bytes) -> cdcpb_pb2.Error:
-    error = cdcpb_pb2.Error()
-    error.ParseFromString(data)
-    return error

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import grpc
 
 from tidemill.capture.tikv.client.channels import Backoff
-from tidemill.capture.tikv.client.pd import CALL_TIMEOUT, REFUSALS, PdClient, Region, refused, region_of
+from tidemill.capture.tikv.client.pd import CALL_TIMEOUT, REFUSALS, PdClient, refused, region_of
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.read.pages import AnswerTooLarge, PageSize
 from tidemill.errors import MalformedKey, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
 from tidemill.tidb.codec import decode_bytes, encode_bytes

@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from tidemill.capture.tikv.client.pd import PdClient, Region
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.read.pages import PageSize
 from tidemill.capture.tikv.read.snapshot import Snapshot
 from tidemill.capture.tikv.regions.ranges import merged

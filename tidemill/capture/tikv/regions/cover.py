@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Action, HoldFrontier, ReleaseFrontier, Span
 from tidemill.capture.tikv.regions.gaps import PIECES, RANGES, Gaps
 from tidemill.capture.tikv.regions.range_lock import RangeLock, Verdict

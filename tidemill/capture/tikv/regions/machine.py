@@ -19,27 +19,22 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tidemill.capture.tikv.client.pd import Peer, Region
+from tidemill.capture.tikv.model import End, Region, StoreError
 from tidemill.capture.tikv.regions.actions import Action, CloseStream, Deregister, Fail, OpenStream, ReleaseFrontier, RowSeen, Subscribe
 from tidemill.capture.tikv.regions.cover import Cover
 from tidemill.capture.tikv.regions.reactions import (
     REACTIONS,
     RETRIES_OF_UNKNOWN,
     Then,
-    asked_to_wait,
     fatal_error,
-    kind_of,
     row_lost,
-    splits,
+    wait_of,
 )
 from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase, Store, Stream, SubRange
 from tidemill.capture.tikv.regions.streams import Streams
-from tidemill.wire import cdcpb_pb2
 
 WAKE_AT_ONCE = 4096  # pieces that are queued again together
 MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
-
-_NO_ERROR = cdcpb_pb2.Error()
 
 
 class RegionMachine(Cover):
@@ -225,7 +220,7 @@ class RegionMachine(Cover):
 
     def _reload_queue(self, store: Store, now: float) -> None:
         """The store cannot be reached: whoever waits for it asks PD again."""
-        self._count("store")
+        self._count(End.STORE)
         for id_ in store.clear():
             sub_range = self._pieces.get(id_)
             if sub_range is not None and store.waits(sub_range, now):
@@ -250,7 +245,7 @@ class RegionMachine(Cover):
             if sub_range is None:
                 continue
             self._leave_stream(sub_range, now)
-            self._count("stream")
+            self._count(End.STREAM)
             sub_range.why = f"the stream to store {store.id} broke"
             if fell_back and sub_range.region is not None:
                 self._queue(sub_range, sub_range.region, now, 0.0)
@@ -274,28 +269,28 @@ class RegionMachine(Cover):
         store.grow(self.max_scans)
         self._admit(store, now)
 
-    def failed(self, id_: int, resolved: int, error: cdcpb_pb2.Error, now: float) -> None:
+    def failed(self, id_: int, resolved: int, error: StoreError, now: float) -> None:
         """The store ended the subscription with an error."""
-        self._react(id_, resolved, kind_of(error), error, now)
+        self._react(id_, resolved, error, now)
 
     def broken(self, id_: int, resolved: int, now: float, cause: str = "protocol") -> None:
         """The store broke the protocol for this piece, which is complete up to `resolved` only, whatever was said of it before."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is not None:
             sub_range.checkpoint = resolved
-            self._react(id_, resolved, "protocol", _NO_ERROR, now)
+            self._react(id_, resolved, StoreError(End.PROTOCOL), now)
             sub_range.why = cause
 
     def lost(self, id_: int, region_id: int, cause: str, row: RowSeen, head: int) -> None:
         """The store broke the protocol by a row that the log cannot take any more, because it is complete up to `head`."""
         sub_range = self._pieces.get(id_)
         where = f"region {region_id}" if sub_range is None else self.describe(sub_range)
-        self._count("protocol")
+        self._count(End.PROTOCOL)
         self._actions.append(Fail(row_lost(where, cause, row, head)))
 
     def frozen(self, id_: int, resolved: int, now: float) -> None:
         """The watchdog gave up on this piece's subscription."""
-        self._react(id_, resolved, "frozen", _NO_ERROR, now)
+        self._react(id_, resolved, StoreError(End.FROZEN), now)
 
     def _subscribed(self, id_: int, resolved: int) -> SubRange | None:
         """The piece, if it is subscribed; its resolved ts is noted: it never goes back."""
@@ -305,14 +300,15 @@ class RegionMachine(Cover):
         sub_range.checkpoint = max(sub_range.checkpoint, resolved)
         return sub_range
 
-    def _react(self, id_: int, resolved: int, kind: str, error: cdcpb_pb2.Error, now: float) -> None:
+    def _react(self, id_: int, resolved: int, error: StoreError, now: float) -> None:
         """The subscription is over: what the table says follows."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is None:
             return
-        self._count(kind)
-        sub_range.why = kind
-        reaction, region, stream = REACTIONS[kind], sub_range.region, self._streams.by_slot[sub_range.slot]
+        end = error.end
+        self._count(end)
+        sub_range.why = end.value
+        reaction, region, stream = REACTIONS[end], sub_range.region, self._streams.by_slot[sub_range.slot]
         assert region is not None
         self._cache.forget(region.id)
         store = self._streams.stores[stream.store_id]
@@ -323,7 +319,7 @@ class RegionMachine(Cover):
             stream.give_back(region.id, sub_range.request_id)
         self._leave_stream(sub_range, now)
         then, wait = reaction.then, sub_range.backoff(now)
-        if kind == "unknown" and sub_range.attempts > RETRIES_OF_UNKNOWN:
+        if end is End.UNKNOWN and sub_range.attempts > RETRIES_OF_UNKNOWN:
             then = Then.RELOAD
         if then is Then.REOPEN:
             sub_range.duplicates += 1
@@ -333,14 +329,13 @@ class RegionMachine(Cover):
                 self._close(stream)
         if then is Then.FATAL:
             self._actions.append(Fail(fatal_error(error)))
-        elif then is Then.MOVE and error.not_leader.leader.id:
-            leader = error.not_leader.leader
-            self._queue(sub_range, replace(region, leader=Peer(leader.id, leader.store_id)), now, wait)
+        elif then is Then.MOVE and error.leader is not None:
+            self._queue(sub_range, replace(region, leader=error.leader), now, wait)
         elif then in (Then.RETRY, Then.REOPEN):
-            self._queue(sub_range, region, now, max(wait, asked_to_wait(error)))
+            self._queue(sub_range, region, now, max(wait, wait_of(error)))
         else:
-            self._gap(sub_range, now, 0.0 if splits(error) and sub_range.attempts == 1 else wait)
+            self._gap(sub_range, now, 0.0 if error.split and sub_range.attempts == 1 else wait)
         self._admit(store, now)
 
-    def _count(self, kind: str) -> None:
-        self.errors[kind] = self.errors.get(kind, 0) + 1
+    def _count(self, end: End) -> None:
+        self.errors[end.value] = self.errors.get(end.value, 0) + 1

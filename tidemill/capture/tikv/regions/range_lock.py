@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 
 
 class Part(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 
 Cut = tuple[bytes, bytes, Region | None]
 """A piece of a range and its region; None where no region with a leader is known."""

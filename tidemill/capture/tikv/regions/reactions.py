@@ -6,12 +6,12 @@
     region_not_found        ask PD for the sub-range                      the peer is gone, or was moved
     server_is_busy          the same region, after the time it names      too many scans wait; the store's window halves
     congested               the same region, later                        the store's memory is full; the store's window halves
-    duplicate_request       open the stream anew; the second time fatal   a deregister came late, or we count wrongly
+    duplicate_request       open a new stream; the second time fatal      a deregister came late, or we count wrongly
     compatibility           fatal                                         the store wants a newer client
     cluster_id_mismatch     fatal                                         another cluster
     protocol (ours)         deregister, the same region from below the    a COMMIT without its PREWRITE, a row at or below the resolved ts
                             row; fatal if the log is complete beyond it   and the like
-    frozen (ours)           deregister, ask PD                            the watchdog saw no progress (watch.py)
+    frozen (ours)           deregister, ask PD                            the watchdog saw no progress (watchdog/)
     stream (ours)           ask PD                                        the stream to the store broke
     store (ours)            ask PD                                        the store cannot be reached, or is gone
     anything else           the same region; from the third time ask PD   an error that a newer TiKV knows
@@ -27,10 +27,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from tidemill.capture.tikv.model import End, StoreError
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.errors import ClusterMismatch, ResolvedTsBroken, TidemillError, UpstreamError, VersionTooOld
 from tidemill.tso import describe
-from tidemill.wire import cdcpb_pb2
 
 BUSY_CAP = 600.0  # seconds that a store may ask to wait
 RETRIES_OF_UNKNOWN = 2  # of an error without a name, before PD is asked
@@ -42,7 +42,7 @@ class Then(enum.Enum):
     RETRY = "the same region at the same store"
     MOVE = "the same region at the leader that was named, else as RELOAD"
     RELOAD = "ask PD who has the sub-range now"
-    REOPEN = "open the stream anew, then the same region; the second time FATAL"
+    REOPEN = "open a new stream, then the same region; the second time FATAL"
     FATAL = "end the capture"
 
 
@@ -56,49 +56,36 @@ class Reaction:
     tell: bool = False
 
 
-REACTIONS: Mapping[str, Reaction] = MappingProxyType(
+REACTIONS: Mapping[End, Reaction] = MappingProxyType(
     {
-        "not_leader": Reaction(Then.MOVE),
-        "epoch_not_match": Reaction(Then.RELOAD),
-        "region_not_found": Reaction(Then.RELOAD),
-        "server_is_busy": Reaction(Then.RETRY, window=0.5),
-        "congested": Reaction(Then.RETRY, window=0.5),
-        "duplicate_request": Reaction(Then.REOPEN),
-        "compatibility": Reaction(Then.FATAL),
-        "cluster_id_mismatch": Reaction(Then.FATAL),
-        "protocol": Reaction(Then.RETRY, tell=True),
-        "frozen": Reaction(Then.RELOAD, tell=True),
-        "stream": Reaction(Then.RELOAD),
-        "store": Reaction(Then.RELOAD),
-        "unknown": Reaction(Then.RETRY),
+        End.NOT_LEADER: Reaction(Then.MOVE),
+        End.EPOCH_NOT_MATCH: Reaction(Then.RELOAD),
+        End.REGION_NOT_FOUND: Reaction(Then.RELOAD),
+        End.SERVER_IS_BUSY: Reaction(Then.RETRY, window=0.5),
+        End.CONGESTED: Reaction(Then.RETRY, window=0.5),
+        End.DUPLICATE_REQUEST: Reaction(Then.REOPEN),
+        End.COMPATIBILITY: Reaction(Then.FATAL),
+        End.CLUSTER_ID_MISMATCH: Reaction(Then.FATAL),
+        End.PROTOCOL: Reaction(Then.RETRY, tell=True),
+        End.FROZEN: Reaction(Then.RELOAD, tell=True),
+        End.STREAM: Reaction(Then.RELOAD),
+        End.STORE: Reaction(Then.RELOAD),
+        End.UNKNOWN: Reaction(Then.RETRY),
     }
 )
 
 
-def kind_of(error: cdcpb_pb2.Error) -> str:
-    """The row of the table that an error belongs to."""
-    return next((f.name for f, _ in error.ListFields() if f.name in REACTIONS), "unknown")
+_FATAL: Mapping[End, type[TidemillError]] = MappingProxyType({End.CLUSTER_ID_MISMATCH: ClusterMismatch, End.COMPATIBILITY: VersionTooOld})
 
 
-def asked_to_wait(error: cdcpb_pb2.Error) -> float:
-    """Seconds that the store wants to be left alone."""
-    return float(min(error.server_is_busy.backoff_ms / 1000, BUSY_CAP))
+def wait_of(error: StoreError) -> float:
+    """Seconds for which the store is left alone, as it asks."""
+    return min(error.wait_s, BUSY_CAP)
 
 
-def splits(error: cdcpb_pb2.Error) -> bool:
-    """Whether the error tells of a split: the pieces exist already, so there is nothing to wait for."""
-    return bool(error.epoch_not_match.current_regions)
-
-
-def fatal_error(error: cdcpb_pb2.Error) -> TidemillError:
+def fatal_error(error: StoreError) -> TidemillError:
     """What ends the capture."""
-    kind = kind_of(error)
-    if kind == "cluster_id_mismatch":
-        told = error.cluster_id_mismatch
-        return ClusterMismatch(f"TiKV belongs to cluster {told.current}, not to cluster {told.request}")
-    if kind == "compatibility":
-        return VersionTooOld(f"TiKV asks for a client of version {error.compatibility.required_version} or newer")
-    return UpstreamError(f"TiKV keeps saying that region {error.duplicate_request.region_id} is subscribed twice")
+    return _FATAL.get(error.end, UpstreamError)(error.told)
 
 
 def row_lost(where: str, cause: str, row: RowSeen, head: int) -> TidemillError:

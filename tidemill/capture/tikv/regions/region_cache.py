@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 
 FRESH = 10.0  # seconds
 MOST = 100_000

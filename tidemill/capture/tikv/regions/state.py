@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from tidemill.capture.tikv.client.pd import Region
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0

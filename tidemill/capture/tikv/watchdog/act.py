@@ -18,10 +18,10 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.capture.lifecycle import together
-from tidemill.capture.tikv.client.pd import Region
 from tidemill.capture.tikv.client.region_calls import raw_range
 from tidemill.capture.tikv.feed.driver import Puller
 from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
+from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.regions.state import Phase, SubRange
 from tidemill.capture.tikv.watchdog.detect import Holder, Patience, Stuck, StuckReason, Survey, Watch

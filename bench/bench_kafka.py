@@ -23,7 +23,7 @@ from bench.bench_pipeline import TICKS, WARM_UP, delivery
 from bench.make_log import Shape, make_log
 from tidemill.changelog.layout import Affinity
 from tidemill.delivery.work_item import TaskStats, total
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.spark.jobs import LocalRunner
 
 SINKS = ("open-protocol", "open-protocol&compression=lz4", "open-protocol&compression=zstd", "canal-json&enable-tidb-extension=true")

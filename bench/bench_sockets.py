@@ -21,8 +21,8 @@ from pathlib import Path
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed.base import Transport
-from tidemill.playground.feed import region_not_found
 from tidemill.playground.server import Playground
+from tidemill.playground.store.feed import region_not_found
 from tidemill.tidb.keys import record_key
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.tidemill-setup
-wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/*/pom.xml 2>/dev/null | sha256sum)
+wanted=$(cat pyproject.toml scripts/setup.sh tidemill/playground/programs/*/pom.xml 2>/dev/null | sha256sum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/tidemill ]; then
   exit 0
 fi
@@ -41,10 +41,10 @@ echo "Building .venv (PySpark is large: a minute or two)"
 .venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 
 echo "Fetching the jars of the Kafka broker"
-.venv/bin/python -m tidemill.playground.kafka_broker
+.venv/bin/python -m tidemill.playground.programs.kafka_broker
 
 echo "Fetching the schema registry of the tests"
-.venv/bin/python -m tidemill.playground.schema_registry
+.venv/bin/python -m tidemill.playground.programs.schema_registry
 
 echo "Compiling the kernels"
 .venv/bin/python -m tidemill.kernels.warm

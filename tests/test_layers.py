@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,8 @@ IO = {
 """What a room without IO does not import."""
 NOT_PURE = {"random", "secrets"}
 """What neither such a room nor a state machine imports."""
+
+CROWDED = 14
 
 STATE_MACHINES = (
     "capture.tikv.regions.machine",
@@ -170,6 +173,21 @@ def test_state_machines_are_pure() -> None:
                     seen.add(other)
                     todo.append(other)
     assert sorted(wrong) == []
+
+
+def test_no_folder_is_crowded() -> None:
+    """About a dozen modules side by side can be looked over. The verbs of the command line are one file each."""
+    folders = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for path in modules().values()
+        if path.stem != "__init__" and not path.stem.endswith(("_pb2", "_pb2_grpc"))
+    )
+    assert {folder: n for folder, n in folders.items() if n > CROWDED and folder != "tidemill/cli"} == {}
+
+
+def test_every_room_says_what_it_is() -> None:
+    silent = [name for name, path in modules().items() if path.stem == "__init__" and not ast.get_docstring(ast.parse(path.read_text()))]
+    assert sorted(silent) == []
 
 
 def test_the_page_draws_these_layers() -> None:

@@ -30,8 +30,8 @@ from tidemill.changelog.verify import verify
 from tidemill.cli.main import main as cli
 from tidemill.cli.status import summary
 from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, StartTsBeforeGc
-from tidemill.playground.cluster import CommitMode
 from tidemill.playground.server import Playground
+from tidemill.playground.store.cluster import CommitMode
 from tidemill.tidb.keys import record_key
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -218,7 +218,7 @@ class LogTables:
         self.playground = playground
 
     def physical(self, schema: str, table: str) -> tuple[int, ...]:
-        from tidemill.tidb.schema.history import SchemaHistory
+        from tidemill.tidb.schema.tracking.history import SchemaHistory
 
         mvcc, now = self.playground.cluster.mvcc, self.playground.cluster.oracle.next()
         pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]

@@ -37,7 +37,7 @@ from tidemill.kernels.load import BadAnswer, locate_pairs
 from tidemill.playground.server import Playground
 from tidemill.protocols.open import RowEvent, RowKind, decode
 from tidemill.tidb.keys import record_key
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 __all__ = ["s3_server"]
@@ -109,7 +109,7 @@ class LogTables:
     """Physical ids of the playground's tables."""
 
     def __init__(self, playground: Playground) -> None:
-        from tidemill.tidb.schema.history import SchemaHistory
+        from tidemill.tidb.schema.tracking.history import SchemaHistory
 
         mvcc, now = playground.cluster.mvcc, playground.cluster.oracle.next()
         pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]

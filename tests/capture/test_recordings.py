@@ -20,7 +20,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.errors import TidemillError
 from tidemill.events import Op
-from tidemill.playground.gate import ServerTls
+from tidemill.playground.services.gate import ServerTls
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 

@@ -31,13 +31,13 @@ from tidemill.changelog.verify import verify
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.delivered import from_jsonl
-from tidemill.playground.dump import write_dump
 from tidemill.playground.server import Playground
+from tidemill.playground.store.dump import write_dump
 from tidemill.tidb import keys
 from tidemill.tidb.keys import from_encoded, physical_table_id, record_key
 from tidemill.tidb.rows import RowReader
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import PhysicalChange
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import PhysicalChange
 
 Told = tuple[int, str, str, int, str, tuple[str, ...]]
 """commit_ts, schema.table, op, id, v, columns."""

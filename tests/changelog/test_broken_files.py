@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests.support.logs import CHANGE, PAIR, START, build_log, put, write_arrow
+from tidemill.changelog.files.segment import read_batch
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.segment import read_batch
 from tidemill.delivery.task.reader import Sources
 from tidemill.errors import LogCorrupt, LogError, TidemillError
 from tidemill.events import META_PAIR

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.changelog.conftest import IDENTITY, Reopen
 from tests.support.logs import START, Change, batch_of, changes_of, put
 from tidemill.changelog.compaction import FAN_IN, Weighed, plan
+from tidemill.changelog.files.segment import batch_bytes, bounded, regrouped
 from tidemill.changelog.layout import Interval
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.segment import batch_bytes, bounded, regrouped
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter

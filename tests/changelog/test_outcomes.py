@@ -21,10 +21,10 @@ from tests.support.away import Mount
 from tests.support.logs import START, batch_of, put
 from tests.support.s3 import make_bucket, s3_server
 from tests.support.s3_faults import Fault, spoiled
+from tidemill.changelog.files.segment import read_batch
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.segment import read_batch
 from tidemill.changelog.storage import mounts, s3
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_segment, open_storage
 from tidemill.changelog.storage.outcomes import Outcome, error_of, of_aws, outcome_of, storage_errors

@@ -21,7 +21,7 @@ from tidemill.changelog.storage.open import Draft, LocalStorage, Storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import DiskLow, LogError, SegmentGone, StartTsOutOfLog
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 HOUR = tso.compose(3_600_000)
 KEEP = LogOptions(retention_ms=24 * 3_600_000, low_water_bytes=0, grace_s=0.0)

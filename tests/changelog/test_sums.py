@@ -18,13 +18,14 @@ import pytest
 
 from tests.changelog.test_verify import META
 from tests.support.logs import CHANGE, START, Change, batch_of, build_log, changes_of, put, read_changes, write_arrow
-from tidemill.changelog import initial_load, sums
-from tidemill.changelog.arrowfile import ArrowFile, write
+from tidemill.changelog import initial_load
 from tidemill.changelog.compaction import Compactor
+from tidemill.changelog.files import sums
+from tidemill.changelog.files.arrowfile import ArrowFile, write
+from tidemill.changelog.files.segment import ipc_options, read_batch
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, open_segment
-from tidemill.changelog.segment import ipc_options, read_batch
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter

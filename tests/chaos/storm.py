@@ -20,7 +20,7 @@ import psutil
 from tests.support.runs import assert_equal, audited, await_that, gone, processes, settled
 from tidemill.demo.delivered import from_files, from_kafka
 from tidemill.demo.session import Delivery, DemoFailed, Upstream
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 ROLES = ("capture", "driver", "jvm", "worker", "supervisor")
 FAULTS = (*ROLES, "streams", "silence")

@@ -22,10 +22,10 @@ from tests.support.loads import Loaded
 from tests.support.runs import PATIENCE_S, tidemill
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tests.support.upstreams import truth
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.protocols.open import decode, resolved_message
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.encode import framed

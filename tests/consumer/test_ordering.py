@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.streams import Feed, MemorySpill, Target, consume, ddl, row
-from tidemill.consumer import pending
-from tidemill.consumer.ordering import Ordering, Step, Transaction
-from tidemill.consumer.pending import Pending
-from tidemill.consumer.progress import PartitionProgress, Progress
+from tidemill.consumer.order import pending
+from tidemill.consumer.order.ordering import Ordering, Step, Transaction
+from tidemill.consumer.order.pending import Pending
+from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.protocols.open.codes import DdlType
 from tidemill.protocols.open.events import DdlMessage, Event, ResolvedMessage, RowEvent, RowKind
 

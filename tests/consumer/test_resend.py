@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.streams import ddl, row
 from tests.support.ticdc_topics import sent
-from tidemill.consumer.progress import PartitionProgress, Progress
+from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.targets import open_target
 from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import ConfigError

@@ -13,12 +13,12 @@ import pytest
 from tests.support.streams import Feed, row
 from tests.support.ticdc_topics import sent
 from tidemill.consumer.kafka import Found, KafkaTopics, Record
-from tidemill.consumer.ordering import Ordering, Transaction
-from tidemill.consumer.pending import Pending
-from tidemill.consumer.progress import Progress, TopicPartition
+from tidemill.consumer.order.ordering import Ordering, Transaction
+from tidemill.consumer.order.pending import Pending
+from tidemill.consumer.order.progress import Progress, TopicPartition
+from tidemill.consumer.order.spill import TemporaryFiles
 from tidemill.consumer.reading import Protocol, reader
 from tidemill.consumer.run import Consumer, Options
-from tidemill.consumer.spill import TemporaryFiles
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.consumer.targets import open_target
 from tidemill.demo.compare import rows_of

@@ -17,7 +17,7 @@ from tests.support.kafka import new_topic_name
 from tests.support.runs import PATIENCE_S
 from tests.support.spark_kafka import spark_kafka_jars
 from tidemill.consumer.spark import consume_stream
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.spark.session import start_session
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

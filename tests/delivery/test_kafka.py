@@ -19,12 +19,12 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.batch import Report, RetryPolicy
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import SinkUnavailable
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.sinks.kafka import options
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.streams import row
 from tests.support.upstreams import playground_with, truth
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.protocols.open.events import RowEvent

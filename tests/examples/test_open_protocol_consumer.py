@@ -14,7 +14,7 @@ from tests.support.kafka import kafka_broker, new_topic_name
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.protocols.open import DdlMessage, Event, ResolvedMessage, RowEvent, decode
 from tidemill.protocols.open.encode import framed
 

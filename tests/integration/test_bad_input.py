@@ -20,8 +20,8 @@ from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.demo.session import TIDEMILL
-from tidemill.playground.cluster import Cluster
 from tidemill.playground.server import PlaygroundThread
+from tidemill.playground.store.cluster import Cluster
 from tidemill.process.places import check_master
 
 Capsys = pytest.CaptureFixture[str]

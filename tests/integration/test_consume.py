@@ -13,7 +13,7 @@ from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 

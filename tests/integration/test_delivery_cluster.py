@@ -21,7 +21,7 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 __all__ = ["s3_server"]
 

@@ -21,8 +21,8 @@ from tests.support.kafka import kafka_broker, read_topic
 from tests.support.registries import Front, forward, registry
 from tests.support.runs import PATIENCE_S, await_that
 from tidemill.demo.session import Delivery
-from tidemill.playground.kafka_broker import KafkaBroker
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.kafka_broker import KafkaBroker
+from tidemill.playground.programs.schema_registry import RegistryProcess
 from tidemill.playground.server import PlaygroundThread
 
 __all__ = ["kafka_broker", "registry"]

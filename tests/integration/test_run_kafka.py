@@ -17,7 +17,7 @@ from tests.support.logs import golden_log
 from tests.support.runs import assert_equal, audited, await_that, settled, tidemill
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -11,7 +11,7 @@ from tests.support import ddl_traces as t
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.tidb import keys
-from tidemill.tidb.schema.history import job_table_id
+from tidemill.tidb.schema.tracking.history import job_table_id
 
 UNSUPPORTED = ("sequence", "placement")
 

@@ -11,7 +11,7 @@ from tests.playground.test_schema_history import history_of, replayed
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.playground.sql.catalog import Table
-from tidemill.playground.workload import Mixed, Options
+from tidemill.playground.workload.mixed import Mixed, Options
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.schema.codes import SchemaState
 

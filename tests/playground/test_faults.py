@@ -19,10 +19,10 @@ from tidemill.capture.tikv.client.tls import Security
 from tidemill.errors import SqlError, UpstreamUnavailable
 from tidemill.playground.control import call
 from tidemill.playground.faults import REGION_ERRORS
-from tidemill.playground.gate import Fault, FrameEnds, Gate, ServerTls
-from tidemill.playground.members import Members
-from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
+from tidemill.playground.services.gate import Fault, FrameEnds, Gate, ServerTls
+from tidemill.playground.services.members import Members
+from tidemill.playground.store.mvcc import LockKind
 from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import pdpb_pb2 as pdpb

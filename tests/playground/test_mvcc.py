@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.playground.blocks import Block
-from tidemill.playground.mvcc import KeyLocked, Lock, LockKind, Mvcc, TxnLockNotFound, WriteConflict, tablet_prefix, visible
+from tidemill.playground.store.blocks import Block
+from tidemill.playground.store.mvcc import (
+    KeyLocked,
+    Lock,
+    LockKind,
+    Mvcc,
+    TxnLockNotFound,
+    WriteConflict,
+    tablet_prefix,
+    visible,
+)
 from tidemill.tidb.keys import record_key, record_range
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import tso
-from tidemill.playground.oracle import LOGICAL_LIMIT, Oracle
+from tidemill.playground.store.oracle import LOGICAL_LIMIT, Oracle
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(1, LOGICAL_LIMIT - 1)), max_size=30))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.playground.regions import RegionMap
+from tidemill.playground.store.regions import RegionMap
 from tidemill.tidb.codec import encode_bytes
 
 KEYS = [b"", b"a", b"b", b"b\x00", b"c", b"d", b"t\x80\x00\x01", b"zz"]

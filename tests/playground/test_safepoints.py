@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.playground.safepoints import GC_WORKER, SafePoints
+from tidemill.playground.store.safepoints import GC_WORKER, SafePoints
 
 
 class Clock:

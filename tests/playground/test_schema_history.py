@@ -9,12 +9,12 @@ import pytest
 
 from tidemill.events import Op
 from tidemill.playground.server import Playground
-from tidemill.playground.truth import tables_at
-from tidemill.playground.workload import Options
-from tidemill.playground.workloads import make_workload
+from tidemill.playground.store.truth import tables_at
+from tidemill.playground.workload.mixed import Options
+from tidemill.playground.workload.names import make_workload
 from tidemill.tidb import keys
 from tidemill.tidb.rows import RowReader
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
 def history_of(playground: Playground, start_ts: int) -> tuple[SchemaHistory, int]:

@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from tests.support.replays import recording
-from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
+from tidemill.playground.store.mvcc import LockKind
 from tidemill.tidb import keys
 from tidemill.tidb.codec import encode_bytes
 from tidemill.wire import cdcpb_pb2 as cdcpb

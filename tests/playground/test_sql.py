@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
-from tidemill.playground.sql.cursor import Cursor, split_statements
-from tidemill.playground.sql.expressions import Scope, evaluate, parse_expression, to_text
+from tidemill.playground.sql.parse.cursor import Cursor, split_statements
+from tidemill.playground.sql.parse.expressions import Scope, evaluate, parse_expression, to_text
 from tidemill.tidb.keys import record_range
 
 

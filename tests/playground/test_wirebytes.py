@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.replays import recorded_messages
-from tidemill.playground import wirebytes as wb
+from tidemill.playground.store import wirebytes as wb
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 RECORDINGS = [

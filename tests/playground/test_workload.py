@@ -9,9 +9,9 @@ import pytest
 
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
-from tidemill.playground.truth import tables_at
-from tidemill.playground.workload import Options
-from tidemill.playground.workloads import WORKLOADS
+from tidemill.playground.store.truth import tables_at
+from tidemill.playground.workload.mixed import Options
+from tidemill.playground.workload.names import WORKLOADS
 
 
 def run(name: str, seed: int, transactions: int = 150, **options: object) -> Playground:

@@ -17,9 +17,9 @@ from tests.support.captures import caught_up, compare, running, until
 from tests.support.certificates import Authority
 from tests.support.pd_servers import PdServers, Tls, pd_server, store
 from tidemill.capture.config import CaptureConfig
-from tidemill.playground.feed import region_message
-from tidemill.playground.gate import ServerTls
 from tidemill.playground.server import Playground
+from tidemill.playground.services.gate import ServerTls
+from tidemill.playground.store.feed import region_message
 from tidemill.tidb.keys import record_key
 from tidemill.wire import metapb_pb2 as metapb
 

@@ -23,7 +23,7 @@ from tidemill.config.registry_address import with_registry
 from tidemill.delivery.batch import Report, RetryPolicy, Stopped
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible, TopicCollision
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.schema_registry import RegistryProcess
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.playground.kafka_broker import KafkaBroker
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.kafka_broker import KafkaBroker
+from tidemill.playground.programs.schema_registry import RegistryProcess
 
 __all__ = ["kafka_broker"]
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

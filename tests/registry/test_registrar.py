@@ -14,11 +14,11 @@ from tests.support.sqllogs import SqlLog
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.schema_registry import RegistryProcess
 from tidemill.protocols.options import AvroOptions, EncodingOptions, MessageFormat
 from tidemill.registry.registrar import NO_KEY, Registrar, open_registrar
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.tracking.history import TableVersion
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.registries import Front, MemoryRegistry
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import RegistryError, RegistryUnavailable
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.schema_registry import RegistryProcess
 from tidemill.registry.client import RegistryClient
 
 TEXT = '{"type":"record","name":"t","namespace":"default.a","fields":[{"name":"a","type":"int"}]}'

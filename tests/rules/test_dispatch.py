@@ -14,7 +14,7 @@ from tidemill.errors import ConfigError
 from tidemill.rules.dispatch import DispatchMode, DispatchRule, cell_text, hashed_columns, partition
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.codes import MySQLType
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 # v8.5.7 takes columns after a virtual one from the wrong place (facts: pitfall in v8.5.7); these rules differ on purpose.
 _TICDC_BUGS = {("gens", "columns:st"), ("gens2", "columns:st"), ("gens2", "columns:id")}

@@ -14,8 +14,8 @@ from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
 from tidemill.rules.event_filter import DDL_WORDS, WORDS, EventFilters, RowFilter, event_word
 from tidemill.tidb.schema.codes import Action, MySQLType
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.tracker import SENT_ACTIONS
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.tracker import SENT_ACTIONS
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 def filters(text: str, *, more: str = "") -> EventFilters:

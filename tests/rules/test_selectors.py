@@ -12,7 +12,7 @@ from tidemill.errors import ConfigError
 from tidemill.rules.selectors import without
 from tidemill.rules.table_filter import ColumnFilter
 from tidemill.tidb.schema.codes import MySQLType
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 COLUMNS = [column(MySQLType.LONGLONG, name="id"), *(column(MySQLType.VARCHAR, name=n) for n in ("Name", "phone", "note"))]
 

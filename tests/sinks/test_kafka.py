@@ -15,7 +15,7 @@ from tests.support.kafka import Record, new_topic_name, read_topic
 from tests.support.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, MessageRefused, SinkError, SinkUnavailable
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.sinks.kafka import options
 from tidemill.sinks.kafka import task as kafka_task
 from tidemill.sinks.kafka.task import KafkaTaskSink

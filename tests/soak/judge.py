@@ -18,12 +18,12 @@ from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
-from tidemill.playground.feed import LOSSY_DDL_MASK
-from tidemill.playground.truth import describe_remote
+from tidemill.playground.store.feed import LOSSY_DDL_MASK
+from tidemill.playground.store.truth import describe_remote
 from tidemill.tidb.keys import record_range
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import PhysicalChange
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import PhysicalChange
 
 Rows = dict[bytes, bytes]
 COPIED = (Action.REORGANIZE_PARTITION, Action.ALTER_PARTITIONING, Action.REMOVE_PARTITIONING)

@@ -16,9 +16,9 @@ from tidemill.changelog.layout import rows_folder
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import LogError
 from tidemill.metrics.stalls import Stall
-from tidemill.playground.dump import write_dump
-from tidemill.playground.mvcc import Mvcc
 from tidemill.playground.server import PlaygroundThread
+from tidemill.playground.store.dump import write_dump
+from tidemill.playground.store.mvcc import Mvcc
 from tidemill.tidb.keys import record_key
 
 

@@ -15,12 +15,12 @@ from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import MalformedKey
-from tidemill.playground.cluster import Cluster
-from tidemill.playground.feed import LOSSY_DDL_MASK
 from tidemill.playground.server import Playground
+from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.store.feed import LOSSY_DDL_MASK
 from tidemill.tidb.keys import parse_record_key
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 PATIENCE = 300.0
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from tidemill.playground.feed import FeedStream, Scan
+from tidemill.playground.store.feed import FeedStream, Scan
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 

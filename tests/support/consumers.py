@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.runs import PATIENCE_S
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.demo.session import TIDEMILL
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 Write = tuple[int, bytes, bytes]
 """(partition, key, value)."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tests.support.replays import recording
-from tidemill.playground.cluster import Cluster
+from tidemill.playground.store.cluster import Cluster
 from tidemill.tidb import keys
 from tidemill.tidb.datums import Datum
 from tidemill.tidb.rows.raw import decode_row

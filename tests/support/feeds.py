@@ -23,7 +23,7 @@ from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition
 from tidemill.tidb.keys import SCHEMA_VERSION_KEY, db_key, record_key, table_key
 from tidemill.tidb.rows.write import encode_row_v2
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 SCHEMA_ID = 500
 PLAIN, UNIQUE, PARTITIONED, KEYLESS = 601, 602, 603, 604

@@ -13,12 +13,12 @@ from random import Random
 from typing import NamedTuple
 
 from tidemill.errors import SqlError
-from tidemill.playground.cluster import Pending
 from tidemill.playground.server import Playground
 from tidemill.playground.sql.catalog import Table
-from tidemill.playground.sql.dml import Dml
+from tidemill.playground.sql.rows.dml import Dml
+from tidemill.playground.sql.rows.transaction import Transaction
 from tidemill.playground.sql.session import Session
-from tidemill.playground.sql.transaction import Transaction
+from tidemill.playground.store.cluster import Pending
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import SchemaState
 

@@ -13,7 +13,7 @@ from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.events import RAW_CHANGE, Op
 from tidemill.tidb.keys import record_range
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 BEFORE = (
     "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) DEFAULT 'x', d DECIMAL(8,2) NOT NULL DEFAULT 1.5, KEY by_v (v))",

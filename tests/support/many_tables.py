@@ -8,8 +8,8 @@ from tidemill.changelog import initial_load
 from tidemill.changelog.initial_load import Plan, PlannedTable
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
-from tidemill.playground.cluster import Cluster
 from tidemill.playground.server import Playground
+from tidemill.playground.store.cluster import Cluster
 from tidemill.tidb import keys
 from tidemill.tidb.schema.metakeys import name_of
 

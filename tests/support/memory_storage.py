@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.changelog.arrowfile import ArrowFile
+from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token
 from tidemill.changelog.storage.conditional import Outcome, swap
 from tidemill.changelog.storage.outcomes import gone

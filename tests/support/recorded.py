@@ -17,7 +17,7 @@ import grpc
 
 from tests.support.eventfeeds import Emitted, Reference, Row, recording
 from tidemill.kernels.receive.layout import PREWRITE
-from tidemill.playground.gate import ServerTls
+from tidemill.playground.services.gate import ServerTls
 from tidemill.tidb.keys import db_key, from_encoded, physical_table_id, table_key, table_prefix, to_encoded
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import errorpb_pb2 as errorpb

@@ -6,7 +6,7 @@ import base64
 
 from tests.support import schemas as s
 from tidemill.tidb import keys
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, meta_filter
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, meta_filter
 from tidemill.wire import cdcpb_pb2
 
 OP_DELETE = 2

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tidemill.playground.schema_registry import RegistryProcess
+from tidemill.playground.programs.schema_registry import RegistryProcess
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from tidemill import tso
 from tidemill.errors import MalformedBytes, SqlError
-from tidemill.playground.cluster import Pending
-from tidemill.playground.feed import FeedStream
-from tidemill.playground.mvcc import Lock, LockKind
 from tidemill.playground.server import Playground
-from tidemill.playground.sql.ast import TableName
+from tidemill.playground.sql.parse.ast import TableName
+from tidemill.playground.store.cluster import Pending
+from tidemill.playground.store.feed import FeedStream
+from tidemill.playground.store.mvcc import Lock, LockKind
 from tidemill.tidb import keys
 from tidemill.tidb.codec import decode_bytes, decode_uvarint, encode_bytes, encode_int
 from tidemill.wire import cdcpb_pb2 as cdcpb

@@ -10,8 +10,8 @@ from random import Random
 from tests.support.captures import log_changes
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.playground.cluster import Cluster
-from tidemill.playground.truth import tables_at
+from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.store.truth import tables_at
 from tidemill.tidb.rows import RowReader
 
 

@@ -17,11 +17,11 @@ from tests.support.recorded_schemas import feed
 from tests.support.timelines import plain_table, timelines
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
-from tidemill.playground.workload import Mixed, Options
+from tidemill.playground.workload.mixed import Mixed, Options
 from tidemill.tidb import keys
 from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import JobState
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, meta_filter
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, meta_filter
 
 HISTORY_META = 2
 """The column of mysql.tidb_ddl_history with the job."""

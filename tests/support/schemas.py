@@ -18,7 +18,7 @@ from tidemill.tidb import keys
 from tidemill.tidb.codec import encode_compact_bytes, encode_varint
 from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import SchemaState
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PUT, DELETE = 1, 2

@@ -52,12 +52,12 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.events import RAW_CHANGE
-from tidemill.playground.cluster import Cluster
-from tidemill.playground.feed import FeedStream, region_message
 from tidemill.playground.sql.session import Database
+from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.store.feed import FeedStream, region_message
 from tidemill.tidb.keys import encode_range
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter, meta_ranges
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import metapb_pb2 as metapb
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.support.captures import stored_changes
 from tests.support.logs import DELETE, PUT, Change, build_log
-from tidemill.playground.mvcc import Mvcc
 from tidemill.playground.server import Playground
+from tidemill.playground.store.mvcc import Mvcc
 from tidemill.tidb import keys
 
 SYSTEM_IDS = 1 << 47

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from tidemill.consumer.ordering import Ordering, Transaction
-from tidemill.consumer.pending import Group, Pending, Run
-from tidemill.consumer.progress import Progress, TopicPartition
-from tidemill.consumer.spill import TemporaryFiles
+from tidemill.consumer.order.ordering import Ordering, Transaction
+from tidemill.consumer.order.pending import Group, Pending, Run
+from tidemill.consumer.order.progress import Progress, TopicPartition
+from tidemill.consumer.order.spill import TemporaryFiles
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 from tidemill.protocols.open.events import Column, DdlMessage, Event, ResolvedMessage, RowEvent, RowKind, Value
 

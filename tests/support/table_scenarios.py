@@ -33,12 +33,12 @@ from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.zone import parse_zone
 from tidemill.errors import TidemillError
-from tidemill.playground.cluster import Pending
-from tidemill.playground.truth import tables_at
+from tidemill.playground.store.cluster import Pending
+from tidemill.playground.store.truth import tables_at
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows import RowReader
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 class Tables:

@@ -9,7 +9,7 @@ from typing import Any
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 _STRING_TYPES = (MySQLType.VARCHAR, MySQLType.VAR_STRING, MySQLType.STRING, MySQLType.ENUM, MySQLType.SET)
 

@@ -14,7 +14,7 @@ from typing import Any
 from tests.support import schemas as s
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory
 
 SCHEMA_ID = 100
 JOB_ID = 7

@@ -7,13 +7,13 @@ from datetime import UTC
 
 from tidemill.demo.compare import Value, plain
 from tidemill.playground.server import Playground
-from tidemill.playground.truth import TruthTable
+from tidemill.playground.store.truth import TruthTable
 from tidemill.protocols.open import OpenTable, ddl_message, decode
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.open.events import DdlMessage, RowEvent
 from tidemill.tidb.keys import parse_record_key
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import meta_filter
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
 def history_of(playground: Playground) -> SchemaHistory:

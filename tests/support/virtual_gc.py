@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 
 from tidemill.capture.tikv.client.pd import GcState
 from tidemill.errors import UpstreamError
-from tidemill.playground.safepoints import SafePoints
+from tidemill.playground.store.safepoints import SafePoints
 
 
 class VirtualPd:

@@ -9,10 +9,10 @@ from random import Random
 from tests.support.simulator import Simulator
 from tidemill.capture.tikv.receive.ingest import Options as ReceiverOptions
 from tidemill.errors import UpstreamError
-from tidemill.playground.cluster import Pending
-from tidemill.playground.feed import region_not_found
-from tidemill.playground.mvcc import LockKind
-from tidemill.playground.workload import Mixed, Options
+from tidemill.playground.store.cluster import Pending
+from tidemill.playground.store.feed import region_not_found
+from tidemill.playground.store.mvcc import LockKind
+from tidemill.playground.workload.mixed import Mixed, Options
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 

@@ -21,9 +21,9 @@ from tidemill.events import Op
 from tidemill.tidb import keys
 from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.schema.codes import MySQLType
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, TableVersion
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, TableVersion
 from tidemill.tidb.types.floats import go_float_plain
 from tidemill.tidb.types.members import enum_name, set_names
 

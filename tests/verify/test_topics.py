@@ -16,7 +16,7 @@ from tidemill.changefeed.replay import replay
 from tidemill.cli.verify import app
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
-from tidemill.playground.kafka_broker import KafkaBroker
+from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 __all__ = ["kafka_broker"]
 pytestmark = pytest.mark.kafka

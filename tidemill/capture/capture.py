@@ -71,7 +71,7 @@ from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import metrics_page
 from tidemill.process.descriptors import raise_limit
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 STATUS_EVERY = 1.0
 

@@ -25,7 +25,7 @@ from tidemill.changelog.initial_load import Plan
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.patience import Patience
 from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, redact
-from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
+from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
 POLL_S = 1.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.rules.table_filter import TableFilter
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 EVERYTHING = ("*.*",)
 

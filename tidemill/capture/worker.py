@@ -37,8 +37,8 @@ from tidemill.changelog.storage.patience import Patience
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import DiskLow, LogUnavailable, UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
 SEALERS = 8  # partitions that are sealed at the same time on an object store: each waits for three requests

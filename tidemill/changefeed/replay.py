@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.changelog import layout
-from tidemill.changelog.bounds import first_ts, within
+from tidemill.changelog.files.bounds import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import BatchDriver, Report, RetryPolicy

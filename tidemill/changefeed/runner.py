@@ -22,7 +22,7 @@ from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
 from tidemill.changefeed.states import Event, State, after
 from tidemill.changelog import feeds, layout
-from tidemill.changelog.bounds import is_covered, within
+from tidemill.changelog.files.bounds import is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidemill.changelog.files.segment import Inspector, read_batch, regrouped, write_file
 from tidemill.changelog.layout import Interval, SegmentName
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.segment import Inspector, read_batch, regrouped, write_file
 from tidemill.changelog.storage.open import Storage
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE

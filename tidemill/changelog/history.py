@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import LogCorrupt, redact
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tso import describe
 
 

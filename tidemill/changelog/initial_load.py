@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidemill.changelog import layout
-from tidemill.changelog.segment import bounded, write_file
+from tidemill.changelog.files.segment import bounded, write_file
 from tidemill.changelog.storage.open import Storage
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tidemill.changelog import layout, sums
-from tidemill.changelog.arrowfile import ArrowFile
+from tidemill.changelog import layout
+from tidemill.changelog.files import sums
+from tidemill.changelog.files.arrowfile import ArrowFile
+from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
-from tidemill.changelog.segment import check_columns, read_batch
 from tidemill.changelog.storage.open import Storage, open_segment, open_storage
 from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE

@@ -21,8 +21,8 @@ from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.changelog.storage.open import Storage
 from tidemill.errors import DiskLow, redact
 from tidemill.events import Op
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 STEPS = 24
 """The start moves when it can move by this fraction of the retention: each move costs a schema snapshot."""

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.changelog import initial_load, layout
-from tidemill.changelog.arrowfile import ArrowFile
+from tidemill.changelog.files.arrowfile import ArrowFile
+from tidemill.changelog.files.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.history import follow, load_history
 from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
 from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
-from tidemill.changelog.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, TidemillError, redact
 from tidemill.events import Op
-from tidemill.tidb.schema.history import SchemaHistory
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 _KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
 _RECORD_PREFIX = 11  # 't', table id, '_r'

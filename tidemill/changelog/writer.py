@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
+from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
+from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
 from tidemill.changelog.retention import Retention, lack_of_room, no_room
-from tidemill.changelog.segment import Inspector, bounded, ipc_options, same_columns, write_file
-from tidemill.changelog.smallfiles import HeadFile, IdentityFile
 from tidemill.changelog.storage.open import Draft, Storage, open_storage
 from tidemill.errors import ClusterMismatch, DiskLow, LogCorrupt, LogError, LogUnavailable, SegmentGone, redact
 from tidemill.events import META_PAIR, RAW_CHANGE

@@ -14,8 +14,8 @@ from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig, duration_ms, size_bytes
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
+from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.layout import CaptureRules
-from tidemill.changelog.segment import COMPRESSIONS
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
 from tidemill.process.places import meet_master

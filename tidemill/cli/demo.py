@@ -121,7 +121,7 @@ def run(wishes: Options, console: Console) -> Outcome:
 
 
 def _broker(stack: ExitStack, console: Console) -> str:
-    from tidemill.playground.kafka_broker import KafkaBroker
+    from tidemill.playground.programs.kafka_broker import KafkaBroker
 
     console.print("Starting a Kafka broker …")
     return str(stack.enter_context(KafkaBroker()).address)

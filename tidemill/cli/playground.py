@@ -22,8 +22,8 @@ from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, PlaygroundFault
 
 if TYPE_CHECKING:
-    from tidemill.playground.gate import ServerTls
     from tidemill.playground.server import Playground
+    from tidemill.playground.services.gate import ServerTls
 
 REFRESH = 0.5
 
@@ -75,7 +75,7 @@ def serve(
     if context.invoked_subcommand is not None:
         return
     from tidemill.playground import server
-    from tidemill.playground.workload import Options
+    from tidemill.playground.workload.mixed import Options
 
     host, port = _address(listen)
     options = Options(
@@ -123,7 +123,7 @@ async def _serve(playground: Playground, *, rate: float, transactions: int, seco
 
 def _server_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
     """The servers' side of TLS. Raises ConfigError."""
-    from tidemill.playground.gate import ServerTls
+    from tidemill.playground.services.gate import ServerTls
 
     if (certificate is None) != (key is None) or (client_ca is not None and certificate is None):
         raise ConfigError("--tls-cert and --tls-key belong together", hint="--tls-client-ca needs both.")
@@ -185,7 +185,7 @@ def query(
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.capture.tikv.read.snapshot import Snapshot
-    from tidemill.playground import truth
+    from tidemill.playground.store import truth
 
     try:
         zone = ZoneInfo(tz)

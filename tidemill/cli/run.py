@@ -22,7 +22,7 @@ from tidemill.changefeed.health import Health, error_dict, resolved_of
 from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.patience import STUCK_S, Patience
 from tidemill.changefeed.preflight import meet_sink
-from tidemill.changelog.bounds import before_tables, holds_tables
+from tidemill.changelog.files.bounds import before_tables, holds_tables
 from tidemill.changelog.layout import IDENTITY
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place

@@ -16,7 +16,7 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError
-from tidemill.tidb.schema.history import SchemaHistory, TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 
 COLUMNS = ("schema", "table", "id", "kind", "partitions", "key")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidemill.consumer import progress
+from tidemill.consumer.order import progress
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import TopicError, TopicUnavailable
 from tidemill.sinks.kafka.denials import Denials

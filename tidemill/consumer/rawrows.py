@@ -19,7 +19,7 @@ from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.rows.write import pack_row, plain_from_cell, stored_bytes
 from tidemill.tidb.schema.codes import ColumnFlag, PartitionType, SchemaState
 from tidemill.tidb.schema.model import ColumnInfo, IndexColumn, IndexInfo, PartitionDefinition, PartitionInfo, TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.decimals import encode_decimal
 
 _FLAGS = {

@@ -17,7 +17,7 @@ import numpy as np
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, targets_of
 from tidemill.delivery.inputs.table_pack import Output
 from tidemill.delivery.inputs.table_router import control_messages_of

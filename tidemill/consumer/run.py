@@ -11,11 +11,11 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.consumer.kafka import KafkaTopics, Record, no_such_topic
-from tidemill.consumer.ordering import Ordering, Transaction
-from tidemill.consumer.pending import Pending
-from tidemill.consumer.progress import Progress, TopicPartition
+from tidemill.consumer.order.ordering import Ordering, Transaction
+from tidemill.consumer.order.pending import Pending
+from tidemill.consumer.order.progress import Progress, TopicPartition
+from tidemill.consumer.order.spill import TemporaryFiles
 from tidemill.consumer.reading import Read, read_at
-from tidemill.consumer.spill import TemporaryFiles
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.errors import FeedMismatch, SinkUnavailable, TidemillError, TopicError, TopicUnavailable
 from tidemill.protocols.open.events import DdlMessage

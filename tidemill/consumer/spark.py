@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemill.consumer.kafka import KafkaTopics
-from tidemill.consumer.progress import TopicPartition
+from tidemill.consumer.order.progress import TopicPartition
 from tidemill.consumer.reading import Protocol, read_at, reader
 from tidemill.consumer.run import Consumer, Options, Patience
 from tidemill.consumer.targets import ConsumerTarget

@@ -9,7 +9,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.config.values import parse_duration
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.open.events import DdlMessage, RowEvent

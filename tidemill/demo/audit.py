@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidemill.consumer.ordering import Ordering, Transaction
-from tidemill.consumer.pending import Pending
+from tidemill.consumer.order.ordering import Ordering, Transaction
+from tidemill.consumer.order.pending import Pending
+from tidemill.consumer.order.spill import TemporaryFiles
 from tidemill.consumer.reading import Protocol, read_at, reader
-from tidemill.consumer.spill import TemporaryFiles
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import Name
 from tidemill.demo.delivered import Delivered

@@ -203,7 +203,7 @@ async def _read_tables(pd: str, ts: int) -> dict[tuple[str, str], tuple[Any, lis
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.read.snapshot import Snapshot
     from tidemill.demo.compare import plain
-    from tidemill.playground import truth
+    from tidemill.playground.store import truth
 
     client = await PdClient.connect(pd)
     try:

@@ -15,14 +15,14 @@ import grpc
 import grpc.aio
 
 from tidemill.errors import SqlError, TidemillError, UpstreamUnavailable
-from tidemill.playground.cluster import Pending
-from tidemill.playground.dump import write_dump
 from tidemill.playground.faults import FaultCommands
-from tidemill.playground.loader import load
-from tidemill.playground.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
-from tidemill.playground.regions import Region
 from tidemill.playground.served import Served
 from tidemill.playground.sql.catalog import Table
+from tidemill.playground.store.cluster import Pending
+from tidemill.playground.store.dump import write_dump
+from tidemill.playground.store.mvcc import KeyLocked, LockKind, TxnLockNotFound, WriteConflict
+from tidemill.playground.store.regions import Region
+from tidemill.playground.workload.loader import load
 from tidemill.tidb import keys
 
 SERVICE = "tidemill.playground.Control"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.errors import SqlError
-from tidemill.playground.feed import epoch_not_match, not_leader, region_not_found
-from tidemill.playground.gate import Fault, Gate
-from tidemill.playground.regions import Region
 from tidemill.playground.served import Served
+from tidemill.playground.services.gate import Fault, Gate
+from tidemill.playground.store.feed import epoch_not_match, not_leader, region_not_found
+from tidemill.playground.store.regions import Region
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
 Json = dict[str, Any]

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from tidemill.playground.cluster import Cluster
-from tidemill.playground.feed_service import FeedService
-from tidemill.playground.members import Members
-from tidemill.playground.ports import Port
+from tidemill.playground.services.feed import FeedService
+from tidemill.playground.services.members import Members
+from tidemill.playground.services.ports import Port
 from tidemill.playground.sql.session import Database, Result
-from tidemill.playground.workload import Workload
+from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.workload.mixed import Workload
 
 
 class Served(Protocol):

@@ -17,21 +17,21 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
-from tidemill.playground.cluster import Cluster
 from tidemill.playground.control import ControlService
-from tidemill.playground.feed_service import FeedService
-from tidemill.playground.gate import ServerTls
-from tidemill.playground.kv_service import KvService
-from tidemill.playground.loader import load
-from tidemill.playground.members import Members
-from tidemill.playground.oracle import wall_clock_ms
-from tidemill.playground.pd_service import PdService
-from tidemill.playground.ports import Port
-from tidemill.playground.sql.ast import TableName
+from tidemill.playground.services.feed import FeedService
+from tidemill.playground.services.gate import ServerTls
+from tidemill.playground.services.kv import KvService
+from tidemill.playground.services.members import Members
+from tidemill.playground.services.pd import PdService
+from tidemill.playground.services.ports import Port
+from tidemill.playground.sql.parse.ast import TableName
 from tidemill.playground.sql.session import Database, Result
-from tidemill.playground.truth import Name, TruthTable, tables_at
-from tidemill.playground.workload import Options, Workload
-from tidemill.playground.workloads import make_workload
+from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.store.oracle import wall_clock_ms
+from tidemill.playground.store.truth import Name, TruthTable, tables_at
+from tidemill.playground.workload.loader import load
+from tidemill.playground.workload.mixed import Options, Workload
+from tidemill.playground.workload.names import make_workload
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from tidemill.registry.cache import IdCache
 from tidemill.registry.client import RegistryClient
 from tidemill.registry.compare import Fault, faults
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.tracking.history import TableVersion
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)

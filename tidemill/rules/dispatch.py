@@ -19,7 +19,7 @@ from tidemill.rules.topics import TopicExpression, check_topic
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.floats import go_float_plain
 
 

@@ -20,7 +20,7 @@ from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import ColumnInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tidemill.errors import ConfigError
 from tidemill.rules.table_filter import ColumnFilter, TableFilter
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.common.messages import Messages
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 Target = tuple[str, int]
 """(topic, partition)."""

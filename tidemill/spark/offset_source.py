@@ -136,7 +136,7 @@ class ClockReader(DataSourceStreamReader):
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:
-            from tidemill.changelog.bounds import within
+            from tidemill.changelog.files.bounds import within
             from tidemill.changelog.history import load_history
             from tidemill.changelog.reader import LogReader
 

@@ -1,0 +1,1 @@
+"""What TiDB stores, as pure functions over bytes: keys, rows, types, schemas, DDL text. Read `keys.py` first."""

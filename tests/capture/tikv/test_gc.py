@@ -20,7 +20,7 @@ from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
 from tidemill.errors import DiskLow, GcTtlExceeded, LogError, LogLocked, SchemaError, StartTsBeforeGc
 from tidemill.playground.server import Playground
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
 def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Verdicts, Watchdog
-from tidemill.playground.cluster import Cluster, Pending
-from tidemill.playground.mvcc import LockKind
 from tidemill.playground.server import Playground
+from tidemill.playground.store.cluster import Cluster, Pending
+from tidemill.playground.store.mvcc import LockKind
 from tidemill.tidb.keys import record_key
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 

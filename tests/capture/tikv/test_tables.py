@@ -12,7 +12,7 @@ from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import PhysicalChange, TableVersion
+from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
 
 N = 4
 

@@ -12,7 +12,7 @@ from tests.consumer.tables.test_upstream import BEFORE, apply, differences
 from tests.support.streams import columns, ddl, row
 from tests.support.upstreams import events, playground_with
 from tidemill import tso
-from tidemill.consumer.progress import PartitionProgress, Progress
+from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.errors import SchemaError, SinkError
 from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType

@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.reading import Protocol, reader
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import compare

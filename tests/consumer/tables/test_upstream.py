@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from tests.support.upstreams import events, playground_with, truth
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import Difference, compare
 from tidemill.playground.server import Playground

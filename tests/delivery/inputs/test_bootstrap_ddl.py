@@ -28,8 +28,8 @@ from tidemill.errors import StartTsOutOfLog
 from tidemill.protocols import simple
 from tidemill.protocols.simple.events import DdlMessage, RowEvent
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 @pytest.fixture(scope="module")

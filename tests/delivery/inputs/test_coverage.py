@@ -9,7 +9,7 @@ from tests.support.schemas import begun_with_a_table as begun
 from tidemill.changelog.layout import LogIdentity
 from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.errors import DataWithoutEvents
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 DB, TABLE = 2, 10
 

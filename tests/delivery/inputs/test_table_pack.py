@@ -18,7 +18,7 @@ from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore
 from tidemill.errors import SinkUnavailable, TopicCollision
 from tidemill.protocols.options import EncodingOptions
 from tidemill.rules.dispatch import DispatchRule
-from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.tracking.history import TableVersion
 
 OUTPUT = Output(EncodingOptions(max_message_bytes=1 << 20), UTC)
 

@@ -44,7 +44,7 @@ from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.rows.write import encode_row_v2
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from tidemill.protocols.avro.names import EXTENSION, field_names, sanitize
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.tidb.schema.codes import ColumnFlag
 from tidemill.tidb.schema.codes import MySQLType as T
-from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.history import TableVersion
 
 PLAIN = EncodingOptions(MessageFormat.AVRO)
 STRINGS = replace(PLAIN, avro=AvroOptions(DecimalMode.STRING, BigintUnsignedMode.STRING))

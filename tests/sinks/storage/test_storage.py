@@ -28,7 +28,7 @@ from tidemill.sinks.storage.driver import StorageDriverSink
 from tidemill.sinks.storage.paths import RESERVED
 from tidemill.sinks.storage.store import Store
 from tidemill.sinks.storage.task import StorageTaskSink
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import compose
 
 CSV, CANAL_JSON = MessageFormat.CSV, MessageFormat.CANAL_JSON

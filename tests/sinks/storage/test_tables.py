@@ -12,10 +12,10 @@ from tests.support.replays import recording
 from tests.support.ticdc_files import ticdc_files
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
-from tidemill.playground.sql.ast import TableName
+from tidemill.playground.sql.parse.ast import TableName
 from tidemill.sinks.storage import tables
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 def schema_files(prefix: str) -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from tests.support.schema_streams import Stream
 from tidemill.changelog.retention import between_ddls
 from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.view import public_view
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.view import public_view
 
 STREAMS: dict[str, Callable[[], Stream]] = {
     "golden": streams.golden,

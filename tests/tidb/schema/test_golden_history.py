@@ -12,9 +12,9 @@ import pytest
 from tests.support.schemas import golden_changes, golden_snapshot, read_lines
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id, meta_filter
 from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.view import public_view
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, job_table_id, meta_filter
+from tidemill.tidb.schema.tracking.view import public_view
 
 Json = dict[str, Any]
 

@@ -18,8 +18,8 @@ from tidemill.protocols.simple.encode import ddl_message
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, job_table_id
 
 DB, T1, T2 = 2, 10, 11
 DONE, RUNNING = JobState.DONE, JobState.RUNNING

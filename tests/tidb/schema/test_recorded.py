@@ -10,7 +10,7 @@ from tests.support import schemas as s
 from tests.support.recorded_schemas import feed
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.history import SchemaChange, SchemaHistory, job_table_id, meta_filter
+from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, job_table_id, meta_filter
 from tidemill.wire import kvrpcpb_pb2
 
 

@@ -10,7 +10,7 @@ from tests.support import schemas as s
 from tests.support.timelines import Timeline, plain_table, timelines
 from tidemill.tidb.rows.raw import decode_row
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 ABC = [(1, "a"), (2, "b"), (3, "c")]
 AB = ABC[:2]

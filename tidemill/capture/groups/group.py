@@ -37,7 +37,7 @@ from tidemill.changelog.storage.patience import Patience
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, MalformedMessage, TidemillError, redact
 from tidemill.process.descriptors import raise_limit
-from tidemill.tidb.schema.history import SchemaHistory
+from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tso import describe
 
 REPORT_EVERY = 1.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.tidb.keys import encode_range, record_range
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import PhysicalChange, TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
 
 PARTITION_BY = "crc32(logical table id)"
 """What log.json says of how tables are spread."""

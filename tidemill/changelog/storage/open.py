@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.fs
 
-from tidemill.changelog.arrowfile import ArrowFile
+from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.storage import s3
 from tidemill.changelog.storage.base import Draft, Entry, Storage, Token, temporary_name
 from tidemill.changelog.storage.conditional import Objects, swap, tried

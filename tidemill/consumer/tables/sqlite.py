@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tidemill import tso
-from tidemill.consumer.progress import Progress
+from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables import statements as effect
 from tidemill.consumer.tables.buffer import Buffer, Key, Row, Stored
 from tidemill.consumer.tables.catalog import Catalog, Table, column_of_event, fits

@@ -17,7 +17,7 @@ from tidemill.tidb.schema.codes import Action, SchemaState
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import DBInfo
 from tidemill.tidb.schema.show import create_database, create_table
-from tidemill.tidb.schema.versions import SchemaSnapshot, TableVersion
+from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidemill.capture.rules import in_force, table_filter
-from tidemill.changelog.bounds import within
+from tidemill.changelog.files.bounds import within
 from tidemill.changelog.layout import CaptureRules, LogIdentity
 from tidemill.errors import DataWithoutEvents, NotCaptured
 from tidemill.tidb.schema.codes import TableMode
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 
 

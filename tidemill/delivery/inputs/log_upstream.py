@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog import imports, initial_load
-from tidemill.changelog.bounds import within
+from tidemill.changelog.files.bounds import within
 from tidemill.changelog.history import follow
 from tidemill.changelog.layout import Affinity, Interval
 from tidemill.changelog.reader import LogReader
@@ -21,7 +21,7 @@ from tidemill.delivery.plan import MAX_INTERVAL, Load, batch_end, end_by_size
 from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.flow import layout as f
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import SchemaHistory, TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 
 COUNTED_FILES = 64
 """Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""

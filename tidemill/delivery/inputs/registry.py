@@ -11,7 +11,7 @@ from tidemill.delivery.inputs.table_router import Settings, TableRouter
 from tidemill.protocols.all import spec_of
 from tidemill.registry.topics import TableName, check_topics
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import TableVersion
+from tidemill.tidb.schema.tracking.history import TableVersion
 
 if TYPE_CHECKING:
     from tidemill.registry.registrar import Registrar, Sent

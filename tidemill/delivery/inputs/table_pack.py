@@ -28,7 +28,7 @@ from tidemill.rules.dispatch import DispatchMode, DispatchRule
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
 from tidemill.rules.skip import SkipRow
-from tidemill.tidb.schema.history import SchemaSnapshot, TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaSnapshot, TableVersion
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.keys import is_system_schema
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.schema.tracking.history import TableVersion
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemill.changelog.files.segment import check_columns, read_batch
 from tidemill.changelog.layout import parse_segment
 from tidemill.changelog.reader import open_segment
-from tidemill.changelog.segment import check_columns, read_batch
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.flow import layout as f

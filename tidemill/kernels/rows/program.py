@@ -53,7 +53,7 @@ from tidemill.tidb.schema.codes import HandleKind, MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 
 if TYPE_CHECKING:
-    from tidemill.tidb.schema.history import TableVersion
+    from tidemill.tidb.schema.tracking.history import TableVersion
 
 PAD = 64
 """Readable bytes behind every block that kernels copy from in wide steps."""

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from tidemill.errors import SqlError
-from tidemill.playground.sql.ast import TableName
-from tidemill.playground.sql.rowcodec import RowCodec
+from tidemill.playground.sql.parse.ast import TableName
+from tidemill.playground.sql.rows.rowcodec import RowCodec
 from tidemill.tidb import keys
 from tidemill.tidb.schema.model import TableInfo
 

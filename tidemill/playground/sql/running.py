@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 
 from tidemill.errors import SqlError
-from tidemill.playground.mvcc import KeyLocked, WriteConflict
-from tidemill.playground.sql import ast
 from tidemill.playground.sql.catalog import Catalog
+from tidemill.playground.sql.parse import ast
+from tidemill.playground.store.mvcc import KeyLocked, WriteConflict
 
 
 class RunningDdl(Iterator[None]):

@@ -8,17 +8,18 @@ from typing import Any
 
 from tidemill import tso
 from tidemill.errors import SqlError
-from tidemill.playground.cluster import Cluster
-from tidemill.playground.sql import ast, ddl, recover
-from tidemill.playground.sql.alter import alter_table
-from tidemill.playground.sql.bootstrap import bootstrap
 from tidemill.playground.sql.catalog import Catalog, Table
-from tidemill.playground.sql.cursor import split_statements
-from tidemill.playground.sql.ddl import DdlContext
-from tidemill.playground.sql.dml import Dml
-from tidemill.playground.sql.parser import parse
+from tidemill.playground.sql.parse import ast
+from tidemill.playground.sql.parse.cursor import split_statements
+from tidemill.playground.sql.parse.parser import parse
+from tidemill.playground.sql.rows.dml import Dml
+from tidemill.playground.sql.rows.transaction import Transaction
 from tidemill.playground.sql.running import RunningDdl, tables_of
-from tidemill.playground.sql.transaction import Transaction
+from tidemill.playground.sql.schema import ddl, recover
+from tidemill.playground.sql.schema.alter import alter_table
+from tidemill.playground.sql.schema.bootstrap import bootstrap
+from tidemill.playground.sql.schema.ddl import DdlContext
+from tidemill.playground.store.cluster import Cluster
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import HandleKind
 from tidemill.tidb.types.times import MAX_FSP, Moment, format_datetime

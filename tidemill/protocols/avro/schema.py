@@ -23,7 +23,7 @@ from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float, to_float32
 
 if TYPE_CHECKING:
-    from tidemill.tidb.schema.history import TableVersion
+    from tidemill.tidb.schema.tracking.history import TableVersion
 
 
 class Form(enum.IntEnum):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tidemill.records import MESSAGE
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 class Message(NamedTuple):

@@ -9,7 +9,7 @@ from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.simple import encode
 from tidemill.tidb.schema.events import DdlEvent
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 def _now_ms() -> int:

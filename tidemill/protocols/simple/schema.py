@@ -7,8 +7,8 @@ from typing import Any
 
 from tidemill.protocols.common.gotext import json_string
 from tidemill.tidb.schema.codes import MySQLType
-from tidemill.tidb.schema.history import TableVersion
 from tidemill.tidb.schema.model import ColumnInfo, IndexInfo, TableInfo
+from tidemill.tidb.schema.tracking.history import TableVersion
 from tidemill.tidb.schema.typenames import type_name
 
 

@@ -26,7 +26,7 @@ from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, Target
 from tidemill.sinks.storage import parts, paths, tables
 from tidemill.sinks.storage.open import layout_of, store_of
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from tidemill.config.parameters import DateSeparator
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.protocols.all import PROTOCOLS
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import physical_ms
 
 EXTENSIONS = {protocol: spec.file_extension for protocol, spec in PROTOCOLS.items() if spec.file_extension}

@@ -17,7 +17,7 @@ from tidemill.protocols.common.gotext import json_string
 from tidemill.tidb.schema.codes import Action, ColumnFlag, MySQLType
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 _VERSION = 1  # of the format
 _UNSPECIFIED = -1

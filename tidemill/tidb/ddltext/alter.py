@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import special
-from tidemill.tidb.ddltext.expressions import Shape
 from tidemill.tidb.ddltext.options import with_ttl_off
 from tidemill.tidb.ddltext.partitions import Partitions
+from tidemill.tidb.ddltext.queries.expressions import Shape
 
 # These follow the specification before them without a comma.
 _WITHOUT_COMMA = ("PARTITION BY ", "REMOVE PARTITIONING", "IMPORT TABLESPACE", "DISCARD TABLESPACE")

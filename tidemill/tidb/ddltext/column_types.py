@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill.tidb.ddltext.literals import quote_text
-from tidemill.tidb.ddltext.queries import Queries
+from tidemill.tidb.ddltext.queries.literals import quote_text
+from tidemill.tidb.ddltext.queries.select import Queries
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind, SqlMode
 

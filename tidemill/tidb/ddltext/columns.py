@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.constraints import Constraints
-from tidemill.tidb.ddltext.literals import quote_name
+from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.sql.lexer import Kind
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import ColumnTypes, special
-from tidemill.tidb.ddltext.literals import quote_name, quote_text
+from tidemill.tidb.ddltext.queries.literals import quote_name, quote_text
 from tidemill.tidb.sql.keywords import words
 
 _INDEX_TYPES = ("BTREE", "HASH", "RTREE", "HYPO", "HNSW")

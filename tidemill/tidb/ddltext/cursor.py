@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError, DdlTooComplex
-from tidemill.tidb.ddltext.literals import (
+from tidemill.tidb.ddltext.queries.literals import (
     print_bits,
     print_decimal,
     print_float,

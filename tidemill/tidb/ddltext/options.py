@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidemill.tidb.ddltext.column_types import special
 from tidemill.tidb.ddltext.columns import Columns
-from tidemill.tidb.ddltext.literals import print_float, quote_text
+from tidemill.tidb.ddltext.queries.literals import print_float, quote_text
 from tidemill.tidb.sql.keywords import words
 from tidemill.tidb.sql.lexer import Kind
 

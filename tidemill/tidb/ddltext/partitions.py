@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill.tidb.ddltext.expressions import Expression, Shape
 from tidemill.tidb.ddltext.options import Options
+from tidemill.tidb.ddltext.queries.expressions import Expression, Shape
 
 
 class Partitions(Options):

@@ -6,7 +6,7 @@ Names are quoted properly here. TiCDC puts them between backquotes as they are, 
 from __future__ import annotations
 
 from tidemill.tidb.ddltext.errors import DdlSyntaxError
-from tidemill.tidb.ddltext.literals import quote_name
+from tidemill.tidb.ddltext.queries.literals import quote_name
 from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 
 Name = tuple[str, str]

@@ -26,10 +26,10 @@ from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.initial_load import Part
 from tidemill.changelog.storage.open import open_storage
 from tidemill.errors import ConfigError, UpstreamError, UpstreamUnavailable
-from tidemill.playground.feed_service import FeedService
-from tidemill.playground.gate import ServerTls
-from tidemill.playground.kv_service import KvService
 from tidemill.playground.server import Playground
+from tidemill.playground.services.feed import FeedService
+from tidemill.playground.services.gate import ServerTls
+from tidemill.playground.services.kv import KvService
 from tidemill.tidb.keys import record_range
 
 

@@ -29,8 +29,8 @@ from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key, record_range
-from tidemill.tidb.schema.history import SchemaHistory
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tidb.schema.tracking.versions import TableVersion
 
 ROWS = 400
 

@@ -22,8 +22,8 @@ from tidemill.capture.tikv.watchdog.act import Watchdog
 from tidemill.capture.tikv.watchdog.detect import Patience, StuckReason, Survey, Watch
 from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
-from tidemill.playground.feed import region_not_found
 from tidemill.playground.server import Playground
+from tidemill.playground.store.feed import region_not_found
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

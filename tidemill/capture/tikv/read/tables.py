@@ -21,7 +21,7 @@ from tidemill.events import RAW_CHANGE, Op
 from tidemill.kernels.load import BadAnswer, Pairs, locate_pairs
 from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, parse_record_key, record_range
-from tidemill.tidb.schema.versions import TableVersion
+from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2
 
 PAGE = 1024

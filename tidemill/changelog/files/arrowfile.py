@@ -1,0 +1,200 @@
+"""Files of record batches: written with checksums, read with or without them (`sums` says where they lie).
+
+A batch is checked when it is read for the first time; nothing is copied for that, of a mapped file neither. What a file says of its batches
+(rows, commit_ts) is at its end, so that nobody reads it whole to know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from tidemill.changelog.files import sums
+from tidemill.changelog.files.sums import Damaged, Entry, Sums
+from tidemill.changelog.storage.outcomes import broken, storage_errors
+from tidemill.errors import LogCorrupt, redact
+
+_MAGIC = 8  # bytes before Arrow's first message
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+class ArrowFile:
+    """An open file; `source` is a pa.NativeFile. Not for several threads at a time.
+
+    Raises LogCorrupt for bytes that do not fit their checksums; `get_batch` also what Arrow raises for what it does not understand.
+    """
+
+    def __init__(self, source: Any, path: str, checked: set[int] | None = None) -> None:
+        """`checked`: record batches that this process has found whole before, and will have found by and by. Only of a mapped file."""
+        self.path = path
+        self.size = int(source.size())
+        self._source = source
+        self._checked: set[int] = set() if checked is None else checked
+        try:
+            self._sums = self._look()
+        except Damaged as e:
+            raise broken(path, e) from None
+        self._arrow = self._opened(source if self._sums is None else pa.BufferReader(self._tail))
+        schema = self._arrow.schema
+        if self._sums is None and sums.is_marked(schema.metadata):
+            raise broken(path, "it was written with checksums, and they are not where they should be")
+        self.schema: pa.Schema = schema.remove_metadata()
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether it was written with checksums."""
+        return self._sums is not None
+
+    @property
+    def num_record_batches(self) -> int:
+        return int(self._arrow.num_record_batches) if self._sums is None else len(self._sums)
+
+    def count_rows(self) -> int:
+        """Of all batches, none of which is read."""
+        if self._sums is not None:
+            return self._sums.rows
+        with storage_errors(self.path, content=True):
+            return int(self._arrow.count_rows())
+
+    def last_ts(self, number: int) -> int | None:
+        """commit_ts of a batch's last row, without reading it; None where the file does not say, and without rows."""
+        if self._sums is None or not self._sums.entries["rows"][number]:
+            return None
+        return int(self._sums.entries["last_ts"][number])
+
+    def get_batch(self, number: int) -> pa.RecordBatch:
+        """A record batch; its buffers are the file's own where that is mapped."""
+        if self._sums is None:
+            return self._arrow.get_batch(number)
+        start, end = self._sums.bounds(number)
+        data = self._read(start, end)
+        if number not in self._checked:
+            try:
+                self._sums.check(number, data)
+            except Damaged as e:
+                raise LogCorrupt(
+                    f"{redact(self.path)}: record batch {number} is damaged: {e}",
+                    hint="The storage gave back other bytes than were written to it. `tidemill log verify` lists all damage. Restore the "
+                    "file from a copy; without one, start a new log at a ts past the file's interval.",
+                ) from None
+            self._checked.add(number)
+        messages = pa.BufferReader(data)
+        if number == 0:  # its stretch begins with the file
+            messages.seek(_MAGIC)
+            pyarrow.ipc.read_message(messages)  # the schema
+        return pyarrow.ipc.read_record_batch(pyarrow.ipc.read_message(messages), self.schema)
+
+    def read_all(self) -> pa.Table:
+        """All batches."""
+        return pa.Table.from_batches([self.get_batch(i) for i in range(self.num_record_batches)], self.schema)
+
+    def _opened(self, source: Any) -> Any:
+        with storage_errors(self.path, content=True):
+            return pyarrow.ipc.open_file(source)
+
+    def _read(self, start: int, end: int) -> pa.Buffer:
+        self._source.seek(start)
+        return self._source.read_buffer(end - start)
+
+    def _look(self) -> Sums | None:
+        wanted = min(self.size, sums.LOOK)
+        self._tail = self._read(self.size - wanted, self.size)
+        while (wanted := sums.wanted_bytes(self._tail, self.size)) > len(self._tail):
+            self._tail = self._read(self.size - wanted, self.size)
+        return sums.opened(self._tail, self.size)
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+SMALL = 1 << 14
+"""Shorter pieces are put together before they are summed up and written."""
+
+
+class _Sink:
+    """A file for Arrow's writer that sums up what passes. pyarrow closes it when it likes; the file below stays open."""
+
+    closed = False
+
+    def __init__(self, below: Any) -> None:
+        self._below = below
+        self._at = self._checksum = 0
+        self._entries: list[Entry] = []
+        self._small = bytearray()
+        self._is_end = False
+
+    def write(self, data: Any) -> int:
+        size = len(data)
+        self._at += size
+        if size < SMALL or self._is_end:
+            self._small += data
+        else:
+            self._flush()
+            self._pass(data)
+        return size
+
+    def _flush(self) -> None:
+        if self._small:
+            self._pass(bytes(self._small))
+            self._small.clear()
+
+    def _pass(self, data: Any) -> None:
+        self._checksum = sums.extended(self._checksum, data)
+        self._below.write(data)
+
+    def end_batch(self, batch: pa.RecordBatch) -> None:
+        """What was written since the batch before is this one."""
+        self._flush()
+        self._entries.append(Entry(self._at, self._checksum, batch.num_rows, *_times(batch)))
+        self._checksum = 0
+
+    def begin_end(self) -> None:
+        """What comes now is the file's end."""
+        self._is_end = True
+
+    def finish(self) -> None:
+        """The end, with the checksums."""
+        self._below.write(sums.closed(self._entries, bytes(self._small)))
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """The file below is synced when it is sealed."""
+
+    def close(self) -> None:
+        """See the class."""
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _times(batch: pa.RecordBatch) -> tuple[int, int]:
+    at = batch.schema.get_field_index("commit_ts")
+    if at < 0 or not batch.num_rows:
+        return 0, 0
+    column = batch.column(at)
+    return column[0].as_py(), column[batch.num_rows - 1].as_py()
+
+
+def write(below: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Any) -> None:
+    """The batches as an Arrow file with checksums into an open pa.NativeFile. Each is written before the next one is asked for."""
+    sink = _Sink(below)
+    writer = pyarrow.ipc.new_file(pa.PythonFile(sink, mode="w"), schema.with_metadata(sums.MARK), options=options)
+    for batch in batches:
+        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        sink.end_batch(batch)
+    sink.begin_end()
+    writer.close()
+    sink.finish()

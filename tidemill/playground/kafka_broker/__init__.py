@@ -1,6 +1,0 @@
-"""A one-node Kafka broker (KRaft) for the demo and the tests. Never for data that matters."""
-
-from tidemill.playground.kafka_broker.broker import KafkaBroker
-from tidemill.playground.kafka_broker.jars import jars
-
-__all__ = ["KafkaBroker", "jars"]

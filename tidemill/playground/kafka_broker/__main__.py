@@ -1,5 +1,0 @@
-"""`python -m tidemill.playground.kafka_broker`: fetch the broker's jars, so that later starts need no network."""
-
-from tidemill.playground.kafka_broker.jars import jars
-
-print(jars())

@@ -1,0 +1,1 @@
+"""Programs from Maven Central that demos and tests start: a Kafka broker and a schema registry, each fetched once by its `pom.xml`."""

@@ -1,0 +1,360 @@
+"""DDL jobs followed through their steps: which event a DDL is, and where in time it stands.
+
+An event stands at the first transaction of its job that changes the public view of a table; a job without one stands where it
+is done. That is known from the rows up to there: a running job is never waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tidemill.tidb.keys import is_system_schema
+from tidemill.tidb.schema.codes import Action, JobState
+from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.tracking import statements
+from tidemill.tidb.schema.tracking.catalog import Catalog
+from tidemill.tidb.schema.tracking.renames import Move, in_order
+from tidemill.tidb.schema.tracking.statements import Statement
+from tidemill.tidb.schema.tracking.versions import Change, TableVersion
+from tidemill.tidb.schema.tracking.view import statement_view
+
+SENT_ACTIONS = frozenset(
+    {
+        Action.CREATE_SCHEMA,
+        Action.DROP_SCHEMA,
+        Action.CREATE_TABLE,
+        Action.DROP_TABLE,
+        Action.ADD_COLUMN,
+        Action.DROP_COLUMN,
+        Action.ADD_INDEX,
+        Action.DROP_INDEX,
+        Action.ADD_FOREIGN_KEY,
+        Action.DROP_FOREIGN_KEY,
+        Action.TRUNCATE_TABLE,
+        Action.MODIFY_COLUMN,
+        Action.REBASE_AUTO_ID,
+        Action.RENAME_TABLE,
+        Action.SET_DEFAULT_VALUE,
+        Action.MODIFY_TABLE_COMMENT,
+        Action.RENAME_INDEX,
+        Action.ADD_TABLE_PARTITION,
+        Action.DROP_TABLE_PARTITION,
+        Action.CREATE_VIEW,
+        Action.MODIFY_TABLE_CHARSET,
+        Action.TRUNCATE_TABLE_PARTITION,
+        Action.DROP_VIEW,
+        Action.RECOVER_TABLE,
+        Action.MODIFY_SCHEMA_CHARSET,
+        Action.ADD_PRIMARY_KEY,
+        Action.DROP_PRIMARY_KEY,
+        Action.ADD_COLUMNS,
+        Action.DROP_COLUMNS,
+        Action.ALTER_INDEX_VISIBILITY,
+        Action.EXCHANGE_PARTITION,
+        Action.RENAME_TABLES,
+        Action.CREATE_TABLES,
+        Action.MULTI_SCHEMA_CHANGE,
+        Action.REORGANIZE_PARTITION,
+        Action.ALTER_TTL,
+        Action.REMOVE_TTL,
+        Action.ALTER_PARTITIONING,
+        Action.REMOVE_PARTITIONING,
+    }
+)
+"""The DDLs that are delivered (TiCDC's list). All others only change the schema."""
+
+_SCHEMA_ACTIONS = frozenset({Action.CREATE_SCHEMA, Action.DROP_SCHEMA, Action.MODIFY_SCHEMA_CHARSET})
+_CREATES = frozenset({Action.CREATE_TABLE, Action.CREATE_VIEW, Action.RECOVER_TABLE, Action.CREATE_TABLES})
+_DROPS = frozenset({Action.DROP_TABLE, Action.DROP_VIEW})
+_SEVERAL_TABLES = frozenset({Action.RENAME_TABLES, Action.CREATE_TABLES, Action.EXCHANGE_PARTITION})
+
+_GIVEN_UP = frozenset({JobState.ROLLBACK_DONE, JobState.CANCELLED})
+
+_ALWAYS_VISIBLE = frozenset(
+    {
+        Action.ADD_COLUMN,
+        Action.DROP_COLUMN,
+        Action.ADD_COLUMNS,
+        Action.DROP_COLUMNS,
+        Action.ADD_INDEX,
+        Action.DROP_INDEX,
+        Action.DROP_INDEXES,
+        Action.RENAME_INDEX,
+        Action.ADD_PRIMARY_KEY,
+        Action.DROP_PRIMARY_KEY,
+        Action.MODIFY_COLUMN,
+        Action.RENAME_TABLE,
+        Action.RENAME_TABLES,
+        Action.ADD_TABLE_PARTITION,
+        Action.DROP_TABLE_PARTITION,
+        Action.TRUNCATE_TABLE_PARTITION,
+        Action.REORGANIZE_PARTITION,
+        Action.ALTER_PARTITIONING,
+        Action.REMOVE_PARTITIONING,
+    }
+)
+"""Actions that change a table's public view. A done job of one that changed nothing since the bootstrap did so before it."""
+
+
+@dataclass(slots=True)
+class PlacedDdl:
+    """A DDL event at its place in time; `done_ts` is 0 until its job is done."""
+
+    ts: int
+    done_ts: int
+    job_id: int
+    schema_version: int
+    seq: int
+    type: int
+    schema: str
+    table: str
+    pre_schema: str
+    pre_table: str
+    table_id: int
+    statement: Statement
+    before: TableVersion | None
+    after: TableVersion | None
+    start_ts: int
+    other: TableVersion | None = None  # of EXCHANGE PARTITION: the plain table before it
+    done: TableVersion | None = None  # the table when the job was done
+    printed: tuple[str, bool] | None = None  # the text as it is sent, and whether it is TiDB's print
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Where it stands among all events."""
+        return self.ts, self.schema_version, self.seq
+
+
+@dataclass(slots=True)
+class _Track:
+    """What has been seen of a job."""
+
+    whole: bool  # from its first row on
+    fresh: bool = False  # it had not written its table's description when it was first seen
+    meta_seen: bool = False
+    visible: bool = False  # its transactions changed a public view
+    done: bool = False
+    placed: list[PlacedDdl] = field(default_factory=list)
+
+
+Fallback = Callable[[DdlJob], Sequence[Change]]
+"""Carries out a done job whose meta keys the log does not have."""
+
+
+class JobTracker:
+    """All jobs since the bootstrap."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._tracks: dict[int, _Track] = {}
+        self._done: dict[int, int | None] = {}  # job id -> when its row was removed, None while it is there
+
+    def is_done(self, job_id: int) -> bool:
+        """Has the job's end been seen?"""
+        return job_id in self._done
+
+    def remove(self, job_id: int, ts: int) -> None:
+        """The job's row is removed: nothing of it comes any more."""
+        self._tracks.pop(job_id, None)
+        if job_id in self._done:
+            self._done[job_id] = ts
+
+    def forget(self, ts: int) -> None:
+        """Jobs whose row was removed at or before ts are not asked for again. A row that is still there may be put once more."""
+        self._done = {job_id: removed for job_id, removed in self._done.items() if removed is None or removed > ts}
+
+    def follow(self, job: DdlJob, ts: int, changes: Sequence[Change], meta_seen: bool, fallback: Fallback) -> list[PlacedDdl]:
+        """One step of a job, with what its transaction changed. Returns the events that stand here."""
+        if job.id in self._done:
+            return []
+        if job.id not in self._tracks:
+            self._tracks[job.id] = self._begun(job, changes)
+        track = self._tracks[job.id]
+        track.meta_seen |= meta_seen
+        if job.is_done and not track.meta_seen:
+            changes = fallback(job)
+        visible = _is_visible(changes)
+        places = visible and not track.visible and (job.state == JobState.RUNNING or job.is_done)
+        track.visible |= visible
+        if job.is_done:
+            self._done[job.id] = None
+            places |= not self._was_visible_before(job, track) and job.schema_version > 0
+        events = self._place(job, ts, changes) if places and job.action in SENT_ACTIONS else []
+        track.placed += events
+        if job.is_done:
+            for event in track.placed:
+                event.done_ts = ts
+                if event.after is not None and job.action not in _SEVERAL_TABLES:
+                    event.done = _Around(self._catalog, changes).after(job)
+        if job.is_done or job.state in _GIVEN_UP:
+            del self._tracks[job.id]
+        return events
+
+    def _begun(self, job: DdlJob, changes: Sequence[Change]) -> _Track:
+        """A job seen for the first time. TiDB writes into a table's description when it was last changed: where that was before the
+        job was queued, none of the job's work came before what is seen now."""
+        before = _Around(self._catalog, changes).before(job.table_id)
+        untouched = before is not None and 0 < before.info.update_ts < job.start_ts
+        return _Track(whole=job.state in (JobState.QUEUEING, JobState.NONE), fresh=untouched)
+
+    @staticmethod
+    def _was_visible_before(job: DdlJob, track: _Track) -> bool:
+        """Did the job's effect become public before the bootstrap, or earlier in the log?"""
+        if track.visible:
+            return True
+        return not (track.whole or track.fresh) and any(action in _ALWAYS_VISIBLE for action in job.actions)
+
+    def _place(self, job: DdlJob, ts: int, changes: Sequence[Change]) -> list[PlacedDdl]:
+        if is_system_schema(job.schema_name):
+            return []
+        around = _Around(self._catalog, changes)
+        match job.action:
+            case action if action in _SCHEMA_ACTIONS:
+                events = [self._schema_event(job, ts)]
+            case Action.RENAME_TABLES:
+                events = self._renames(job, ts, around)
+            case Action.CREATE_TABLES:
+                events = self._created(job, ts, around)
+            case Action.EXCHANGE_PARTITION:
+                events = [self._exchanged(job, ts, around)]
+            case _:
+                events = [self._single(job, ts, around)]
+        return events
+
+    def _event(
+        self,
+        job: DdlJob,
+        ts: int,
+        name: tuple[str, str],
+        statement: Statement,
+        *,
+        seq: int = 0,
+        kind: int | None = None,
+        pre: tuple[str, str] = ("", ""),
+        table_id: int = 0,
+        before: TableVersion | None = None,
+        after: TableVersion | None = None,
+        other: TableVersion | None = None,
+    ) -> PlacedDdl:
+        return PlacedDdl(
+            ts=ts,
+            done_ts=0,
+            job_id=job.id,
+            schema_version=job.schema_version or self._catalog.schema_version,
+            seq=seq,
+            type=int(job.action) if kind is None else kind,
+            schema=name[0],
+            table=name[1],
+            pre_schema=pre[0],
+            pre_table=pre[1],
+            table_id=table_id,
+            statement=statement,
+            before=before,
+            after=after,
+            start_ts=job.start_ts,
+            other=other,
+        )
+
+    def _schema_event(self, job: DdlJob, ts: int) -> PlacedDdl:
+        return self._event(job, ts, (job.schema_name, ""), statements.written(job))
+
+    def _single(self, job: DdlJob, ts: int, around: _Around) -> PlacedDdl:
+        before = None if job.action in _CREATES else around.before(job.table_id)
+        after = None if job.action in _DROPS else around.after(job)
+        version = after or before
+        name = version.name if version is not None else _name_in(job)
+        pre = before.name if before is not None else ("", "")
+        if job.action in _DROPS and before is None:
+            pre = name
+        if job.action == Action.DROP_TABLE:
+            statement = statements.dropped_table(job, *name)
+        elif job.action == Action.DROP_VIEW:
+            statement = statements.dropped_view(job, *name)
+        else:
+            statement = statements.written(job)
+        table_id = version.table_id if version is not None else job.table_id
+        return self._event(job, ts, name, statement, pre=pre, table_id=table_id, before=before, after=after)
+
+    def _renames(self, job: DdlJob, ts: int, around: _Around) -> list[PlacedDdl]:
+        """One event a table, from its first name to its last: a table that the statement names twice is not renamed twice."""
+        moves: dict[int, Move] = {}
+        for rename in job.renames:
+            before, after = around.before(rename.table_id), around.tables.get(rename.table_id)
+            first = before.name if before is not None else (rename.old_schema, rename.old_table)
+            new = after.name if after is not None else (self._schema_name(rename.new_schema_id), rename.new_table)
+            old = moves[rename.table_id].old if rename.table_id in moves else first
+            moves[rename.table_id] = Move(rename.table_id, old, new)
+        ordered = in_order([move for move in moves.values() if move.old != move.new])
+        return [self._renamed(job, ts, around, seq, move) for seq, move in enumerate(ordered)]
+
+    def _renamed(self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move) -> PlacedDdl:
+        """As if it were a rename of one table."""
+        return self._event(
+            job,
+            ts,
+            move.new,
+            statements.renamed_table(job, move.old, move.new),
+            seq=seq,
+            kind=Action.RENAME_TABLE,
+            pre=move.old,
+            table_id=move.table_id,
+            before=around.before(move.table_id),
+            after=around.tables.get(move.table_id),
+        )
+
+    def _schema_name(self, schema_id: int) -> str:
+        database = self._catalog.databases.get(schema_id)
+        return database.name if database is not None else ""
+
+    def _created(self, job: DdlJob, ts: int, around: _Around) -> list[PlacedDdl]:
+        versions = [around.tables[table_id] for table_id in job.created_ids if table_id in around.tables]
+        texts = statements.created_tables(job, len(versions))
+        return [
+            self._event(job, ts, version.name, text, seq=seq, table_id=version.table_id, after=version)
+            for seq, (version, text) in enumerate(zip(versions, texts, strict=True))
+        ]
+
+    def _exchanged(self, job: DdlJob, ts: int, around: _Around) -> PlacedDdl:
+        """The event is about the partitioned table; `pre` names the plain one."""
+        plain = around.before(job.table_id)
+        plain_name = plain.name if plain is not None else (job.schema_name, job.table_name)
+        table_id = job.exchange.table_id if job.exchange is not None else 0
+        before, after = around.before(table_id), around.tables.get(table_id)
+        name = after.name if after is not None else _name_in(job)
+        statement = statements.exchanged_partition(job, name, plain_name)
+        return self._event(job, ts, name, statement, pre=plain_name, table_id=table_id, before=before, after=after, other=plain)
+
+
+def _is_visible(changes: Sequence[Change]) -> bool:
+    """Do users' statements see a difference? Not if a table only goes on under another logical id."""
+    before = [statement_view(c.before.schema, c.before.info) for c in changes if c.before is not None]
+    after = [statement_view(c.after.schema, c.after.info) for c in changes if c.after is not None]
+    return len(before) != len(after) or any(view not in after for view in before)
+
+
+def _name_in(job: DdlJob) -> tuple[str, str]:
+    """What the job itself calls its table."""
+    return job.schema_name, job.table_info.name if job.table_info is not None else job.table_name
+
+
+class _Around:
+    """The tables just before and just after a transaction."""
+
+    def __init__(self, catalog: Catalog, changes: Iterable[Change]) -> None:
+        self.tables = catalog.tables
+        self._changed = {change.table_id: change for change in changes}
+
+    def before(self, table_id: int) -> TableVersion | None:
+        """The version that was in force."""
+        change = self._changed.get(table_id)
+        return change.before if change is not None else self.tables.get(table_id)
+
+    def after(self, job: DdlJob) -> TableVersion | None:
+        """The version of the job's table that is in force now, under whatever id."""
+        if job.table_info is not None and job.table_info.id in self.tables:
+            return self.tables[job.table_info.id]
+        if job.table_id in self.tables:
+            return self.tables[job.table_id]
+        begun = [c.after for c in self._changed.values() if c.after is not None]
+        return begun[0] if len(begun) == 1 else None

@@ -121,7 +121,7 @@ def test_a_storage_that_fails_is_told_in_a_line(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit) as end:
         main(["log", "show", str(tmp_path)])
     assert end.value.code == 1
-    assert capsys.readouterr().err.startswith("Error TM:ErrIO: a file, a disk or a storage failed: ")
+    assert capsys.readouterr().err.startswith(f"Error TM:ErrLogRefused: {tmp_path / 'log.json'}: the storage refuses: ")
 
 
 def test_a_changefeed_that_nobody_runs_any_more_is_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

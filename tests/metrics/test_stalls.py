@@ -191,6 +191,7 @@ def test_a_process_that_is_stopped_for_a_while_tells_nothing() -> None:
         (Moment(10.5, 5.0, 1.0, 2.0), (0.0, True)),  # the process was stopped
         (Moment(10.5, 5.4, 1.49, 2.5), (0.4, False)),  # the watch had no CPU, and the loop did
         (Moment(10.5, 5.4, 1.3, 2.5), (0.2, True)),
+        (Moment(10.5, 5.4, 1.0, 2.1, hole=0.015), (0.4, False)),  # the look itself took long
     ],
 )
 def test_what_counts_between_two_moments(now: Moment, expected: tuple[float, bool]) -> None:

@@ -132,8 +132,8 @@ def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
     """)
     code = textwrap.dedent(f"""
         import asyncio
-        from tidemill.process.supervisor import Half, Supervisor
-        half = Half("deliver", {half!r})
+        from tidemill.process.supervisor import ChildProcess, Supervisor
+        half = ChildProcess("deliver", {half!r})
         boss = Supervisor([half], until="deliver", on_change=lambda: half.pid and print(half.pid, flush=True))
         asyncio.run(boss.run())
     """)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 
@@ -34,6 +35,18 @@ def new_topic_name(prefix: str = "t") -> str:
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
+def _end(consumer: Consumer, topic: str, partition: int, seconds: float) -> int:
+    """The offset behind the last message. A consumer may hear of a topic before it knows the topic's partitions."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), seconds)[1])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
+                raise
+        consumer.list_topics(topic, seconds)
+
+
 def read_topic(broker: str, topic: str, seconds: float = 30.0) -> list[Record]:
     """Everything in a topic up to its ends as of now, by partition and offset."""
     consumer = Consumer(
@@ -41,7 +54,7 @@ def read_topic(broker: str, topic: str, seconds: float = 30.0) -> list[Record]:
     )
     try:
         partitions = sorted(consumer.list_topics(topic, seconds).topics[topic].partitions)
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), seconds)[1] for p in partitions}
+        ends = {p: _end(consumer, topic, p, seconds) for p in partitions}
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
         found: list[Record] = []
         open_partitions = {p for p, end in ends.items() if end}

@@ -51,18 +51,20 @@ class Stall:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """What clocks showed, in seconds: on the wall; CPU time of the loop's thread; how long the watching thread has waited for a CPU, and
-    how long all threads together (-1: nobody looked)."""
+    how long all threads together (-1: nobody looked). `hole`: the longest time since the moment before for which the watching thread ran
+    no line of its own (-1: all of it). A look takes many lines, and while the loop is busy each may wait for the interpreter's lock."""
 
     wall: float
     cpu: float
     own_wait: float
     all_waits: float = -1.0
+    hole: float = -1.0
 
 
 def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
     """For how long the loop's thread surely worked or was blocked between two moments, and whether nobody could look meanwhile."""
     gap, cpu = now.wall - before.wall, now.cpu - before.cpu
-    unseen = gap - (now.own_wait - before.own_wait)
+    unseen = (gap if now.hole < 0 else now.hole) - (now.own_wait - before.own_wait)
     if unseen > 2 * tick:  # the watching thread had a CPU and not the lock, or the whole process was stopped
         return min(cpu, unseen), True
     if before.all_waits < 0 or now.all_waits < 0:
@@ -85,6 +87,7 @@ class StallWatch:
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
         self._answered = True
         self._told: dict[CodeType | None, float] = {}
+        self._alive, self._hole = 0.0, 0.0
 
     def __enter__(self) -> StallWatch:
         self._loop = asyncio.get_running_loop()
@@ -100,6 +103,7 @@ class StallWatch:
 
     def _run(self) -> None:
         held, callback, stall = 0.0, None, None
+        self._alive = time.monotonic()
         before = self._moment(pending=False)
         while not self._over.wait(self.tick):
             pending = not self._answered
@@ -124,10 +128,22 @@ class StallWatch:
                 self._ask()
 
     def _moment(self, pending: bool) -> Moment:
-        cpu, _ = _schedstat(self._tid)
-        _, own = _schedstat(threading.get_native_id())
-        waits = sum(_schedstat(int(tid))[1] for tid in os.listdir(TASKS)) if pending else -1.0  # noqa: PTH208 - often
-        return Moment(time.monotonic(), cpu, own, waits)
+        self._runs()
+        cpu, _ = self._schedstat(self._tid)
+        _, own = self._schedstat(threading.get_native_id())
+        waits = sum(self._schedstat(int(tid))[1] for tid in os.listdir(TASKS)) if pending else -1.0  # noqa: PTH208 - often
+        hole, self._hole = self._hole, 0.0
+        return Moment(self._alive, cpu, own, waits, hole)
+
+    def _schedstat(self, tid: int) -> tuple[float, float]:
+        found = _schedstat(tid)
+        self._runs()
+        return found
+
+    def _runs(self) -> None:
+        """The watching thread has a CPU and the interpreter's lock."""
+        now = time.monotonic()
+        self._hole, self._alive = max(self._hole, now - self._alive), now
 
     def _ask(self) -> None:
         self._answered = False

@@ -95,6 +95,8 @@ def start_session(
     """A new Spark session; what Java prints goes to `log_file`. Settings: `sparkconf.settings`, `extra` are those that this session needs.
     `host`: where a cluster's executors reach this process, by default the address that the master is reached from. On a cluster
     PYSPARK_PYTHON may say which Python executors run. Raises NoJava, ConfigError, SparkUnavailable."""
+    if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would hold the new one's settings
+        SparkContext._gateway = SparkContext._jvm = None
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
     here = host or host_for(master)
     places = {"spark.driver.host": here, "spark.driver.bindAddress": here}
@@ -105,8 +107,6 @@ def start_session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
     meet_master(master)
     os.environ.setdefault("SPARK_LOCAL_IP", here)
-    if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would be used in place of the new one
-        SparkContext._gateway = SparkContext._jvm = None
     log_file.parent.mkdir(parents=True, exist_ok=True)
     interrupted = signal.getsignal(signal.SIGINT)
     said = log_file.stat().st_size if log_file.exists() else 0

@@ -17,6 +17,7 @@ from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.rows.raw import RowChecksum, decode_row
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.vectors import encode_vector, parse_vector
 
 COLUMNS, ROW_AND_KEY, ROW_AND_HANDLE = 0, 1, 2
@@ -35,16 +36,16 @@ class Verdict(enum.Enum):
     UNKNOWN = "the checksum is of a version that is not known"
 
 
-def verify_checksum(key: bytes, value: bytes, table: TableInfo) -> Verdict:
+def verify_checksum(key: bytes, value: bytes, table: TableInfo, json: JsonStyle = JsonStyle.GO) -> Verdict:
     """Whether a row's checksum fits the row. `key` is raw, without a keyspace. Either of two checksums may match.
 
-    The table is needed for version 0 alone. Raises MalformedKey, MalformedRow.
+    The table, and how documents are printed, are needed for version 0 alone. Raises MalformedKey, MalformedRow.
     """
     trailer = decode_row(value).checksum
     if trailer is None:
         return Verdict.NONE
     if trailer.version == COLUMNS:
-        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC).read(key, value)))
+        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC, json=json).read(key, value)))
     if trailer.version in (ROW_AND_KEY, ROW_AND_HANDLE):
         return _verdict(trailer, row_checksum(key, value[: trailer.body_size], trailer.header))
     return Verdict.UNKNOWN

@@ -173,10 +173,11 @@ class AvroTable:
     def row_sum(self, key: bytes, value: bytes, old_value: bytes | None) -> RowSum:
         """The checksum that a consumer can compute anew, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
 
-        It is the sum over the columns, whatever the stored one (versions 1 and 2) covers; of a row that does not fit it is what is stored.
+        It is the sum over the columns as the message has them, whatever the stored one covers; of a row that does not fit it is what is
+        stored.
         """
-        before = verify_checksum(key, old_value, self.info, self._json) if old_value and has_checksum(old_value) else Verdict.NONE
-        now = verify_checksum(key, value, self.info, self._json)
+        before = verify_checksum(key, old_value, self.info) if old_value and has_checksum(old_value) else Verdict.NONE
+        now = verify_checksum(key, value, self.info)
         corrupted = Verdict.DIFFERS in (before, now)
         if corrupted and self.options.corrupted_rows_fail:
             image = "new" if now is Verdict.DIFFERS else "old"

@@ -36,16 +36,17 @@ class Verdict(enum.Enum):
     UNKNOWN = "the checksum is of a version that is not known"
 
 
-def verify_checksum(key: bytes, value: bytes, table: TableInfo, json: JsonStyle = JsonStyle.GO) -> Verdict:
+def verify_checksum(key: bytes, value: bytes, table: TableInfo) -> Verdict:
     """Whether a row's checksum fits the row. `key` is raw, without a keyspace. Either of two checksums may match.
 
-    The table, and how documents are printed, are needed for version 0 alone. Raises MalformedKey, MalformedRow.
+    The table is needed for version 0 alone. Such a sum was made by TiDB 7.1 to 8.2, over documents as these print them, whatever version
+    the cluster has since. Raises MalformedKey, MalformedRow.
     """
     trailer = decode_row(value).checksum
     if trailer is None:
         return Verdict.NONE
     if trailer.version == COLUMNS:
-        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC, json=json).read(key, value)))
+        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC, json=JsonStyle.GO).read(key, value)))
     if trailer.version in (ROW_AND_KEY, ROW_AND_HANDLE):
         return _verdict(trailer, row_checksum(key, value[: trailer.body_size], trailer.header))
     return Verdict.UNKNOWN

@@ -11,6 +11,10 @@ from itertools import groupby
 from random import Random
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tidemill", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("tidemill")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -54,6 +54,7 @@ def test_identity_keeps_all_fields_and_those_of_later_versions() -> None:
             "partition_by": "crc32(table)",
             "split_tables": [71, "a.b"],
             "capture_rules": [{"from_ts": 12, "rules": ["a.*"]}, {"from_ts": 90, "rules": ["a.*", "!a.c"]}],
+            "upstream_versions": [{"from_ts": 12, "version": "8.5.1"}, {"from_ts": 50, "version": "9.0.0"}],
             "compaction": {"of": "tomorrow"},
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from itertools import groupby
@@ -17,7 +18,8 @@ from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import ConfigError
 from tidemill.protocols import canal_json
 from tidemill.protocols.open import ResolvedMessage, decode
-from tidemill.protocols.open.events import DdlMessage, Event
+from tidemill.protocols.open.codes import ColumnFlag, ColumnType
+from tidemill.protocols.open.events import Column, DdlMessage, Event, RowEvent
 
 TABLES = {"ints", "floats", "decs", "strs", "enums", "bits", "jsons", "vecs", "uk_nn", "prange", "shapes", "pk_comp", "becomes_eligible"}
 
@@ -63,6 +65,26 @@ def test_canal_json_out_of_open_protocol(tmp_path: Path) -> None:
     assert [e.query for e in come if isinstance(e, canal_json.DdlMessage)] == [e.query for e in gone if isinstance(e, DdlMessage)]
     values = {(e.commit_ts, e.table, c.name): c.value for e in come if isinstance(e, canal_json.RowEvent) for c in e.after}
     assert values[next(e.ts for e in gone if e.table == "ints" and not isinstance(e, DdlMessage)), "ints", "id"] is not None
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_documents_are_printed_again_as_they_came(tmp_path: Path, protocol: str) -> None:
+    """Rows of one batch, before and after the upstream was upgraded to a version that prints doubles in another way."""
+    texts = ["[1, -0, 1e+21]", "[1.0, -0.0, 1e21]", '{"a": 5}', '{"\\u0008": 1e-15}', '{"\\b": 0.000000000000001}', "1e-7", "0.0000001"]
+    target = open_target(f"messages://{tmp_path}/again.jsonl?protocol={protocol}&enable-tidb-extension=true")
+    flags = ColumnFlag.BINARY | ColumnFlag.NULLABLE
+    target.rows([
+        dataclasses.replace(event, after=(*event.after, Column("j", ColumnType.JSON, flags, False, text)))
+        for event, text in ((row(5 + i, i, None, i), text) for i, text in enumerate(texts))
+    ])  # fmt: skip
+    target.commit(Progress(100))
+    target.close()
+    messages = from_jsonl(tmp_path / "again.jsonl")
+    if protocol == "canal-json":
+        come = [e.after for m in messages for e in canal_json.decode(m.value or b"") if isinstance(e, canal_json.RowEvent)]
+    else:
+        come = [e.after for m in messages for e in decode(m.key or b"", m.value) if isinstance(e, RowEvent)]
+    assert [next(c.value for c in columns if c.name == "j") for columns in come] == texts
 
 
 def test_progress_is_in_the_state_file_and_what_was_not_kept_is_sent_again(tmp_path: Path) -> None:

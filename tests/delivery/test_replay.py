@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import json
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -15,16 +16,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
-from tests.support.logs import START
+from tests.support.logs import START, golden_log
 from tidemill.changefeed.replay import Delivered as Summary
 from tidemill.changefeed.replay import replay
+from tidemill.changelog.layout import IDENTITY, LogIdentity, UpstreamVersion
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import ChangefeedConfig, parse_config
 from tidemill.delivery import plan
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.task import chunker
+from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import LogCorrupt, LogError, MessageTooLarge, SchemaError, StartTsOutOfLog
 from tidemill.protocols.open import RowEvent, decode
+from tidemill.protocols.open.codes import ColumnType
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions
 from tidemill.sinks.claim_check import ClaimCheckStorage
@@ -63,6 +67,35 @@ def no_small_batches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(module, "EitherRunner", local)
     return iter(())
+
+
+def json_texts(path: Path) -> dict[int, list[str]]:
+    """Documents by the commit ts of their row."""
+    found: dict[int, list[str]] = {}
+    for event in (e for m in from_jsonl(path) for e in decode(m.key or b"", m.value) if isinstance(e, RowEvent)):
+        texts = [c.value for c in (*event.after, *event.before) if c.type == ColumnType.JSON and isinstance(c.value, str)]
+        found.setdefault(event.ts, []).extend(texts)
+    return found
+
+
+def test_documents_are_printed_as_the_clusters_version_prints_them(tmp_path: Path) -> None:
+    """Old ones where the log tells no version; from an upgrade on as newer versions do, in batches of their own."""
+    log = golden_log(tmp_path / "log")
+    _, _ = run(str(log), tmp_path / "old")
+    old = json_texts(tmp_path / "old")
+    telling = sorted(ts for ts, texts in old.items() if any(re.search(r"[0-9]e\+|-0[,}\]]", text) for text in texts))
+    upgraded = telling[0]  # the first is printed in the old way, the others in the new one
+    identity = LogIdentity.from_json((log / IDENTITY).read_text())
+    identity = identity.with_version(UpstreamVersion(identity.start_ts, "8.5.7")).with_version(UpstreamVersion(upgraded, "9.0.0"))
+    (log / IDENTITY).write_text(identity.to_json())
+    _, _ = run(str(log), tmp_path / "new")
+    new = json_texts(tmp_path / "new")
+    assert new.keys() == old.keys()
+    assert all(new[ts] == old[ts] for ts in old if ts <= upgraded)
+    assert all(new[ts] != old[ts] for ts in telling if ts > upgraded)
+    assert len([ts for ts in telling if ts > upgraded]) > 1
+    for ts, texts in new.items():
+        assert [json.loads(text) for text in texts] == [json.loads(text) for text in old[ts]]
 
 
 @pytest.mark.parametrize("mode", ["default", "table", "ts", "index-value"])

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tidemill import tso
-from tidemill.capture import rules
+from tidemill.capture import clusterversion, rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import Start, WorkerManager
@@ -256,7 +256,7 @@ class Capture:
             await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             await asyncio.to_thread(follow, self.history, reader)
-            await asyncio.to_thread(self._settle_rules)
+            await asyncio.to_thread(rules.settle, self.writer, config.rules, self._log_end)
         except BaseException:
             if has_writer:
                 self.writer.close()
@@ -332,6 +332,7 @@ class Capture:
 
     async def _pull(self, folder: Path) -> None:
         writer, life = self.writer, self._life
+        await clusterversion.note_at_start(self.pd, writer, self._log_end, self._patience)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
@@ -346,6 +347,7 @@ class Capture:
             await together(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),
+                clusterversion.follow(self.pd, writer, self._patience),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
@@ -372,13 +374,10 @@ class Capture:
     def _what(self) -> str:
         return f"{len(self.spans)} tables" if not self.divided else f"with {len(self.divided)} groups"
 
-    def _settle_rules(self) -> None:
-        """Where the rules that are wanted differ from the log's, the latter hold up to a ts that no partition is past."""
-        wanted, identity = self.config.rules, self.writer.identity
-        if wanted is not None and not rules.same(rules.in_force(identity, tso.MAX_TS)[0], wanted):
-            changed_at = max(*self._known_heads, self.history.resolved_ts)  # no group gets past the schema's head
-            self.writer.set_identity(identity.with_rules(replace(wanted, from_ts=changed_at)))
-            _log.info("from %s on tables are captured by the rules %s", tso.describe(changed_at), ", ".join(wanted.rules))
+    @property
+    def _log_end(self) -> int:
+        """No row above it was in the log when the capture began, nor did a group get past the schema's head."""
+        return max([*self._known_heads, self.history.resolved_ts])
 
     def heads(self) -> list[int]:
         """Of all partitions; of those of groups as far as these have told."""

@@ -1,12 +1,18 @@
-"""Which tables a capture subscribes to: the rules of `capture --config`, as log.json keeps them. Pure."""
+"""Which tables a capture subscribes to: the rules of `capture --config`, as log.json keeps them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from tidemill import tso
 from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.changelog.writer import LogWriter
 from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.tracking.versions import TableVersion
+
+_log = logging.getLogger(__name__)
 
 EVERYTHING = ("*.*",)
 
@@ -42,3 +48,11 @@ def _plain(entry: CaptureRules | None) -> tuple[Sequence[str], bool]:
     if entry is None or entry.rules == EVERYTHING:
         return EVERYTHING, False
     return entry.rules, entry.case_sensitive
+
+
+def settle(writer: LogWriter, wanted: CaptureRules | None, log_end: int) -> None:
+    """Where the rules that are wanted differ from the log's, the latter hold up to `log_end`, which no partition is past."""
+    identity = writer.identity
+    if wanted is not None and not same(in_force(identity, tso.MAX_TS)[0], wanted):
+        writer.set_identity(identity.with_rules(replace(wanted, from_ts=log_end)))
+        _log.info("from %s on tables are captured by the rules %s", tso.describe(log_end), ", ".join(wanted.rules))

@@ -88,6 +88,17 @@ class CaptureRules:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamVersion:
+    """From `from_ts` on the cluster had this version: that of its oldest TiKV, as PD tells it."""
+
+    from_ts: int
+    version: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"from_ts": self.from_ts, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
 class LogIdentity:
     """log.json: which cluster's changes these are, from when on, and how they are spread."""
 
@@ -99,6 +110,7 @@ class LogIdentity:
     partition_by: str | None = None
     split_tables: tuple[int | str, ...] = ()
     capture_rules: tuple[CaptureRules, ...] = ()
+    upstream_versions: tuple[UpstreamVersion, ...] = ()  # by from_ts; what is before the first is not known
     format: int = FORMAT
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of later versions, kept when log.json is written again
 
@@ -120,6 +132,16 @@ class LogIdentity:
         """The same log, from `entry.from_ts` on captured under other rules."""
         return replace(self, capture_rules=(*(e for e in self.capture_rules if e.from_ts < entry.from_ts), entry))
 
+    def version_at(self, ts: int) -> str | None:
+        """The cluster's version for rows just above `ts`; None: no capture has told it."""
+        before = [entry for entry in self.upstream_versions if entry.from_ts <= ts]
+        return before[-1].version if before else None
+
+    def with_version(self, entry: UpstreamVersion) -> LogIdentity:
+        """The same log, of a cluster that has another version from `entry.from_ts` on."""
+        kept = (e for e in self.upstream_versions if e.from_ts < entry.from_ts)
+        return replace(self, upstream_versions=(*kept, entry))
+
     def moved_to(self, start_ts: int) -> LogIdentity:
         """The same log after retention dropped what was at or below `start_ts`."""
         return replace(self, start_ts=start_ts)
@@ -139,6 +161,8 @@ class LogIdentity:
             fields["split_tables"] = list(self.split_tables)
         if self.capture_rules:
             fields["capture_rules"] = [r.to_dict() for r in self.capture_rules]
+        if self.upstream_versions:
+            fields["upstream_versions"] = [v.to_dict() for v in self.upstream_versions]
         return json.dumps({**fields, **self.extra}) + "\n"
 
     @classmethod
@@ -160,6 +184,12 @@ class LogIdentity:
                 capture_rules=tuple(
                     CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
                     for r in fields.pop("capture_rules", ())
+                ),
+                upstream_versions=tuple(
+                    sorted(
+                        (UpstreamVersion(_whole(v["from_ts"]), str(v["version"])) for v in fields.pop("upstream_versions", ())),
+                        key=lambda v: v.from_ts,
+                    )
                 ),
                 format=int(version),
                 extra=fields,

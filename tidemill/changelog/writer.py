@@ -20,7 +20,7 @@ from tidemill.changelog import layout
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
-from tidemill.changelog.layout import Affinity, CaptureRules, Chain, LogIdentity, SegmentName, Source
+from tidemill.changelog.layout import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
@@ -390,14 +390,13 @@ class LogWriter:
                 writer.sync_head()
         return min(writer.synced_head for writer in self._writers.values())
 
-    def declare(self, *, split_tables: Sequence[int | str] | None = None, capture_rules: Sequence[CaptureRules] | None = None) -> None:
-        """Say in log.json which tables are spread over partitions, and which tables are captured."""
-        changed = self._identity
-        if split_tables is not None:
-            changed = replace(changed, split_tables=tuple(split_tables))
-        if capture_rules is not None:
-            changed = replace(changed, capture_rules=tuple(capture_rules))
-        self.set_identity(changed)
+    def declare(self, *, split_tables: Sequence[int | str] | None = None, version: UpstreamVersion | None = None) -> None:
+        """Say in log.json which tables are spread over partitions, and from when on the cluster has a version. From any thread."""
+        with self._maintaining:  # retention writes it, too
+            changed = self._identity
+            if split_tables is not None:
+                changed = replace(changed, split_tables=tuple(split_tables))
+            self.set_identity(changed.with_version(version) if version is not None else changed)
 
     def set_identity(self, identity: LogIdentity) -> None:
         """Write log.json anew. Raises LogFenced, and LogError where another writer has the schema stream."""

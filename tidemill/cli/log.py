@@ -108,6 +108,7 @@ def _text(facts: dict[str, Any]) -> str:
     if facts.get("split_tables"):
         lines.append(f"split       {', '.join(map(str, facts['split_tables']))}")
     lines += [f"rules       {', '.join(r['rules'])} from {tso.describe(r['from_ts'])}" for r in facts.get("capture_rules", ())]
+    lines += [f"cluster     {v['version']} from {tso.describe(v['from_ts'])}" for v in facts.get("upstream_versions", ())]
     lines += [f"holds       {facts['rows']} rows, {_size(facts['bytes'])}", f"tables      {len(facts['tables'])}", ""]
     lines.append(f"{'folder':<10} {'segments':>9} {'rows':>12} {'size':>10}  head")
     for f in facts["folders"]:

@@ -60,6 +60,7 @@ def serve(
     pds: Annotated[int, typer.Option("--pds", min=0, help="PD members on ports of their own; 0: PD shares the first store's port.")] = 0,
     gates: Annotated[bool, typer.Option("--gates", help="Connections may be broken: see `ctl wire`.")] = False,
     old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores know no EventFeedV2, as before 7.5.")] = False,
+    version: Annotated[str, typer.Option("--version", help="The version that stores tell: 9.0.0 prints JSON in another way.")] = "8.5.7",
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate; asks for TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the key of --tls-cert.")] = None,
     tls_client_ca: Annotated[Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this CA.")] = None,
@@ -87,7 +88,7 @@ def serve(
     async def run() -> None:
         playground = server.Playground(
             seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers, tls=tls,
-            pds=pds, gates=gates, old_feed=old_feed,
+            pds=pds, gates=gates, old_feed=old_feed, version=version,
         )  # fmt: skip
         try:
             await playground.start(host, port)
@@ -182,10 +183,12 @@ def query(
     With `--output json` a row is {"column": value}: numbers and text as they are, binary columns as {"base64": …}; BIT, ENUM and SET
     are numbers.
     """
+    from tidemill.capture.clusterversion import oldest_version
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.capture.tikv.read.snapshot import Snapshot
     from tidemill.playground.store import truth
+    from tidemill.tidb.types.jsonstyle import style_of
 
     try:
         zone = ZoneInfo(tz)
@@ -197,7 +200,7 @@ def query(
         try:
             snapshot = Snapshot(client, tso.parse(at, await client.tso()))
             info = truth.find_table(await truth.describe_remote(snapshot), table)
-            rows = truth.read_remote(snapshot, info, zone)
+            rows = truth.read_remote(snapshot, info, zone, style_of(oldest_version(await client.stores())))
             if output is Output.JSON:
                 async for row in rows:
                     sys.stdout.write(json.dumps(truth.json_row(info, row), ensure_ascii=False) + "\n")

@@ -13,6 +13,7 @@ from tidemill.consumer.tables.definitions import new_column
 from tidemill.consumer.tables.shapes import Signature, signature
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.protocols.open.codes import ColumnFlag as Shown
+from tidemill.protocols.open.codes import ColumnType
 from tidemill.protocols.open.events import Column, RowEvent
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.cells import Cell, Family, family
@@ -21,6 +22,8 @@ from tidemill.tidb.schema.codes import ColumnFlag, PartitionType, SchemaState
 from tidemill.tidb.schema.model import ColumnInfo, IndexColumn, IndexInfo, PartitionDefinition, PartitionInfo, TableInfo
 from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tidb.types.decimals import encode_decimal
+from tidemill.tidb.types.jsonbin import printed_style
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 _FLAGS = {
     Shown.PRIMARY_KEY: ColumnFlag.PRIMARY_KEY,
@@ -122,6 +125,12 @@ def raw_record(shape: Shape, event: RowEvent) -> RawRecord:
     before = _stored_row(shape, cells_of(shape, event.before, event.after)) if event.before else None
     physical = event.partition if event.partition is not None else shape.version.info.id
     return RawRecord(record_key(physical, event.row_id or 0), after, before, event.ts, event.ts, shape.number)
+
+
+def style_of_row(event: RowEvent) -> JsonStyle:
+    """How the row's documents were printed: they are printed so again. Raises ValueError for a text that is none."""
+    texts = (c.value for c in (*event.after, *event.before) if c.type == ColumnType.JSON and isinstance(c.value, str))
+    return JsonStyle.MYSQL if any(printed_style(text) is JsonStyle.MYSQL for text in texts) else JsonStyle.GO
 
 
 def _stored_row(shape: Shape, cells: Sequence[Cell]) -> bytes:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.consumer.order.progress import Progress
-from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, targets_of
+from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, style_of_row, targets_of
 from tidemill.delivery.inputs.table_pack import Output
 from tidemill.delivery.inputs.table_router import control_messages_of
 from tidemill.delivery.task.compiled_tables import row_encoder
@@ -34,6 +35,7 @@ from tidemill.sinks.parts import file_errors, sync_folder
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.schema.events import DdlEvent
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ _FROM_EVENTS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMP
 class _Batch:
     """What is under way: rows, then DDLs."""
 
-    rows: list[tuple[int, RawRecord]] = field(default_factory=list)  # (target, row)
+    rows: list[tuple[int, RawRecord, JsonStyle]] = field(default_factory=list)  # target, row, how its documents are printed
     ddls: list[DdlMessage] = field(default_factory=list)
     last_ts: int = 0
 
@@ -72,7 +74,7 @@ class Republish:
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)
         self._shapes = Shapes()
-        self._encoder: RowEncoder | None = None
+        self._encoders: dict[JsonStyle, RowEncoder] = {}
         self._encoded_shapes = 0
         self._batch = _Batch()
         self._saved, self._epoch, self._number = self._load()
@@ -114,10 +116,10 @@ class Republish:
                 raise SinkError(f"a row of {event.schema}.{event.table} at {event.ts} was too large: its message holds only the key")
             shape = self._shapes.shape(event)
             try:
-                record = raw_record(shape, event)
+                record, style = raw_record(shape, event), style_of_row(event)
             except (TypeError, ValueError) as error:
                 raise SinkError(f"a row of {event.schema}.{event.table} at {event.ts} cannot be sent again: {error}") from None
-            self._batch.rows.append((self._target(shape, event), record))
+            self._batch.rows.append((self._target(shape, event), record, style))
             self._batch.last_ts = event.ts
 
     def _target(self, shape: Shape, event: RowEvent) -> int:
@@ -181,29 +183,35 @@ class Republish:
             raise
         self._from_ts = to_ts
 
-    def _deliver(self, context: BatchContext, rows: list[tuple[int, RawRecord]]) -> None:
+    def _deliver(self, context: BatchContext, rows: list[tuple[int, RawRecord, JsonStyle]]) -> None:
         self._tasks.begin(context)
         try:
             rows.sort(key=lambda row: row[0])  # stable: in order within each target
-            for start in range(0, len(rows), _CHUNK_ROWS):
-                chunk = rows[start : start + _CHUNK_ROWS]
-                targets = [target for target, _ in chunk]
-                array, _keep = row_array([record for _, record in chunk], targets)
-                borders = [i for i in range(len(targets)) if i == 0 or targets[i] != targets[i - 1]]
-                messages = self._encoding().encode(array, np.array([*borders, len(targets)], np.int32))
-                self._tasks.deliver(messages, self._targets)
+            for style, alike in groupby(rows, key=lambda row: row[2]):
+                some = list(alike)
+                for start in range(0, len(some), _CHUNK_ROWS):
+                    self._deliver_chunk(some[start : start + _CHUNK_ROWS], style)
             self._tasks.flush()
         except BaseException:
             self._tasks.abandon()
             raise
 
-    def _encoding(self) -> RowEncoder:
-        """The encoder of all shapes that are known; made anew when there are more."""
-        if self._encoder is None or self._encoded_shapes != len(self._shapes.all):
-            programs = [TableProgram.of(shape.version, UTC) for shape in self._shapes.all]
-            self._encoder = row_encoder(self._output, programs)
-            self._encoded_shapes = len(programs)
-        return self._encoder
+    def _deliver_chunk(self, chunk: list[tuple[int, RawRecord, JsonStyle]], style: JsonStyle) -> None:
+        targets = [target for target, _, _ in chunk]
+        array, _keep = row_array([record for _, record, _ in chunk], targets)
+        borders = [i for i in range(len(targets)) if i == 0 or targets[i] != targets[i - 1]]
+        messages = self._encoding(style).encode(array, np.array([*borders, len(targets)], np.int32))
+        self._tasks.deliver(messages, self._targets)
+
+    def _encoding(self, style: JsonStyle) -> RowEncoder:
+        """The encoder of all shapes that are known, that prints documents so; made anew when there are more."""
+        if self._encoded_shapes != len(self._shapes.all):
+            self._encoders.clear()
+            self._encoded_shapes = len(self._shapes.all)
+        if style not in self._encoders:
+            programs = [TableProgram.of(shape.version, UTC, style) for shape in self._shapes.all]
+            self._encoders[style] = row_encoder(self._output, programs)
+        return self._encoders[style]
 
     def _send_ddl(self, ddl: DdlMessage) -> None:
         event = DdlEvent(

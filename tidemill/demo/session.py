@@ -200,18 +200,20 @@ def tables_of(upstream: Upstream, ts: int) -> dict[tuple[str, str], tuple[Any, l
 async def _read_tables(pd: str, ts: int) -> dict[tuple[str, str], tuple[Any, list[dict[str, Any]]]]:
     from datetime import UTC
 
+    from tidemill.capture.clusterversion import oldest_version
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.read.snapshot import Snapshot
     from tidemill.demo.compare import plain
     from tidemill.playground.store import truth
+    from tidemill.tidb.types.jsonstyle import style_of
 
     client = await PdClient.connect(pd)
     try:
         snapshot = Snapshot(client, ts)
-        found = {}
+        found, style = {}, style_of(oldest_version(await client.stores()))
         for name, info in (await truth.describe_remote(snapshot)).items():
             if info.has_usable_key:
-                rows = [{k: plain(v) for k, v in row.items()} async for row in truth.read_remote(snapshot, info, UTC)]
+                rows = [{k: plain(v) for k, v in row.items()} async for row in truth.read_remote(snapshot, info, UTC, style)]
                 found[name] = info, rows
         return found
     except OSError as error:

@@ -26,12 +26,13 @@ from tidemill.playground.services.pd import PdService
 from tidemill.playground.services.ports import Port
 from tidemill.playground.sql.parse.ast import TableName
 from tidemill.playground.sql.session import Database, Result
-from tidemill.playground.store.cluster import Cluster
+from tidemill.playground.store.cluster import VERSION, Cluster
 from tidemill.playground.store.oracle import wall_clock_ms
 from tidemill.playground.store.truth import Name, TruthTable, tables_at
 from tidemill.playground.workload.loader import load
 from tidemill.playground.workload.mixed import Options, Workload
 from tidemill.playground.workload.names import make_workload
+from tidemill.tidb.types.jsonstyle import style_of
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Playground:
     With a `gc_life_time` (seconds) older history is collected every minute, as far as services' safe points allow.
     `gc_barriers`: PD serves GC barriers, as version 9 and newer do. `pds`: so many PD members, on ports of their own.
     `gates`: connections may be broken in every way (see gate.py). `old_feed`: stores know no EventFeedV2.
+    `version`: what the stores tell PD.
     """
 
     def __init__(
@@ -69,10 +71,11 @@ class Playground:
         pds: int = 0,
         gates: bool = False,
         old_feed: bool = False,
+        version: str = VERSION,
     ) -> None:
         self.seed = seed
         self._tls, self._gates, self._old_feed, self._gc_barriers = tls, gates, old_feed, gc_barriers
-        self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock)
+        self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock, version)
         self.database = Database(self.cluster)
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
@@ -274,7 +277,8 @@ class Playground:
 
     def tables_at(self, ts: int | None = None, zone: tzinfo = UTC) -> dict[Name, TruthTable]:
         """What all tables of users hold at a ts (now without one), by (schema, table). Raises KeyLocked."""
-        return tables_at(self.cluster.mvcc, self.cluster.oracle.next() if ts is None else ts, zone)
+        style = style_of(self.cluster.version)
+        return tables_at(self.cluster.mvcc, self.cluster.oracle.next() if ts is None else ts, zone, style)
 
     def stats(self) -> dict[str, Any]:
         """Figures for people and tests."""

@@ -30,6 +30,7 @@ from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
 from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
 from tidemill.tidb.schema.codes import MySQLType as T
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 """Multiplies the number of random cases."""
@@ -56,7 +57,8 @@ def avro_table(rng: random.Random, types: tuple[T, ...] = TYPES) -> TableInfo:
 
 
 def programs_of(rng: random.Random, count: int, types: tuple[T, ...] = TYPES) -> list[TableProgram]:
-    return [TableProgram("s<é", f"t{i}", avro_table(rng, types), rng.choice(ZONES)) for i in range(count)]
+    style = rng.choice(list(JsonStyle))
+    return [TableProgram("s<é", f"t{i}", avro_table(rng, types), rng.choice(ZONES), style) for i in range(count)]
 
 
 def encoder_of(programs: Sequence[TableProgram], options: EncodingOptions) -> AvroRowEncoder:

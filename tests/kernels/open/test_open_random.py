@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.support.random_rows import TYPES, broken, random_record, random_table
+from tests.support.tables import column, table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
@@ -24,7 +28,11 @@ from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.open.batch import batches
 from tidemill.protocols.options import EncodingOptions
+from tidemill.tidb.keys import record_key
+from tidemill.tidb.rows.write import pack_row
 from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.types.jsonbin import encode_json, json_text
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 """Multiplies the number of random cases."""
@@ -39,7 +47,10 @@ ZONES = (
 
 
 def random_programs(rng: random.Random, count: int) -> list[TableProgram]:
-    return [TableProgram("s<é", f"t{i}", random_table(rng), rng.choice(ZONES)) for i in range(count)]
+    """Programs of one encoder: they print documents in one way."""
+    tables = [(random_table(rng), rng.choice(ZONES)) for _ in range(count)]
+    style = rng.choice(list(JsonStyle))
+    return [TableProgram("s<é", f"t{i}", info, zone, style) for i, (info, zone) in enumerate(tables)]
 
 
 def groups_of(*ends: int) -> np.ndarray:
@@ -78,13 +89,49 @@ def test_every_type_is_in_the_kernel() -> None:
     """No whole row of any type is handed back, in no format."""
     rng = random.Random(99)
     for tp in TYPES:
-        programs = [TableProgram("s", "t", random_table(rng, (MySQLType(tp),)), rng.choice(ZONES)) for _ in range(4)]
+        style = rng.choice(list(JsonStyle))
+        programs = [TableProgram("s", "t", random_table(rng, (MySQLType(tp),)), rng.choice(ZONES), style) for _ in range(4)]
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(4) for _ in range(100))]
         encoder = OpenRowEncoder(programs)
         rows, _keep = row_array(records)
         got = encoder.encode(rows, groups_of(0, 100)).to_list()
         assert [(m.key, m.value, m.rows) for m in got] == batches(expected(programs, records), EncodingOptions())
         assert encoder.slow_rows == 0, tp
+
+
+@pytest.mark.parametrize("style", JsonStyle)
+def test_doubles_in_documents(style: JsonStyle) -> None:
+    """At the limits of exponents and digits, and anywhere."""
+    rng = random.Random(style.value)
+    info = table([column(MySQLType.LONGLONG), column(MySQLType.JSON)], pk_is_handle=True)
+    numbers = [sign * number for number in EDGES for sign in (1, -1)]
+    for _ in range(3000 * SCALE):
+        digits, exponent = rng.randrange(10 ** rng.randint(1, 18)), rng.randint(-30, 25)
+        numbers += [float(f"{digits}e{exponent}"), rng.uniform(-1e16, 1e16), struct.unpack("<d", rng.randbytes(8))[0]]
+    numbers = [number for number in numbers if math.isfinite(number)]
+    program = TableProgram("s", "t", info, json=style)
+    records = [RawRecord(record_key(100, i), pack_row({2: encode_json(["\b\f", n])}), None, 1, 2, 0) for i, n in enumerate(numbers)]
+    rows, _keep = row_array(records)
+    encoder = OpenRowEncoder([program], EncodingOptions(max_batch_size=1))
+    messages = encoder.encode(rows, groups_of(0, len(rows))).to_list()
+    for number, message in zip(numbers, messages, strict=True):
+        text = json.loads((message.value or b"")[8:])["u"]["c2"]["v"]
+        assert text == json_text(encode_json(["\b\f", number]), style)
+        assert float(json.loads(text)[1]) == number
+    assert encoder.slow_rows == 0
+
+
+EDGES = (
+    0.0, 1.0, 0.1, 0.00012345, 1e-6, 9.99999e-7, 1e-7, 1e-14, 1e-15, 9.999999999999999e-16, 5e-324, 2.2250738585072e-308,
+    1.7976931348623157e308, 2.0**49, 2.0**53, 2.0**53 + 2, 2.0**63, 2.0**64, 123456789012345680.0, 1e14, 99999999999999.98,
+    999999999999999.0, 999999999999999.9, 1e15, 1.5e15, 1234567890123456.5, 9007199254740991.0, 1e16, 1e20, 1e21,
+)  # fmt: skip
+
+
+def test_programs_of_one_encoder_print_documents_in_one_way() -> None:
+    programs = [TableProgram("s", "t", random_table(random.Random(1)), json=style) for style in JsonStyle]
+    with pytest.raises(ValueError, match="print documents in 2 ways"):
+        OpenRowEncoder(programs)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -160,8 +207,6 @@ def test_large_values_grow_the_buffers() -> None:
     table = random_table(rng, (MySQLType.BLOB,))
     program = TableProgram("s", "t", table)
     record = random_record(rng, table)
-    from tidemill.tidb.rows.write import pack_row
-
     columns = [c.id for c in table.output_columns if c.tp == MySQLType.BLOB]
     record = record._replace(value=pack_row({columns[0]: b"\x01<\xff" * 3_000_000}), old_value=None)
     records = [record, record._replace(value=pack_row({columns[0]: b"x" * 70_000})), record]

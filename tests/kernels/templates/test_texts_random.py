@@ -33,6 +33,7 @@ from tidemill.protocols.options import (
 )
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 ZONES = (ZoneInfo("UTC"), ZoneInfo("America/Sao_Paulo"), ZoneInfo("Asia/Shanghai"))
@@ -71,7 +72,8 @@ def plain(encoder: TextRowEncoder, record: Any) -> bytes:
 
 def random_programs(rng: random.Random, count: int, *types: MySQLType) -> list[TableProgram]:
     tables = [random_table(rng, types) if types else random_table(rng) for _ in range(count)]
-    return [TableProgram("s<é", f"t{i}'1;,", table, rng.choice(ZONES)) for i, table in enumerate(tables)]
+    style = rng.choice(list(JsonStyle))
+    return [TableProgram("s<é", f"t{i}'1;,", table, rng.choice(ZONES), style) for i, table in enumerate(tables)]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

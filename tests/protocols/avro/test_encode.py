@@ -23,6 +23,8 @@ from tidemill.tidb.schema.codes import ColumnFlag
 from tidemill.tidb.schema.codes import MySQLType as T
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.types.jsonbin import encode_json
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 PLAIN = EncodingOptions(MessageFormat.AVRO)
 KEY = record_key(100, 1)
@@ -133,6 +135,23 @@ def test_a_row_checksum_is_over_the_columns_and_says_what_is_corrupted() -> None
     assert summed(info, whole, other) == wire.sized(b"%d" % columns) + b"\1" + version
     assert summed(info, other, None) == wire.sized(b"%d" % stored) + b"\1" + version
     assert summed(info, plain, whole) == wire.sized(b"0") + b"\0\0"
+
+
+@pytest.mark.parametrize(("style", "text"), [(JsonStyle.GO, b"[1, -0]"), (JsonStyle.MYSQL, b"[1.0, -0.0]")])
+def test_a_checksum_of_an_old_tidb_fits_its_row_after_an_upgrade(style: JsonStyle, text: bytes) -> None:
+    """TiDB 7.1 to 8.2 summed documents as they print them; the message's sum is over the text that it has."""
+    info = table([column(T.LONG), column(T.JSON, name="j")], pk_is_handle=True)
+    row = pack_row({2: encode_json([1.0, -0.0])})
+
+    def sum_of(document: bytes) -> int:
+        return zlib.crc32((1).to_bytes(8, "little") + len(document).to_bytes(4, "little") + document)
+
+    stored = row[:1] + bytes([row[1] | 2]) + row[2:] + b"\0" + sum_of(b"[1, -0]").to_bytes(4, "little")
+    made = AvroTable("s", "t", info, UTC, replace(SUMMED, corrupted_rows_fail=True), (1, 2), style)
+    value = made.row(KEY, stored, stored, 1)[1]
+    assert value is not None
+    assert text in value
+    assert value.endswith(wire.sized(b"%d" % sum_of(text)) + b"\0" + wire.varint(0))
 
 
 def test_a_corrupted_row_stops_where_it_shall() -> None:

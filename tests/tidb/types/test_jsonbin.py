@@ -12,7 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.errors import MalformedBytes
-from tidemill.tidb.types.jsonbin import encode_json, encode_json_text, encode_printed_json, json_quote, json_size, json_text
+from tidemill.tidb.types.jsonbin import (
+    encode_json,
+    encode_json_text,
+    encode_printed_json,
+    json_quote,
+    json_size,
+    json_text,
+    printed_style,
+)
+from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 from tidemill.tidb.types.times import Moment, to_core
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tidb" / "codec.json"
@@ -48,16 +57,69 @@ def test_round_trip(value: Any) -> None:
     ("value", "text"),
     [
         ({"b": 1, "a": [], "": {}}, '{"": {}, "a": [], "b": 1}'),
-        ("tab\t nl\n cr\r b\b f\f nul\0 <>&/ \x7f \u2028é😀", '"tab\\t nl\\n cr\\r b\\b f\\f nul\\u0000 <>&/ \x7f \\u2028é😀"'),
+        ("tab\t nl\n cr\r b\b f\f nul\0 <>&/ \x7f \u2028é😀", '"tab\\t nl\\n cr\\r b\\u0008 f\\u000c nul\\u0000 <>&/ \x7f \\u2028é😀"'),
         (1.0, "1"),
         (1e21, "1e+21"),
         (-1e-10, "-1e-10"),
+        (9007199254740993.0, "9007199254740992"),
+        (1e20, "100000000000000000000"),
         (1 << 64, "18446744073709552000"),
         (-(1 << 63) - 1, "-9223372036854776000"),
     ],
 )
 def test_text(value: Any, text: str) -> None:
     assert json_text(encode_json(value)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("tab\t nl\n cr\r b\b f\f nul\0 <>&/ \x7f \u2028é😀", '"tab\\t nl\\n cr\\r b\\b f\\f nul\\u0000 <>&/ \x7f \\u2028é😀"'),
+        ({"a\b": [1, 1.0, -0.0, 0.0]}, '{"a\\b": [1, 1.0, -0.0, 0.0]}'),
+        (2.5, "2.5"),
+        (999999999999999.0, "999999999999999.0"),
+        (1e15, "1e15"),
+        (1234567890123456.5, "1.2345678901234565e15"),
+        (1.5e300, "1.5e300"),
+        (-1e21, "-1e21"),
+        (1e-15, "0.000000000000001"),
+        (1.25e-10, "0.000000000125"),
+        (9.999999999999999e-16, "9.999999999999999e-16"),
+        (-5e-324, "-5e-324"),
+        (9007199254740993.0, "9.007199254740992e15"),
+        (1e20, "1e20"),
+        (1 << 64, "1.8446744073709552e19"),
+    ],
+)
+def test_text_of_newer_versions(value: Any, text: str) -> None:
+    document = encode_json(value)
+    assert json_text(document, JsonStyle.MYSQL) == text
+    assert encode_printed_json(text) == document
+    assert printed_style(text) is (JsonStyle.GO if json_text(document) == text else JsonStyle.MYSQL)
+
+
+@given(VALUES)
+def test_both_ways_of_printing_are_the_same_values(value: Any) -> None:
+    document = encode_json(value)
+    new, old = json_text(document, JsonStyle.MYSQL), json_text(document)
+    assert json.loads(new) == json.loads(old) == value
+    assert encode_printed_json(new) == document
+    assert printed_style(old) is JsonStyle.GO
+    assert json_text(encode_printed_json(old), printed_style(old)) == old
+    assert json_text(encode_printed_json(new), printed_style(new)) == new
+
+
+@pytest.mark.parametrize(
+    ("version", "style"),
+    [
+        ("", JsonStyle.GO), ("?", JsonStyle.GO), ("7.5.0", JsonStyle.GO), ("v8.5.7", JsonStyle.GO), ("v8.5.8-fips", JsonStyle.GO),
+        ("8.5.1-alpha-3-gabc-dirty", JsonStyle.GO), ("9.0.0-beta.1", JsonStyle.GO), ("9.0.0-beta.1.pre-6-gabc", JsonStyle.GO),
+        ("9.0.0-beta.2.pre", JsonStyle.MYSQL), ("9.0.0-beta.2", JsonStyle.MYSQL), ("v9.0.0-alpha-12-gabc", JsonStyle.MYSQL),
+        ("9.0.0", JsonStyle.MYSQL), ("9.1.0-beta.1", JsonStyle.MYSQL), ("26.3.0", JsonStyle.MYSQL),
+    ],
+)  # fmt: skip
+def test_versions(version: str, style: JsonStyle) -> None:
+    assert style_of(version) is style
 
 
 def test_bytes_that_are_no_utf8() -> None:

@@ -12,7 +12,7 @@ from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog import imports, initial_load
 from tidemill.changelog.files.bounds import within
 from tidemill.changelog.history import follow
-from tidemill.changelog.layout import Affinity, Interval
+from tidemill.changelog.layout import Affinity, Interval, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.bootstrap_ddl import creating
 from tidemill.delivery.inputs.coverage import CoverageCheck
@@ -22,6 +22,7 @@ from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.flow import layout as f
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
+from tidemill.tidb.types.jsonstyle import JsonStyle, style_of
 
 COUNTED_FILES = 64
 """Rows of an interval are counted if it has no more files than this in a log partition, and these can be mapped."""
@@ -129,7 +130,7 @@ class LogUpstream:
 
         named = self._packs.names_versions
         snapshot = self._history.described_snapshot(from_ts) if named else self._history.snapshot(from_ts)
-        return self._packs.pack(snapshot, with_rows)
+        return self._packs.pack(snapshot, with_rows, json_style(self._reader.identity, from_ts))
 
     def refresh(self) -> None:
         self._reader.refresh()
@@ -142,8 +143,25 @@ def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[
     return reader.chain(partition, within(start_ts, from_ts), to_ts) if to_ts > start_ts else []
 
 
+def json_style(identity: LogIdentity, ts: int) -> JsonStyle:
+    """How the cluster printed documents of rows just above ts; as ever where the log does not tell its version."""
+    return style_of(identity.version_at(ts) or "")
+
+
+def style_changes(identity: LogIdentity) -> list[int]:
+    """The ts up to which documents were printed in one way, and above which in another."""
+    before, found = JsonStyle.GO, []
+    for entry in identity.upstream_versions:
+        if style_of(entry.version) is not before:
+            before = style_of(entry.version)
+            found.append(entry.from_ts)
+    return found
+
+
 def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> int:
     """Where the batch after from_ts ends: at the next DDL, when enough has come together, at the latest at limit_ts.
+
+    And where the cluster was upgraded to a version that prints documents otherwise.
 
     The history has to reach limit_ts. Time without a row is passed over in ever longer steps. The instant of an initial load is a batch of
     its own, and the one before it ends just below; from_ts is returned while tables are still being read.
@@ -154,7 +172,8 @@ def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: 
             complete = initial_load.is_complete(reader.storage, plan.ts) or not initial_load.missing(reader.storage, plan)
             return plan.ts if complete else from_ts
         limit_ts = plan.ts - 1
-    limit = batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts))
+    barriers = sorted([*history.barriers(from_ts, limit_ts), *style_changes(reader.identity_now())])
+    limit = batch_end(from_ts, limit_ts, barriers)
     step = MAX_INTERVAL
     while True:
         to_ts = min(limit, from_ts + step)

@@ -29,6 +29,7 @@ from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.selectors import without
 from tidemill.rules.skip import SkipRow
 from tidemill.tidb.schema.tracking.history import SchemaSnapshot, TableVersion
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Output:
     split_on_dispatch_key: bool = False  # updates that change a dispatched column are split
     ignored_start_ts: frozenset[int] = frozenset()  # transactions that are left out
     skip_rows: tuple[SkipRow, ...] = ()
+    json: JsonStyle = JsonStyle.GO  # how documents are printed: as the upstream's version does it
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +264,21 @@ class PackStore:
         self._add_topics({topic})
         return self._topics[topic]
 
-    def pack(self, snapshot: SchemaSnapshot, with_rows: Callable[[Set[int]], Set[int]] = frozenset) -> str:
-        """Path of a pack that is valid for rows just past the snapshot's ts.
+    def pack(
+        self,
+        snapshot: SchemaSnapshot,
+        with_rows: Callable[[Set[int]], Set[int]] = frozenset,
+        json: JsonStyle = JsonStyle.GO,
+    ) -> str:
+        """Path of a pack that is valid for rows just past the snapshot's ts, whose documents are printed as `json` says.
 
         `with_rows`: those of the given physical ids whose rows it will be used for. Only their tables are registered. Raises what the
         registry answers; what was registered until then counts.
         """
         topics_before = len(self._topics)
+        if self._output.json is not json:
+            self._output = replace(self._output, json=json)
+            self._changed = True
         self.follow(snapshot)
         if self._schemas is not None and self._unregistered:
             self._register_tables(self._schemas, with_rows)

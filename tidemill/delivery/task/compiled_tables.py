@@ -54,8 +54,8 @@ class _Used:
     def __init__(self, table: PackedTable, apart: int | None, output: Output, parts: int) -> None:
         """`apart`: the only physical id that this stands for."""
         self.table, self.apart = table, apart
-        self.program = TableProgram.of(table.version, output.zone)
-        self.shown = TableProgram.of(table.shown, output.zone) if table.dropped else self.program
+        self.program = TableProgram.of(table.version, output.zone, output.json)
+        self.shown = TableProgram.of(table.shown, output.zone, output.json) if table.dropped else self.program
         self.hashed = hashed_columns(table.rule, table.version.info)
         self.mode = Mode.FIXED
         if parts > 1 and table.rule.mode is DispatchMode.TS:

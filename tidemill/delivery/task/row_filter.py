@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ctypes import string_at
-from datetime import tzinfo
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
 from tidemill.rules.event_filter import RowFilter
 from tidemill.rules.expressions import Condition, bind, parse
 from tidemill.tidb.rows.pick import ColumnPicker, Picked
-from tidemill.tidb.schema.model import TableInfo
 
 Rows = npt.NDArray[np.void]
 Kept = npt.NDArray[np.bool_]
@@ -33,9 +31,9 @@ _REMEMBERED = 65_536
 class _Expression:
     """A value expression over the columns that it names. What it says of stored values is remembered: many rows have the same ones."""
 
-    def __init__(self, text: str, info: TableInfo, zone: tzinfo, *, after: bool) -> None:
-        self._condition: Condition = bind(parse(text), info)
-        self._columns = ColumnPicker(info, self._condition.columns, zone)
+    def __init__(self, text: str, program: TableProgram, *, after: bool) -> None:
+        self._condition: Condition = bind(parse(text), program.info)
+        self._columns = ColumnPicker(program.info, self._condition.columns, program.zone, program.json)
         self._known: dict[Picked, bool] = {}
         self.image, self.size = ("value", "value_len") if after else ("old_value", "old_len")
 
@@ -56,11 +54,10 @@ class _Table:
     """The filter of one table in use."""
 
     def __init__(self, found: RowFilter, program: TableProgram) -> None:
-        info, zone = program.info, program.zone
         self.kinds = found.kinds
 
         def made(texts: Sequence[str], *, after: bool) -> list[_Expression]:
-            return [_Expression(text, info, zone, after=after) for text in texts]
+            return [_Expression(text, program, after=after) for text in texts]
 
         self.expressions: Mapping[int, list[_Expression]] = {
             KIND_INSERT: made(found.insert, after=True),

@@ -14,9 +14,8 @@ from tidemill.kernels.avro.program import AvroProgram, avro_words
 from tidemill.kernels.avro.sums import CRC_AT
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.rows.program import TableProgram, table_words
+from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
 from tidemill.kernels.rows.views import RowArray, raw_record
-from tidemill.kernels.write.tables import TABLES_AT
 from tidemill.protocols.common.messages import Messages, no_messages
 from tidemill.protocols.options import EncodingOptions
 from tidemill.records import MESSAGE
@@ -37,6 +36,7 @@ class AvroRowEncoder:
         self.options = options
         self.slow_rows = 0
         self._tables, self._avro = table_words(programs), avro_words(self.programs)
+        self._constants = tables_of(programs)
         self._out = Buffer(_FIRST_SIZE)
         self._messages = np.empty(0, MESSAGE)
         self._state = np.zeros(k.STATE_WORDS, np.int64)
@@ -80,8 +80,8 @@ class AvroRowEncoder:
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size
-        tables, avro = self._tables.ctypes.data, self._avro.ctypes.data
-        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, TABLES_AT, self._scratch.ctypes.data, state.ctypes.data))
+        tables, avro, scratch = self._tables.ctypes.data, self._avro.ctypes.data, self._scratch.ctypes.data
+        return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, self._constants, scratch, state.ctypes.data))
 
     def _finish(self, count: int) -> Messages:
         """The messages, offsets made addresses."""

@@ -73,7 +73,7 @@ class AvroProgram:
 
     def __init__(self, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> None:
         self.name = table.name
-        self.avro = AvroTable(table.schema, table.table, table.info, table.zone, options, schema_ids)
+        self.avro = AvroTable(table.schema, table.table, table.info, table.zone, options, schema_ids, table.json)
         self.words = np.zeros(AVRO_WORDS, np.int64)
         self._pool = Pool()
         self._fixed = _EXTENSION_ROOM
@@ -108,7 +108,7 @@ class AvroProgram:
         try:
             absent = self._pool.add(encode_cell(field, table.absent_cell(column)))
             plain = missing_plain(column)
-            absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC)))
+            absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC, table.json)))
         except TidemillError:
             absent, absent_sum = (0, -1), (0, 0)  # such a row is for the reference, which says what is wrong
         members, longest = self._members(field)

@@ -44,7 +44,7 @@ class CanalJsonRowEncoder(TextRowEncoder):
         keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.CANAL_JSON)
-        self.tables = [CanalJsonTable(p.schema, p.table, p.info, p.zone, options) for p in programs]
+        self.tables = [CanalJsonTable(p.schema, p.table, p.info, p.zone, options, p.json) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         super().__init__(programs, options, compiled, _TEXTS, clock, keep)
 

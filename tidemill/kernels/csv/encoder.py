@@ -25,7 +25,7 @@ class CsvRowEncoder(TextRowEncoder):
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None) -> None:
         options = options or EncodingOptions(MessageFormat.CSV)
         csv = options.csv
-        self.tables = [CsvTable(p.schema, p.table, p.info, p.zone, csv) for p in programs]
+        self.tables = [CsvTable(p.schema, p.table, p.info, p.zone, csv, p.json) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         quote = csv.quote.encode()
         texts = Texts(quote=quote[0] if len(quote) == 1 else -1, delimiter=csv.delimiter.encode(), escaped_delimiter=escaped_delimiter(csv))

@@ -11,9 +11,8 @@ from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.compress import HASH_BYTES
 from tidemill.kernels.open import open_kernel as k
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, T_EXTRA, T_FIXED, Outcome
-from tidemill.kernels.rows.program import TableProgram, table_words
+from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
 from tidemill.kernels.rows.views import RowArray, raw_record
-from tidemill.kernels.write.tables import TABLES_AT
 from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.messages import Messages, no_messages
 from tidemill.protocols.open.encode import OpenTable
@@ -49,8 +48,9 @@ class OpenRowEncoder:
         self.slow_rows = 0
         self._fitter = Fitter(self.options, keep)
         self._mode = mode_bits(self.options)
-        self._plain = [OpenTable(p.schema, p.table, p.info, p.zone, self.options) for p in self.programs]
+        self._plain = [OpenTable(p.schema, p.table, p.info, p.zone, self.options, p.json) for p in self.programs]
         self._tables = table_words(self.programs)
+        self._constants = tables_of(self.programs)
         self._extra = self._handle_programs()
         self._marks = np.zeros(k.MARK_BYTES * max([len(p.columns) for p in self.programs], default=0), np.uint8)
         self._hashes = np.zeros(HASH_BYTES, np.uint8)
@@ -112,7 +112,7 @@ class OpenRowEncoder:
         state[k.ST_KEYS], state[k.ST_KEYS_SIZE] = self._keys.address, self._keys.size
         state[k.ST_VALUES], state[k.ST_VALUES_SIZE] = self._values.address, self._values.size
         tables, scratch = self._tables.ctypes.data, self._scratch.ctypes.data
-        return int(k.open_rows(at, len(rows), rows.ctypes.data, tables, TABLES_AT, scratch, state.ctypes.data))
+        return int(k.open_rows(at, len(rows), rows.ctypes.data, tables, self._constants, scratch, state.ctypes.data))
 
     def _finish(self) -> Messages:
         """The messages, offsets made addresses."""

@@ -10,8 +10,8 @@ from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row
-from tidemill.kernels.write.numbers import FLOAT_PLAIN, bad_width, int_of, uint_of
-from tidemill.kernels.write.tables import O_CRC
+from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
+from tidemill.kernels.write.tables import FLOAT_PLAIN, O_CRC
 from tidemill.kernels.write.values import w_plain, w_stored_float
 from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
 

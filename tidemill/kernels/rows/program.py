@@ -44,6 +44,7 @@ from tidemill.kernels.rows.layout import (
     TABLE_WORDS,
     ValueOp,
 )
+from tidemill.kernels.write.tables import tables_at
 from tidemill.kernels.write.zones import zone_table
 from tidemill.protocols.open.codes import STRINGS, TEXT_BLOBS
 from tidemill.protocols.open.encode import OpenTable, json_value
@@ -51,6 +52,7 @@ from tidemill.tidb.rows.cells import Cell, cell
 from tidemill.tidb.rows.defaults import missing_plain
 from tidemill.tidb.schema.codes import HandleKind, MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 if TYPE_CHECKING:
     from tidemill.tidb.schema.tracking.history import TableVersion
@@ -118,6 +120,14 @@ def table_words(programs: Sequence[TableProgram]) -> npt.NDArray[np.int64]:
     return np.array([program.words for program in programs] or [np.zeros(TABLE_WORDS, np.int64)], np.int64)
 
 
+def tables_of(programs: Sequence[TableProgram]) -> int:
+    """Address of the constant tables that print documents as these programs do."""
+    styles = {program.json for program in programs}
+    if len(styles) > 1:
+        raise ValueError(f"the programs of one encoder print documents in {len(styles)} ways")
+    return tables_at(*styles)
+
+
 class TableProgram:
     """One version of one table, compiled for the encode kernels.
 
@@ -125,9 +135,9 @@ class TableProgram:
     encoders of one thread (the cache of the last row's header lies in it).
     """
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo = UTC) -> None:
-        self.schema, self.table, self.info, self.zone = schema, table, info, zone
-        self.open = OpenTable(schema, table, info, zone)
+    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo = UTC, json: JsonStyle = JsonStyle.GO) -> None:
+        self.schema, self.table, self.info, self.zone, self.json = schema, table, info, zone, json
+        self.open = OpenTable(schema, table, info, zone, json=json)
         self.columns = info.output_columns
         self.ops = [value_op(column) for column in self.columns]
         self.slots = {column.id: slot for slot, column in enumerate(self.columns)}
@@ -136,9 +146,9 @@ class TableProgram:
         self._lay_out()
 
     @classmethod
-    def of(cls, version: TableVersion, zone: tzinfo = UTC) -> TableProgram:
+    def of(cls, version: TableVersion, zone: tzinfo = UTC, json: JsonStyle = JsonStyle.GO) -> TableProgram:
         """The program of a table version."""
-        return cls(version.schema, version.table, version.info, zone)
+        return cls(version.schema, version.table, version.info, zone, json)
 
     @cached_property
     def name(self) -> str:
@@ -148,7 +158,7 @@ class TableProgram:
     def absent_cell(self, column: ColumnInfo) -> Cell:
         """The cell of a column that a row does not have. Raises MalformedRow when its origin default cannot be read."""
         plain = missing_plain(column)
-        return None if plain is None else cell(column, plain, self.zone)
+        return None if plain is None else cell(column, plain, self.zone, self.json)
 
     def keep(self, block: npt.NDArray[np.generic]) -> int:
         """Keep an array for as long as the program; returns its address."""

@@ -48,7 +48,7 @@ class SimpleRowEncoder(TextRowEncoder):
         keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.SIMPLE)
-        self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone, options.simple.location) for p in programs]
+        self.tables = [SimpleTable(p.schema, p.table, p.info, p.zone, options.simple.location, p.json) for p in programs]
         compiled = [compile_table(program, table) for program, table in zip(programs, self.tables, strict=True)]
         super().__init__(programs, options, compiled, Texts(), clock, keep)
         self._first_targets = first_targets

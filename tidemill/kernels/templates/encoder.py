@@ -13,12 +13,12 @@ from tidemill.errors import MessageTooLarge, NoHandleKey
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.compress import HASH_BYTES
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
-from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.rows.program import TableProgram, tables_of
 from tidemill.kernels.rows.views import RawRecord, RowArray, raw_record
 from tidemill.kernels.templates import layout as x
 from tidemill.kernels.templates import template_kernel as k
 from tidemill.kernels.templates.program import TextProgram, table_pairs
-from tidemill.kernels.write.tables import TABLES, TABLES_AT
+from tidemill.kernels.write.tables import TABLES
 from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.common.messages import Messages, no_messages
@@ -63,6 +63,7 @@ class TextRowEncoder:
         self.programs, self.options, self.slow_rows = list(programs), options, 0
         self._compiled, self._texts, self._clock = list(compiled), texts, clock
         self._tables, self._caches = table_pairs(self.programs)
+        self._constants = tables_of(self.programs)
         self._words = np.array([c.words for c in compiled] or [np.zeros(x.TEXT_WORDS, np.int64)], np.int64)
         self._values = Buffer(_FIRST_SIZE)
         self._messages = np.empty(0, MESSAGE)
@@ -162,7 +163,7 @@ class TextRowEncoder:
         state = self._state
         state[x.ST_VALUES], state[x.ST_VALUES_SIZE] = self._values.address, self._values.size
         tables, words, scratch = self._tables.ctypes.data, self._words.ctypes.data, self._scratch.ctypes.data
-        return int(k.text_rows(at, len(rows), rows.ctypes.data, tables, words, TABLES_AT, scratch, state.ctypes.data))
+        return int(k.text_rows(at, len(rows), rows.ctypes.data, tables, words, self._constants, scratch, state.ctypes.data))
 
     def _finish(self, count: int) -> Messages:
         """The messages, offsets made addresses."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from tidemill.kernels.intrinsics import f64_bits, jit, ld8, ld64, ldu64, put_exact_source, st8, st16
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.write.numbers import FLOAT_PLAIN, float_of, w_decimal, w_float, w_i64, w_u64
+from tidemill.kernels.write.numbers import float_of, w_decimal, w_float, w_i64, w_u64
+from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.times import MAX_DURATION, w_duration
 
 FULL_FSP = 6

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.intrinsics import as_u, copy32, jit, ld8, ld16, ld32, ld64, ldu64, page_safe, st8, st16, st32, st64
-from tidemill.kernels.write.numbers import FLOAT_JSON, w_float, w_i64, w_u64
+from tidemill.kernels.write.numbers import w_float, w_i64, w_u64
+from tidemill.kernels.write.tables import O_DOCUMENT_FLOAT
 from tidemill.kernels.write.text import MODE_NESTED, mask_html, w_base64, w_escaped
 from tidemill.kernels.write.times import MAX_DURATION, bad_time, w_date, w_datetime, w_duration
 
@@ -132,7 +133,7 @@ def w_scalar(T, p, kind, b, size, S):
         bits = ldu64(b)
         if (bits >> U52) & U2047 == U2047:
             return -1
-        return w_float(T, p, bits, False, FLOAT_JSON, S)
+        return w_float(T, p, bits, False, ld64(T + O_DOCUMENT_FLOAT), S)
     if kind == DURATION:
         nanoseconds = ld64(b)
         if nanoseconds > MAX_DURATION or nanoseconds < -MAX_DURATION:

@@ -32,7 +32,6 @@ from tidemill.kernels.rows import layout as L
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.numbers import (
-    FLOAT_PLAIN,
     HIDDEN32,
     HIDDEN64,
     MANTISSA32,
@@ -44,6 +43,7 @@ from tidemill.kernels.write.numbers import (
     w_digits,
     w_u64,
 )
+from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.text import MODE_HTML, mask_html, w_base64, w_escaped, w_hex2
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
 

@@ -26,7 +26,7 @@ from tidemill.kernels.intrinsics import (
     st16,
     st64,
 )  # fmt: skip
-from tidemill.kernels.write.tables import O_DIGITS2, O_POW10, O_POWER, POW10_MIN
+from tidemill.kernels.write.tables import FLOAT_JSON, FLOAT_MYSQL, O_DIGITS2, O_POW10, O_POWER, POW10_MIN
 
 U0, U1, U2, U3, U4, U8, U9, U10 = (np.uint64(i) for i in (0, 1, 2, 3, 4, 8, 9, 10))
 U16, U20, U24, U32, U40, U63 = (np.uint64(i) for i in (16, 20, 24, 32, 40, 63))
@@ -42,8 +42,6 @@ K10486, K103 = np.uint64(10486), np.uint64(103)
 M7F, M0F = np.uint64(0x0000007F0000007F), np.uint64(0x000F000F000F000F)
 ASCII0 = np.uint64(0x3030303030303030)
 TOP_DIGIT = np.uint64(1 << 56)
-
-FLOAT_JSON, FLOAT_PLAIN = 0, 1  # styles of `w_float`
 
 
 @jit
@@ -197,13 +195,14 @@ def w_zeros(p, n):
 def w_digits(p, digits, n, k, style):
     """n digits at `digits`, value 0.DIGITS·10^k, with point or exponent."""
     e = k - 1
-    if style == FLOAT_JSON and (e < -6 or e >= 21):
+    if (style == FLOAT_JSON and (e < -6 or e >= 21)) or (style == FLOAT_MYSQL and (e < -15 or e >= 15)):
         st16(p, ld8(digits) | 46 << 8)
         copy32(p + 2, digits + 1)
         p += n + 1 if n > 1 else 1
         st8(p, 101)
         st8(p + 1, 45 if e < 0 else 43)
-        return w_u64(p + 2, as_u(-e if e < 0 else e))
+        p += 1 if style == FLOAT_MYSQL and e > 0 else 2  # no plus
+        return w_u64(p, as_u(-e if e < 0 else e))
     if e < 0:
         st16(p, 48 | 46 << 8)
         p = w_zeros(p + 2, -k)
@@ -252,8 +251,15 @@ def w_long_fraction(T, p, d, n):
 
 
 @jit
+def w_point_zero(p):
+    """What tells a double from an integer."""
+    st16(p, 0x302E)
+    return p + 2
+
+
+@jit
 def w_float(T, p, bits, single, style, scratch):
-    """The float of these bits (of a float32 if `single`). NaN and infinities are 0. Style FLOAT_JSON or FLOAT_PLAIN."""
+    """The float of these bits (of a float32 if `single`). NaN and infinities are 0. Styles: `tables.FLOAT_…`."""
     if single:
         negative = (bits >> np.uint64(31)) & U1
         exponent = as_i((bits >> np.uint64(23)) & np.uint64(255))
@@ -283,9 +289,13 @@ def w_float(T, p, bits, single, style, scratch):
     p += as_i(negative)
     if c == U0:
         st8(p, 48)
-        return p + 1
+        return w_point_zero(p + 1) if style == FLOAT_MYSQL else p + 1
     if q <= 0 and -q < precision and (c & ((U1 << as_u(-q)) - U1)) == U0:
-        return w_u64(p, c >> as_u(-q))
+        whole = c >> as_u(-q)
+        if style != FLOAT_MYSQL:
+            return w_u64(p, whole)
+        if whole < U1E15:
+            return w_point_zero(w_u64(p, whole))
     if not single:
         x = bits_f64(bits & ~SIGN64)
         if x < 1e11:
@@ -293,7 +303,7 @@ def w_float(T, p, bits, single, style, scratch):
             if m != 0 and m / 1e4 == x:
                 return w_four_decimals(p, as_u(m))
     d, k = shortest(T, c, q, mantissa == U0 and exponent > 1)
-    if d >= U1E15 and 0 < k + 16 < 16:
+    if d >= U1E15 and 0 < k + 16 < 16 and not (style == FLOAT_MYSQL and k == -1 and d >= U1E16):
         return w_long_fraction(T, p, d, -k)
     n = w_u64(scratch, d) - scratch
     k += n

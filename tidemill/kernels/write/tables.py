@@ -1,8 +1,9 @@
 """Constant tables that the encode kernels read. They form one block; its address is passed to every entry point.
 
 Layout (byte offsets): two-digit texts, hex digits, powers of ten, short JSON escapes, base64 pairs, the 128-bit powers of ten of
-Schubfach, the bit map of runes that Go prints as they are, a CRC32 table, 32 bytes of ones and 32 of zeros, and for each byte that is no
-start of a longer rune its text in strconv.Quote inside JSON (up to seven bytes, and their number).
+Schubfach, the bit map of runes that Go prints as they are, a CRC32 table, 32 bytes of ones and 32 of zeros, for each byte that is no
+start of a longer rune its text in strconv.Quote inside JSON (up to seven bytes, and their number), and how TiDB prints documents: its
+short escapes and the style of its floats. There is a block for each way of printing them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.protocols.common.gotext import go_quote, json_string, printable_ranges
+from tidemill.tidb.types.jsonbin import json_quote
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 O_DIGITS2 = 0
 O_HEX = 208
@@ -25,9 +28,14 @@ O_PRINTABLE = O_POW10 + (POW10_MAX - POW10_MIN + 1) * 16 + 16
 O_CRC = O_PRINTABLE + 0x110000 // 8 + 64
 O_MASK = O_CRC + 1024
 O_QUOTE = O_MASK + 64
-SIZE = O_QUOTE + 2048 + 64
+O_DOCUMENT_SHORT = O_QUOTE + 2048 + 64
+O_DOCUMENT_FLOAT = O_DOCUMENT_SHORT + 128  # int64: a style of `numbers.w_float`
+SIZE = O_DOCUMENT_FLOAT + 64
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+FLOAT_JSON, FLOAT_PLAIN, FLOAT_MYSQL = 0, 1, 2
+"""Styles of `numbers.w_float`: of encoding/json, without exponent, of documents in newer versions of TiDB."""
+_DOCUMENT_FLOATS = {JsonStyle.GO: FLOAT_JSON, JsonStyle.MYSQL: FLOAT_MYSQL}
 _SHORT = {0x22: b'"', 0x5C: b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
 
 
@@ -52,8 +60,12 @@ def _crc_of_byte(byte: int) -> int:
     return byte
 
 
-def _build() -> npt.NDArray[np.uint8]:
+def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
     block = bytearray(SIZE)
+    block[O_DOCUMENT_FLOAT : O_DOCUMENT_FLOAT + 8] = _DOCUMENT_FLOATS[style].to_bytes(8, "little")
+    for char in _SHORT:
+        escaped = json_quote(bytes([char]), style)[1:-1]
+        block[O_DOCUMENT_SHORT + char] = ord(escaped[1]) if len(escaped) == 2 else 0
     block[O_DIGITS2 : O_DIGITS2 + 200] = b"".join(b"%02d" % i for i in range(100))
     block[O_POWER : O_POWER + 160] = b"".join((10**i).to_bytes(8, "little") for i in range(20))
     block[O_HEX : O_HEX + 16] = b"0123456789abcdef"
@@ -80,8 +92,16 @@ def _build() -> npt.NDArray[np.uint8]:
     return aligned
 
 
-TABLES = _build()
+TABLES = _build(JsonStyle.GO)
 TABLES_AT = TABLES.ctypes.data
+_BLOCKS = {JsonStyle.GO: TABLES}
+
+
+def tables_at(style: JsonStyle = JsonStyle.GO) -> int:
+    """Address of the block that prints documents in a style."""
+    if style not in _BLOCKS:
+        _BLOCKS[style] = _build(style)
+    return _BLOCKS[style].ctypes.data
 
 
 def crc_state(data: bytes, state: int = 0xFFFFFFFF) -> int:

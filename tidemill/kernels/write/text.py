@@ -22,12 +22,12 @@ from tidemill.kernels.intrinsics import (
     st64,
 )  # fmt: skip
 from tidemill.kernels.write.base64 import w_base64
-from tidemill.kernels.write.tables import O_HEX, O_PRINTABLE, O_QUOTE, O_SHORT
+from tidemill.kernels.write.tables import O_DOCUMENT_SHORT, O_HEX, O_PRINTABLE, O_QUOTE, O_SHORT
 
 __all__ = ["MODE_HTML", "MODE_NESTED", "MODE_PLAIN", "mask_html", "rune_len", "w_base64", "w_escaped", "w_hex2", "w_quoted"]
 
 MODE_PLAIN, MODE_HTML, MODE_NESTED = 0, 1, 2
-"""Modes of `w_escaped`: without Go's HTML escapes; with them; without, and the result escaped once more with them."""
+"""Modes of `w_escaped`: in a document, as TiDB prints it; with Go's HTML escapes; in a document that is escaped once more with them."""
 
 mask_html = byte_mask("mask_html", b'"\\<>&', below=0x20, not_ascii=True)
 mask_quoted = byte_mask("mask_quoted", b'"\\<>&\x7f', below=0x20, not_ascii=True)
@@ -77,6 +77,7 @@ def w_hex2(T, p, c):
 @jit
 def w_escaped(T, p, s, n, mode, S):
     """The inside of a JSON string as encoding/json writes it; each byte that is not UTF-8 becomes \\ufffd."""
+    shorts = T + (O_SHORT if mode == MODE_HTML else O_DOCUMENT_SHORT)
     i = 0
     while i < n:
         a = s + i
@@ -101,7 +102,7 @@ def w_escaped(T, p, s, n, mode, S):
             a = s + i
             c = ld8(a)
             if c < 128:
-                short = ld8(T + O_SHORT + c)
+                short = ld8(shorts + c)
                 if short:
                     if mode == MODE_NESTED:
                         st32(p, FOUR_BACKSLASHES)  # \\\\ or \\\" or \\n

@@ -8,19 +8,8 @@ from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld3
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.locate import json_end
 from tidemill.kernels.write.binary_json import w_json
-from tidemill.kernels.write.numbers import (
-    FLOAT_JSON,
-    FLOAT_PLAIN,
-    bad_width,
-    decimal_size,
-    float_of,
-    int_of,
-    uint_of,
-    w_decimal,
-    w_float,
-    w_i64,
-    w_u64,
-)
+from tidemill.kernels.write.numbers import bad_width, decimal_size, float_of, int_of, uint_of, w_decimal, w_float, w_i64, w_u64
+from tidemill.kernels.write.tables import FLOAT_JSON, FLOAT_PLAIN
 from tidemill.kernels.write.text import MODE_HTML, w_base64, w_escaped, w_quoted
 from tidemill.kernels.write.times import MAX_DURATION, bad_time, no_day, w_date, w_datetime, w_duration, zone_shift
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemill import tso
 from tidemill.playground.store import wirebytes as wb
@@ -25,13 +25,17 @@ class CommitMode(enum.Enum):
     ONE_PHASE = "1pc"  # COMMITTED
 
 
+VERSION = "8.5.7"
+"""What stores tell where nothing else is said. A capture notes it: JSON documents are printed as this version prints them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """A TiKV store: its id and the address that clients are told."""
 
     id: int
     address: str
-    version: str = "8.5.7"
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,22 @@ class Pending:
 class Cluster:
     """One TiDB cluster's storage. All methods are to be called from one thread."""
 
-    def __init__(self, cluster_id: int, store_ids: Sequence[int], clock: Callable[[], int] = wall_clock_ms) -> None:
-        self.cluster_id = cluster_id
+    def __init__(self, cluster_id: int, store_ids: Sequence[int], clock: Callable[[], int] = wall_clock_ms, version: str = VERSION) -> None:
+        self.cluster_id, self.version = cluster_id, version
         self.oracle = Oracle(clock)
         self.mvcc = Mvcc()
         self._last_id = 3
         self.regions = RegionMap(store_ids, self.allocate_id)
         self.feeds = FeedHub(cluster_id, self.mvcc, self.regions, lambda: self.oracle.last)
         self.safe_points = SafePoints(lambda: clock() // 1000)
-        self.stores: dict[int, Store] = {store: Store(store, "") for store in store_ids}
+        self.stores: dict[int, Store] = {store: Store(store, "", version) for store in store_ids}
         self.transactions = 0
         self.rows_written = 0
+
+    def upgrade(self, version: str) -> None:
+        """Stores tell another version from now on."""
+        self.version = version
+        self.stores = {store.id: replace(store, version=version) for store in self.stores.values()}
 
     def allocate_id(self) -> int:
         """A fresh id for a region or a peer, as PD hands them out."""

@@ -19,6 +19,7 @@ from tidemill.tidb.rows import RowReader
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.model import ColumnInfo, DBInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 Name = tuple[str, str]
 Row = dict[str, Cell]
@@ -55,14 +56,14 @@ class StorePairs:
             yield key, value
 
 
-def tables_at(mvcc: Mvcc, ts: int, zone: tzinfo = UTC) -> dict[Name, TruthTable]:
-    """All tables of users at a ts: by (schema, table). Timestamps are shown in `zone`.
+def tables_at(mvcc: Mvcc, ts: int, zone: tzinfo = UTC, style: JsonStyle = JsonStyle.GO) -> dict[Name, TruthTable]:
+    """All tables of users at a ts: by (schema, table). Timestamps are shown in `zone`, documents in `style`.
 
     Raises KeyLocked when a transaction in between holds a key.
     """
     store = StorePairs(mvcc, ts)
     described = describe_tables(store.pairs(*META_RANGE))
-    return {name: TruthTable(info, list(read_rows(info, lambda a, b: store.pairs(a, b), zone))) for name, info in described.items()}
+    return {name: TruthTable(info, list(read_rows(info, lambda a, b: store.pairs(a, b), zone, style))) for name, info in described.items()}
 
 
 META_RANGE = (b"mDB", b"mDC")
@@ -92,9 +93,9 @@ def describe_tables(pairs: Iterable[tuple[bytes, bytes]]) -> dict[Name, TableInf
     return dict(sorted(tables.items()))
 
 
-def read_rows(info: TableInfo, scan: Scan, zone: tzinfo) -> Iterator[Row]:
+def read_rows(info: TableInfo, scan: Scan, zone: tzinfo, style: JsonStyle) -> Iterator[Row]:
     """The rows of a table, in the order of their keys, partition by partition."""
-    reader = RowReader(info, zone)
+    reader = RowReader(info, zone, json=style)
     names = [c.name for c in info.output_columns]
     for physical in info.physical_ids:
         for key, value in scan(*keys.record_range(physical)):
@@ -112,9 +113,9 @@ async def describe_remote(pairs: Pairs) -> dict[Name, TableInfo]:
     return describe_tables([pair async for pair in pairs.scan(*META_RANGE)])
 
 
-async def read_remote(pairs: Pairs, info: TableInfo, zone: tzinfo) -> AsyncIterator[Row]:
-    """As read_rows, through a snapshot of a running cluster."""
-    reader = RowReader(info, zone)
+async def read_remote(pairs: Pairs, info: TableInfo, zone: tzinfo, style: JsonStyle) -> AsyncIterator[Row]:
+    """As read_rows, through a snapshot of a running cluster that prints documents in a style."""
+    reader = RowReader(info, zone, json=style)
     names = [c.name for c in info.output_columns]
     for physical in info.physical_ids:
         async for key, value in pairs.scan(*keys.record_range(physical)):

@@ -21,6 +21,7 @@ from tidemill.tidb.rows import Cell, RowReader
 from tidemill.tidb.rows.checksum import COLUMNS, Verdict, columns_checksum, verify_checksum
 from tidemill.tidb.rows.raw import FORMAT_2, RowFlag, decode_row
 from tidemill.tidb.schema.model import TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.members import enum_name, set_names
 from tidemill.tso import physical_ms
 
@@ -99,6 +100,7 @@ class AvroTable:
     """
 
     __slots__ = (
+        "_json",
         "_key_reader",
         "_reader",
         "_value_places",
@@ -114,15 +116,23 @@ class AvroTable:
     )
 
     def __init__(
-        self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions, schema_ids: tuple[int, int]
+        self,
+        schema: str,
+        table: str,
+        info: TableInfo,
+        zone: tzinfo,
+        options: EncodingOptions,
+        schema_ids: tuple[int, int],
+        json: JsonStyle = JsonStyle.GO,
     ) -> None:
         self.schema, self.table, self.info, self.options, self.schema_ids = schema, table, info, options, schema_ids
         self.corrupted_rows, self.corrupted = 0, list[str]()
         self.key_fields, self.value_fields = key_fields(info, options), value_fields(info, options)
         place = {column.id: i for i, column in enumerate(info.output_columns)}
         self._value_places = [place[field.column.id] for field in self.value_fields]
-        self._reader = RowReader(info, zone)
-        self._key_reader = RowReader(info, zone, [field.column for field in self.key_fields])
+        self._json = json
+        self._reader = RowReader(info, zone, json=json)
+        self._key_reader = RowReader(info, zone, [field.column for field in self.key_fields], json)
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> tuple[bytes | None, bytes | None]:
         """Key and value of a change's message. An empty value is none. Raises MalformedRow naming table, key and commit_ts."""
@@ -163,7 +173,8 @@ class AvroTable:
     def row_sum(self, key: bytes, value: bytes, old_value: bytes | None) -> RowSum:
         """The checksum that a consumer can compute anew, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
 
-        It is the sum over the columns, whatever the stored one (versions 1 and 2) covers; of a row that does not fit it is what is stored.
+        It is the sum over the columns as the message has them, whatever the stored one covers; of a row that does not fit it is what is
+        stored.
         """
         before = verify_checksum(key, old_value, self.info) if old_value and has_checksum(old_value) else Verdict.NONE
         now = verify_checksum(key, value, self.info)
@@ -178,4 +189,4 @@ class AvroTable:
             return RowSum(None if before is Verdict.NONE else 0, corrupted, 0)
         if now is Verdict.DIFFERS and trailer.version != COLUMNS:
             return RowSum(trailer.checksum, corrupted, trailer.version)
-        return RowSum(columns_checksum(self.info, RowReader(self.info, UTC).read(key, value)), corrupted, trailer.version)
+        return RowSum(columns_checksum(self.info, RowReader(self.info, UTC, json=self._json).read(key, value)), corrupted, trailer.version)

@@ -26,6 +26,7 @@ from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.typenames import attributes, type_name
 from tidemill.tidb.types.floats import go_float_plain
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 if TYPE_CHECKING:
     from tidemill.tidb.rows import Cell
@@ -78,9 +79,11 @@ def value_text(column: ColumnInfo, cell: Cell) -> bytes:
 class CanalJsonTable:
     """One table version: turns raw changes into message values. Compiled once for many rows."""
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions) -> None:
+    def __init__(
+        self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions, json: JsonStyle = JsonStyle.GO
+    ) -> None:
         self.schema, self.table, self.info, self.options = schema, table, info, options
-        self.reader = RowReader(info, zone)
+        self.reader = RowReader(info, zone, json=json)
         self.columns = info.output_columns
         handle = frozenset(info.handle_key_columns)
         self.handle_columns = tuple(c for c in self.columns if c.id in handle)

@@ -18,6 +18,7 @@ from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float_plain, shortest_digits
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.members import enum_name, set_names
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ _NUMBERS = frozenset(
 class CsvTable:
     """One table version: turns raw changes into lines. Compiled once for many rows."""
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: CsvOptions) -> None:
+    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: CsvOptions, json: JsonStyle = JsonStyle.GO) -> None:
         self.schema, self.table, self.info, self.options = schema, table, info, options
-        self.reader = RowReader(info, zone)
+        self.reader = RowReader(info, zone, json=json)
         self.columns = info.output_columns
         self.csv = CsvText(options)
         self.names = [self.csv.text(table.encode()), self.csv.text(schema.encode())]

@@ -22,6 +22,7 @@ from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import ColumnFlag as SchemaFlag
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float, to_float32
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 if TYPE_CHECKING:
     from tidemill.protocols.common.compression import Compress
@@ -85,10 +86,18 @@ class OpenTable:
 
     __slots__ = ("_flags", "_heads", "_names", "info", "options", "reader", "schema", "table")
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, options: EncodingOptions | None = None) -> None:
+    def __init__(
+        self,
+        schema: str,
+        table: str,
+        info: TableInfo,
+        zone: tzinfo,
+        options: EncodingOptions | None = None,
+        json: JsonStyle = JsonStyle.GO,
+    ) -> None:
         self.schema, self.table, self.info = schema, table, info
         self.options = options or EncodingOptions()
-        self.reader = RowReader(info, zone)
+        self.reader = RowReader(info, zone, json=json)
         self._flags = column_flags(info)
         columns = info.output_columns
         order = sorted(range(len(columns)), key=lambda i: columns[i].name.encode())

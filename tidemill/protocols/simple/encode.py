@@ -19,6 +19,7 @@ from tidemill.tidb.rows import RowReader
 from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.types.floats import go_float_plain
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 if TYPE_CHECKING:
     from tidemill.tidb.rows import Cell
@@ -58,9 +59,11 @@ def around(column: ColumnInfo, location: str) -> tuple[bytes, bytes]:
 class SimpleTable:
     """One table version: turns raw changes into message values. Compiled once for many rows."""
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, location: str = "UTC") -> None:
+    def __init__(
+        self, schema: str, table: str, info: TableInfo, zone: tzinfo, location: str = "UTC", json: JsonStyle = JsonStyle.GO
+    ) -> None:
         self.schema, self.table, self.info, self.location = schema, table, info, location
-        self.reader = RowReader(info, zone)
+        self.reader = RowReader(info, zone, json=json)
         columns = info.output_columns
         handle = frozenset(info.handle_key_columns)
         self.columns = sorted(columns, key=lambda c: c.name.encode())

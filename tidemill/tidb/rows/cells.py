@@ -18,6 +18,7 @@ from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.types.decimals import decode_decimal
 from tidemill.tidb.types.floats import to_float32
 from tidemill.tidb.types.jsonbin import json_text
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.times import format_date, format_datetime, format_duration, in_zone, unpack_time
 from tidemill.tidb.types.vectors import vector_text
 
@@ -140,15 +141,15 @@ def plain_from_datum(column: ColumnInfo, datum: Datum) -> Plain:
 # Cells
 
 
-def cell(column: ColumnInfo, plain: Plain, zone: tzinfo) -> Cell:
-    """The cell of a plain value. Raises MalformedBytes when the value cannot be of the column's type."""
+def cell(column: ColumnInfo, plain: Plain, zone: tzinfo, json: JsonStyle = JsonStyle.GO) -> Cell:
+    """The cell of a plain value, documents printed as `json` says. Raises MalformedBytes when the value cannot be of the column's type."""
     match plain:
         case float():
             return _float_cell(column, plain)
         case str():
             return plain
         case bytes():
-            return _bytes_cell(column, plain)
+            return _bytes_cell(column, plain, json)
         case int():
             return _int_cell(column, plain, zone)
 
@@ -159,10 +160,10 @@ def _float_cell(column: ColumnInfo, value: float) -> float:
     return number if math.isfinite(number) else 0.0
 
 
-def _bytes_cell(column: ColumnInfo, data: bytes) -> str | bytes:
+def _bytes_cell(column: ColumnInfo, data: bytes, json: JsonStyle) -> str | bytes:
     match family(column):
         case Family.JSON:
-            return json_text(data)
+            return json_text(data, json)
         case Family.VECTOR:
             return vector_text(data)
     return data

@@ -17,6 +17,7 @@ from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.rows.raw import RowChecksum, decode_row
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.vectors import encode_vector, parse_vector
 
 COLUMNS, ROW_AND_KEY, ROW_AND_HANDLE = 0, 1, 2
@@ -38,13 +39,14 @@ class Verdict(enum.Enum):
 def verify_checksum(key: bytes, value: bytes, table: TableInfo) -> Verdict:
     """Whether a row's checksum fits the row. `key` is raw, without a keyspace. Either of two checksums may match.
 
-    The table is needed for version 0 alone. Raises MalformedKey, MalformedRow.
+    The table is needed for version 0 alone. Such a sum was made by TiDB 7.1 to 8.2, over documents as these print them, whatever version
+    the cluster has since. Raises MalformedKey, MalformedRow.
     """
     trailer = decode_row(value).checksum
     if trailer is None:
         return Verdict.NONE
     if trailer.version == COLUMNS:
-        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC).read(key, value)))
+        return _verdict(trailer, columns_checksum(table, RowReader(table, UTC, json=JsonStyle.GO).read(key, value)))
     if trailer.version in (ROW_AND_KEY, ROW_AND_HANDLE):
         return _verdict(trailer, row_checksum(key, value[: trailer.body_size], trailer.header))
     return Verdict.UNKNOWN

@@ -13,6 +13,7 @@ from tidemill.tidb.rows.cells import Cell, as_unsigned, cell, plain_from_stored
 from tidemill.tidb.rows.raw import FORMAT_2, RowFlag
 from tidemill.tidb.rows.reader import RowReader
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 _HEAD = 6  # format, flags, counts
 _KNOWN = int(RowFlag.CHECKSUM)
@@ -29,9 +30,9 @@ Equal tuples are equal cells.
 class ColumnPicker:
     """Picks columns of one version of a table."""
 
-    def __init__(self, table: TableInfo, columns: Sequence[ColumnInfo], zone: tzinfo) -> None:
-        self._columns, self._zone = tuple(columns), zone
-        self._reader = RowReader(table, zone, columns)
+    def __init__(self, table: TableInfo, columns: Sequence[ColumnInfo], zone: tzinfo, json: JsonStyle = JsonStyle.GO) -> None:
+        self._columns, self._zone, self._json = tuple(columns), zone, json
+        self._reader = RowReader(table, zone, columns, json)
         handle = table.pk_column.id if table.pk_column is not None else -1
         common = table.primary_index if table.is_common_handle else None
         in_key = {c.id for c in table.index_columns(common)} if common is not None else set()
@@ -73,7 +74,7 @@ class ColumnPicker:
         column = self._columns[place]
         match stored:
             case bytes():
-                return cell(column, plain_from_stored(column, stored), self._zone)
+                return cell(column, plain_from_stored(column, stored), self._zone, self._json)
             case (handle,):
                 return as_unsigned(column, int.from_bytes(handle, "big") - _SIGN)
             case None:

@@ -17,16 +17,21 @@ from tidemill.tidb.rows.cells import Cell, as_unsigned, cell, plain_from_datum, 
 from tidemill.tidb.rows.defaults import missing_plain
 from tidemill.tidb.rows.raw import RawRow, decode_row
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
 
 _NO_ROW = RawRow(2, {})
 
 
 class RowReader:
-    """Reads rows of one version of a table; timestamps are shown in `zone`. `columns`: the only ones to read, else all output columns."""
+    """Reads rows of one version of a table; timestamps are shown in `zone`, documents as `json` says.
 
-    def __init__(self, table: TableInfo, zone: tzinfo, columns: Sequence[ColumnInfo] | None = None) -> None:
+    `columns`: the only ones to read, else all output columns.
+    """
+
+    def __init__(self, table: TableInfo, zone: tzinfo, columns: Sequence[ColumnInfo] | None = None, json: JsonStyle = JsonStyle.GO) -> None:
         self.table = table
         self.zone = zone
+        self._json = json
         self._columns = table.output_columns if columns is None else tuple(columns)
         self._ids = frozenset(column.id for column in self._columns)
         self._missing: dict[int, Cell] = {}
@@ -68,11 +73,11 @@ class RowReader:
                 if stored is None:
                     return None
                 plain = plain_from_datum(column, stored) if isinstance(stored, Datum) else plain_from_stored(column, stored)
-                return cell(column, plain, self.zone)
+                return cell(column, plain, self.zone, self._json)
             if self.table.pk_column is not None and column.id == self.table.pk_column.id:
                 return _int_handle(column, record)
             if column.id in from_key:
-                return cell(column, plain_from_datum(column, from_key[column.id]), self.zone)
+                return cell(column, plain_from_datum(column, from_key[column.id]), self.zone, self._json)
             return self._missing_cell(column) if has_value else None
 
     @contextmanager
@@ -104,7 +109,7 @@ class RowReader:
     def _missing_cell(self, column: ColumnInfo) -> Cell:
         if column.id not in self._missing:
             plain = missing_plain(column)
-            self._missing[column.id] = None if plain is None else cell(column, plain, self.zone)
+            self._missing[column.id] = None if plain is None else cell(column, plain, self.zone, self._json)
         return self._missing[column.id]
 
 

@@ -24,7 +24,7 @@ def integer(data: Json, name: str, missing: int = 0) -> int:
         return missing
     if not isinstance(value, int) or isinstance(value, bool) or not _LEAST <= value <= _LARGEST:
         _refuse(name, value, "a number of 64 bits")
-    return value
+    return int(value)
 
 
 def identifier(data: Json, name: str) -> int:

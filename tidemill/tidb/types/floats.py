@@ -8,6 +8,7 @@ import numpy as np
 
 _PLAIN_FROM, _PLAIN_TO = 1e-6, 1e21
 """encoding/json writes numbers from the one up to, and without, the other without an exponent."""
+_MYSQL_PLAIN_FROM, _MYSQL_PLAIN_TO = 1e-15, 1e15
 
 
 def to_float32(value: float) -> float:
@@ -40,6 +41,22 @@ def go_float_plain(value: float, bits: int = 64) -> str:
     if point >= len(digits):
         return sign + digits + "0" * (point - len(digits))
     return f"{sign}{digits[:point]}.{digits[point:]}"
+
+
+def mysql_json_float(value: float) -> str:
+    """A double in a JSON document as newer versions of TiDB print it. Raises ValueError for NaN and infinities.
+
+    It always looks like one: `1.0`. An exponent below 1e-15 and from 1e15 on, without a plus.
+    """
+    size = abs(value)
+    if size == 0 or _MYSQL_PLAIN_FROM <= size < _MYSQL_PLAIN_TO:
+        text = go_float_plain(value)
+        return text if "." in text else text + ".0"
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no text as a column value")
+    digits, point = shortest_digits(size, 64)
+    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    return f"{'-' if value < 0 else ''}{mantissa}e{point - 1}"
 
 
 def go_float(value: float, bits: int = 64) -> str:

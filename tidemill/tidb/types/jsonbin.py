@@ -13,13 +13,15 @@ import base64
 import enum
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.errors import MalformedBytes
 from tidemill.tidb.codec import decode_uvarint, encode_uvarint, take
-from tidemill.tidb.types.floats import go_float
+from tidemill.tidb.types.floats import go_float, mysql_json_float
+from tidemill.tidb.types.jsonstyle import JsonStyle
 from tidemill.tidb.types.times import MAX_FSP, format_date, format_datetime, format_duration, from_core
 
 
@@ -58,11 +60,13 @@ _ESCAPES: dict[int, str] = {code: f"\\u{code:04x}" for code in range(0x20)}
 _ESCAPES |= {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 0x22: '\\"', 0x5C: "\\\\", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _ESCAPES |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # what surrogateescape makes of a byte that is no UTF-8
 """Inside strings; `<`, `>`, `&` and `/` stay as they are."""
+_ESCAPES_OF = {JsonStyle.GO: _ESCAPES | {8: "\\u0008", 12: "\\u000c"}, JsonStyle.MYSQL: _ESCAPES}
+_FLOAT_OF = {JsonStyle.GO: go_float, JsonStyle.MYSQL: mysql_json_float}
 
 
-def json_quote(data: bytes) -> str:
+def json_quote(data: bytes, style: JsonStyle = JsonStyle.GO) -> str:
     """A string with quotes and escapes, as TiDB prints it; each byte that is no UTF-8 becomes `\\ufffd`, six characters."""
-    return '"' + data.decode("utf-8", "surrogateescape").translate(_ESCAPES) + '"'
+    return '"' + data.decode("utf-8", "surrogateescape").translate(_ESCAPES_OF[style]) + '"'
 
 
 # Reading
@@ -107,11 +111,8 @@ def json_size(buf: bytes, pos: int = 0) -> int:
     return size
 
 
-def json_text(document: bytes) -> str:
-    """A stored document as TiDB prints it: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes.
-
-    Doubles have Go's shortest form, as TiDB and TiCDC up to 8.5 print them (1.0 is `1`); newer ones write `1.0`. Compare by value.
-    """
+def json_text(document: bytes, style: JsonStyle = JsonStyle.GO) -> str:
+    """A stored document as TiDB prints it: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes."""
     size = json_size(document)
     if size != len(document):
         raise MalformedBytes(f"a JSON document of {size} bytes is followed by {len(document) - size} more")
@@ -124,10 +125,10 @@ def json_text(document: bytes) -> str:
             out.append(item)
             continue
         if item.type in (JsonType.OBJECT, JsonType.ARRAY):
-            parts, visited = _members(document, item)
+            parts, visited = _members(document, item, style)
             todo += reversed(parts)
         else:
-            text, visited = _scalar(document, item)
+            text, visited = _scalar(document, item, style)
             out.append(text)
         left -= visited
         if left < 0:
@@ -135,7 +136,7 @@ def json_text(document: bytes) -> str:
     return "".join(out)
 
 
-def _members(buf: bytes, value: _Value) -> tuple[list[_Value | str], int]:
+def _members(buf: bytes, value: _Value, style: JsonStyle) -> tuple[list[_Value | str], int]:
     """The members of a container with the text around them, and the bytes of its head and keys."""
     start, is_object = value.start, value.type is JsonType.OBJECT
     count = _u32(buf, start, "the count of a JSON container")
@@ -152,7 +153,7 @@ def _members(buf: bytes, value: _Value) -> tuple[list[_Value | str], int]:
         if is_object:
             key = _key(buf, start, index, head_end, end)
             visited += len(key)
-            parts.append(json_quote(key) + ": ")
+            parts.append(json_quote(key, style) + ": ")
         parts.append(_member(buf, start, values_at + index * _VALUE_ENTRY, head_end, end))
     parts.append("}" if is_object else "]")
     return parts, visited
@@ -175,7 +176,7 @@ def _member(buf: bytes, start: int, entry: int, head_end: int, end: int) -> _Val
     return _Value(kind, start + offset, end)
 
 
-def _scalar(buf: bytes, value: _Value) -> tuple[str, int]:
+def _scalar(buf: bytes, value: _Value, style: JsonStyle) -> tuple[str, int]:
     """A scalar as text, and the bytes of its body (a literal's stand in an entry that is counted already)."""
     kind, start, limit = value
     size = _body_size(kind, buf, start)
@@ -192,9 +193,9 @@ def _scalar(buf: bytes, value: _Value) -> tuple[str, int]:
         case JsonType.UINT64:
             return str(int.from_bytes(body, "little")), size
         case JsonType.DOUBLE:
-            return _double(body, start), size
+            return _double(body, start, style), size
         case JsonType.STRING:
-            return json_quote(body[decode_uvarint(body)[1] :]), size
+            return json_quote(body[decode_uvarint(body)[1] :], style), size
         case JsonType.OPAQUE:
             data = body[decode_uvarint(body, 1)[1] :]
             return f'"base64:type{body[0]}:{base64.b64encode(data).decode()}"', size
@@ -205,11 +206,11 @@ def _scalar(buf: bytes, value: _Value) -> tuple[str, int]:
     return f'"{format_datetime(from_core(int.from_bytes(body, "little")), MAX_FSP)}"', size
 
 
-def _double(body: bytes, start: int) -> str:
+def _double(body: bytes, start: int, style: JsonStyle) -> str:
     (number,) = struct.unpack("<d", body)
     if not math.isfinite(number):
         raise MalformedBytes(f"the JSON double at byte {start} is {number}, which JSON cannot hold")
-    return go_float(number)
+    return _FLOAT_OF[style](number)
 
 
 # Writing
@@ -280,6 +281,18 @@ def encode_json_text(text: str) -> bytes:
 def encode_printed_json(text: str) -> bytes:
     """JSON text that TiDB printed of what it had stored (`json_text`): -0 was a double, as no integer is printed so. Raises ValueError."""
     return _encoded(text, lambda number: -0.0 if number == "-0" else int(number))
+
+
+def printed_style(text: str) -> JsonStyle:
+    """The style in which a document was printed, as far as its text tells; GO where it does not."""
+    if not _TELLING.search(text):
+        return JsonStyle.GO
+    document = encode_printed_json(text)
+    return JsonStyle.MYSQL if json_text(document, JsonStyle.MYSQL) == text != json_text(document) else JsonStyle.GO
+
+
+_TELLING = re.compile(r"[0-9][.e]|\\[bf]")
+"""In a document that the styles print differently."""
 
 
 def _encoded(text: str, parse_int: Callable[[str], int | float]) -> bytes:

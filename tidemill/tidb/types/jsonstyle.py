@@ -1,0 +1,35 @@
+"""How TiDB prints what JSON columns hold: it has changed, and consumers get the text of the version that the cluster has.
+
+The border lies between 9.0.0-beta.1, made in December 2024, which prints in the old way (TiCDC of that version was run, its bytes are the
+golden ones), and 9.0.0-beta.2: TiDB of April 2025 prints in the new way. The 8.5 patches' lists of fixed issues do not name the change.
+Builds of 9.0 outside its betas (`9.0.0-alpha`) exist of both kinds; they count as new, because whoever runs one runs a recent one.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+
+class JsonStyle(enum.Enum):
+    """A way of printing documents. They differ in doubles, and in two control characters."""
+
+    GO = "go"
+    """Up to 8.5 and 9.0.0-beta.1: 1.0 is `1`, exponents below 1e-6 and from 1e21 on (`1e+21`), `\\u0008` and `\\u000c`."""
+
+    MYSQL = "mysql"
+    """Newer ones: 1.0 is `1.0`, exponents below 1e-15 and from 1e15 on (`1e15`), `\\b` and `\\f`."""
+
+
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.\d+(?:-(alpha|beta|rc)(?:\.(\d+))?)?")
+_CHANGED = (9, 0)
+_CHANGED_BETA = 2
+
+
+def style_of(version: str) -> JsonStyle:
+    """The style of a TiDB, PD or TiKV version as these tell it: `8.5.1`, `v9.0.0-beta.2`. A text that is no version gets the old one."""
+    found = _VERSION.match(version.strip())
+    if found is None or (int(found[1]), int(found[2])) < _CHANGED:
+        return JsonStyle.GO
+    first_betas = (int(found[1]), int(found[2])) == _CHANGED and found[3] == "beta" and int(found[4] or 1) < _CHANGED_BETA
+    return JsonStyle.GO if first_betas else JsonStyle.MYSQL

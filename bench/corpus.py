@@ -54,7 +54,7 @@ class Corpus:
 def load(name: str, folder: Path | None = None, seed: int = 1) -> Corpus:
     """The recorded corpus in the folder, or a made-up one."""
     if name not in NAMES:
-        raise ValueError(f"{name!r} is no corpus; there are {', '.join(NAMES)}")
+        raise ValueError(f"{name!r} is not a corpus; there are {', '.join(NAMES)}")
     if folder is not None and (folder / f"{name}.parquet").is_file():
         return _recorded(name, folder)
     return make(name, MADE_UP_ROWS[name], seed)

@@ -77,7 +77,7 @@ class TreeUsage:
         for process in processes:
             try:
                 times = process.cpu_times()
-                # Asked anew each time: a launcher becomes Java, a fork its own program.
+                # Asked again each time: a launcher becomes Java, a fork its own program.
                 self._seen[process.pid, process.create_time()] = kind_of(process), times.user + times.system
             except psutil.Error:
                 continue

@@ -29,7 +29,7 @@ class _Formatter(logging.Formatter):
 def setup(level: str = "info", file: str | Path | None = None, *, part: str = "") -> None:
     """Send Tidemill's log to a file or stderr. `part` names the process, for logs that several processes share.
 
-    A file is appended to, a line a write, so processes may share it; one that is moved away (rotated) is opened anew.
+    A file is appended to, a line a write, so processes may share it; one that is moved away (rotated) is opened again.
 
     Raises ConfigError for an unknown level or a file that cannot be opened.
     """

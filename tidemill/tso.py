@@ -45,7 +45,7 @@ def describe(ts: int) -> str:
 def parse(text: str, now: int | None = None) -> int:
     """A ts given by a person: a TSO number, RFC 3339, `now`, or a distance from now such as `-2h` (units ms s m h d).
 
-    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is refused: it is no TSO but looks like
+    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is refused: it is not a TSO but looks like
     seconds or milliseconds.
 
     Raises ConfigError.
@@ -56,7 +56,7 @@ def parse(text: str, now: int | None = None) -> int:
         if ts > MAX_TS:
             raise ConfigError(f"timestamp {text} is larger than any TSO")
         if 0 < ts < 1 << 40:
-            raise ConfigError(f"{text} is no TSO: it stands for {describe(ts)}", hint="Give a TSO, an RFC 3339 time, `now` or `-2h`.")
+            raise ConfigError(f"{text} is not a TSO: it stands for {describe(ts)}", hint="Give a TSO, an RFC 3339 time, `now` or `-2h`.")
         return ts
     if text == "now":
         return _present(text, now)

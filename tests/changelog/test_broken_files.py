@@ -114,5 +114,5 @@ def test_a_number_of_partitions_that_nobody_has(tmp_path: Path) -> None:
 def test_json_that_is_too_deep(tmp_path: Path) -> None:
     log, _ = sound_log(tmp_path / "log")
     (log / "rows/0/head.json").write_text("[" * 200_000)
-    with pytest.raises(LogCorrupt, match=r"head\.json is no JSON"):
+    with pytest.raises(LogCorrupt, match=r"head\.json is not JSON"):
         LogReader(log).resolved_ts()

@@ -139,15 +139,15 @@ def test_a_pd_that_hangs_is_told_at_once_and_can_be_given_up(tmp_path: Path, ver
     [
         (("--transport", "smoke"), "--transport 'smoke'"),
         (("--log-compression", "rar"), "--log-compression 'rar'"),
-        (("--log-retention", "soon"), "--log-retention 'soon' is no duration"),
+        (("--log-retention", "soon"), "--log-retention 'soon' is not a duration"),
         (("--gc-ttl", "5"), "--gc-ttl 5"),
         (("--log-partitions", "0"), "--log-partitions 0"),
         (("--pd", ","), "no PD address"),
         (("--status-addr", "nowhere"), "--status-addr nowhere"),
         (("--workers", "0"), "--workers 0: at least 1"),
-        (("--workers", "2", "--master", "nonsense"), "--master 'nonsense' is no Spark master"),
-        (("--snapshot", "--master", "local[0]"), "--master 'local[0]' is no Spark master"),
-        (("--master", "spark://"), "--master 'spark://' is no Spark master"),
+        (("--workers", "2", "--master", "nonsense"), "--master 'nonsense' is not a Spark master"),
+        (("--snapshot", "--master", "local[0]"), "--master 'local[0]' is not a Spark master"),
+        (("--master", "spark://"), "--master 'spark://' is not a Spark master"),
     ],
 )
 def test_bad_flags(flags: tuple[str, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,7 +174,7 @@ VERSION, WORD = "0000000000000001", "0000000000000002"
         (VERSION + WORD + "7b", "", "message key, byte 8, length: it says 2 bytes, 1 are left\n  the fault is the sender's"),
         (VERSION + WORD + "7b7d", WORD + "7b7d00", "message value, byte 10, length: 8 bytes are needed, 1 are left"),
         (VERSION + WORD + "7b7d", "", "it has 0 events, the key has 1"),
-        (VERSION + WORD + "7b7b", WORD + "7b7d", "message key, byte 17: it is no JSON"),
+        (VERSION + WORD + "7b7b", WORD + "7b7d", "message key, byte 17: it is not JSON"),
         (VERSION + WORD + "7b7d", WORD + "3132", "message key, byte 16, ts: expected an integer of 64 bits, found nothing"),
     ],
 )
@@ -189,11 +189,11 @@ def test_messages_that_are_none(capsys: pytest.CaptureFixture[str], key: str, va
     [
         (("key", "zz!"), "Error TM:ErrConfig: the key 'zz!' is neither hex nor base64"),
         (("key", "@/does/not/exist"), "Error TM:ErrConfig: the key cannot be read from /does/not/exist: No such file"),
-        (("key", "ff"), "Error TM:ErrMalformedKey: key ff is no key of a table"),
+        (("key", "ff"), "Error TM:ErrMalformedKey: key ff is not a key of a table"),
         (("row", "8001"), "Error TM:ErrMalformedRow: row format 2: its head needs 6 bytes, the row has 2"),
         (("row", "800000000000", "--tz", "Mars"), "Error TM:ErrConfig: time zone 'Mars' is not known"),
         (("row", "800000000000", "--table", "/does/not/exist"), "Error TM:ErrConfig: the table's description cannot be read"),
-        (("row", "800000000000", "--table", __file__), "is no JSON"),
+        (("row", "800000000000", "--table", __file__), "is not JSON"),
     ],
 )
 def test_errors(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str) -> None:

@@ -199,7 +199,7 @@ def test_errors_name_the_place(kafka_broker: KafkaBroker, tmp_path: Path, capsys
         (("--upstream-uri", "kafka://h:1/t"), "either --kafka or --upstream-uri"),
         (("--protocol", "maxwell"), "protocol 'maxwell' cannot be read"),
         (("--topic", "a b"), "--topic a b"),
-        (("--target-ts", "12"), "is no TSO"),
+        (("--target-ts", "12"), "is not a TSO"),
         (("--memory-quota", "much"), "--memory-quota"),
         (("--sink-uri", "sqlite://relative.db"), "absolute path"),
         (("--sink-uri", "sqlite:///x?keep-droped=1h"), "did you mean `keep-dropped`"),

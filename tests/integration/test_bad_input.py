@@ -197,7 +197,7 @@ def places(folder: Path) -> dict[str, tuple[Path, str]]:
     return {
         "below a file": (folder / "file" / "log", "cannot be written"),
         "nowhere": (Path("/proc/tidemill/log"), "cannot be written"),
-        "somebody else's": (folder / "full", "is not empty and is no change log: it has thesis.tex"),
+        "somebody else's": (folder / "full", "is not empty and is not a change log: it has thesis.tex"),
     }
 
 
@@ -228,7 +228,7 @@ MASTERS = ("sprk://x", "foo", "local[0.5]", "spark://host", "spark://host:port",
 @pytest.mark.parametrize("master", MASTERS)
 def test_what_is_no_spark_master(tmp_path: Path, capsys: Capsys, whole_log: Path, upstream: PlaygroundThread, master: str) -> None:
     pd = ("--pd", pd_of(upstream), "--log", tmp_path / "log")
-    says = (f"--master {master!r} is no Spark master",)
+    says = (f"--master {master!r} is not a Spark master",)
     refused(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", "--master", master, code="TM:ErrConfig", says=says)
     refused(capsys, "capture", *pd, "--master", master, code="TM:ErrConfig", says=says)
     refused(capsys, "run", *pd, "--sink-uri", "blackhole://", "--master", master, code="TM:ErrConfig", says=says)

@@ -38,7 +38,7 @@ def golden_values(*kinds: str) -> list[tuple[dict[str, Any], bytes]]:
 
 
 def as_delivered(cell: object) -> object:
-    """A cell as a message can hold it: bytes that are no UTF-8 are replaced."""
+    """A cell as a message can hold it: bytes that are not UTF-8 are replaced."""
     return cell.decode("utf-8", "replace").encode() if isinstance(cell, bytes) else cell
 
 
@@ -97,9 +97,9 @@ def test_a_message_as_canal_sends_it() -> None:
 @pytest.mark.parametrize(
     ("value", "field", "problem", "fault"),
     [
-        (b"", "", "it is no JSON", Fault.SENDER),
+        (b"", "", "it is not JSON", Fault.SENDER),
         (b"[]", "", "", Fault.SENDER),
-        (b'{"type": tru}', "", "it is no JSON", Fault.SENDER),
+        (b'{"type": tru}', "", "it is not JSON", Fault.SENDER),
         (b'{"type":"INSERT","type":"INSERT"}', "", "a member stands twice", Fault.SENDER),
         (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "", "nested too deep", Fault.SENDER),
         (b'{"es":' + b"9" * 5000 + b"}", "", "a number of 5000 digits", Fault.SENDER),
@@ -111,7 +111,7 @@ def test_a_message_as_canal_sends_it() -> None:
         ({"data": [{"id": 7}]}, "data.id", "expected a string or null, found 7", Fault.SENDER),
         ({"data": [{"id": "seven"}]}, "data.id", "expected an integer, found 'seven' (its type is int(11) unsigned)", Fault.SENDER),
         ({"old": [{"id": "1"}, {"id": "2"}]}, "old", "it has 2 rows, data has 1", Fault.SENDER),
-        ({"mysqlType": {"v": "blob"}, "data": [{"v": "\u4e2d"}], "old": None}, "data.v", "a character that is no byte", Fault.SENDER),
+        ({"mysqlType": {"v": "blob"}, "data": [{"v": "\u4e2d"}], "old": None}, "data.v", "a character that is not a byte", Fault.SENDER),
         ({"mysqlType": {"v": 3}}, "mysqlType.v", "expected a string, found 3", Fault.SENDER),
         ({"pkNames": "id"}, "pkNames", "expected a list of names", Fault.SENDER),
         ({"_tidb": {"commitTs": -(1 << 64)}}, "_tidb.commitTs", "expected an integer of 64 bits", Fault.SENDER),

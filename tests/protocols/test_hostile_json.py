@@ -74,7 +74,7 @@ def test_pairs_and_backslashes_are_text() -> None:
 
 def test_bytes_that_are_no_utf8_are_refused() -> None:
     message = json.dumps(CANAL).encode().replace(b'"s"', b'"\xff"')
-    with pytest.raises(MalformedMessage, match=rf"byte {message.index(0xFF)}: it is no UTF-8"):
+    with pytest.raises(MalformedMessage, match=rf"byte {message.index(0xFF)}: it is not UTF-8"):
         canal.decode_array(pa.array([message]))
 
 

@@ -62,7 +62,7 @@ def test_rows_of_ticdc_are_the_cells_of_their_raw_changes() -> None:
 
 
 def _same(column: Column, cell: object) -> bool:
-    """Text that is no UTF-8 cannot come back: its bad bytes are U+FFFD in JSON."""
+    """Text that is not UTF-8 cannot come back: its bad bytes are U+FFFD in JSON."""
     if isinstance(cell, bytes) and not column.flags & ColumnFlag.BINARY and column.type not in (249, 250, 251, 252):
         return column.value == "".join("�" if 0xDC80 <= ord(c) < 0xDD00 else c for c in cell.decode("utf-8", "surrogateescape")).encode()
     return repr(column.value) == repr(cell) or (isinstance(cell, float) and column.value == cell)

@@ -157,7 +157,7 @@ def test_a_registry_that_stays_so_ends_it_and_nothing_past_it_is_sent(front: Fro
     assert len(sent(tmp_path / "out")) == 1
     front.fault = None
     replay(log, chosen, start_ts=reports[-1].to_ts)
-    assert [one.topic for one in sent(tmp_path / "out")] == ["tidb_app_a", "tidb_app_b"]  # `replay` begins the file anew
+    assert [one.topic for one in sent(tmp_path / "out")] == ["tidb_app_a", "tidb_app_b"]  # `replay` begins the file again
 
 
 def test_a_slow_registry_is_waited_for(front: Front, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_an_integer_column_alone_counts_when_it_is_one() -> None:
         ("exists (select 1)", "subqueries are not possible"),
         ("@a = 1", "variables such as 'a' have no value here"),
         ("cast(id as json)", "expected one of SIGNED"),
-        ("date '2024-13-01' = day", "'2024-13-01' is no DATE"),
+        ("date '2024-13-01' = day", "'2024-13-01' is not a DATE"),
         ("case end", "expected WHEN"),
         ("(" * 300 + "1" + ")" * 300, "nested too deeply"),
     ],

@@ -18,7 +18,7 @@ from tidemill.rules.patterns import GoRegex, go_literal
         (r"^\d+$", "١٢", False),  # digits are ASCII's
         (r"é\d", "é٣", False),  # also where the pattern is not
         (r"^\w$", "é", False),
-        (r"\bx", "éx", True),  # é is no word character
+        (r"\bx", "éx", True),  # é is not a word character
         ("a$", "a\n", False),  # the very end, not before a newline
         ("(?m)a$", "a\nb", True),
         (r"a\z", "a", True),

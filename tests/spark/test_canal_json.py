@@ -89,7 +89,7 @@ def test_typed_by_a_schema(session: Any) -> None:
 def test_what_is_refused(session: Any) -> None:
     with pytest.raises(PythonException, match=r"message 1 of the batch: message value, byte \d+, es: it is missing"):
         events_of(session, [row_message({"id": "1"}), b'{"type":"INSERT","database":"d"}'])
-    with pytest.raises(PythonException, match=r"data\.v: b'x' is no integer"):
+    with pytest.raises(PythonException, match=r"data\.v: b'x' is not an integer"):
         events_of(session, [row_message({"v": "x"})], "v int")
     with pytest.raises(ValueError, match=r"a table is given as schema\.name, not 'd'"):
         from_canal_json("value", table="d")

@@ -140,7 +140,7 @@ def test_claim_checks_are_read(session: Any, tmp_path: Path) -> None:
             (),
             r"message 1 of the batch: message value, byte 8, u\.id\.v",
         ),
-        ([framed(KEY, VALUE)], ("price int",), r"message 0 of the batch: .*after\.price\.v: '12\.50' is no integer"),
+        ([framed(KEY, VALUE)], ("price int",), r"message 0 of the batch: .*after\.price\.v: '12\.50' is not an integer"),
         ([framed(KEY, VALUE)], ("data string",), r"ask for binary\n +the fault is the reader's"),
     ],
 )

@@ -165,18 +165,18 @@ def test_display(key: bytes, expected: str) -> None:
 @pytest.mark.parametrize(
     ("parse", "key", "expected"),
     [
-        (keys.parse_record_key, b"", "is no key of a table"),
-        (keys.parse_record_key, b"t\x80\0\0", "is no key of a table"),
+        (keys.parse_record_key, b"", "is not a key of a table"),
+        (keys.parse_record_key, b"t\x80\0\0", "is not a key of a table"),
         (keys.parse_record_key, keys.index_prefix(45, 1), "expected `_r` at byte 9, found b'_i'"),
         (keys.parse_record_key, keys.record_prefix(45) + b"\x80", "a handle of 1 bytes at byte 11"),
         (keys.parse_index_key, keys.record_key(45, 1), "expected `_i` at byte 9"),
         (keys.parse_index_key, keys.index_prefix(45, 1)[:-1], "ends inside its index id"),
-        (keys.parse_meta_key, b"t", "is no meta key: expected `m`"),
+        (keys.parse_meta_key, b"t", "is not a meta key: expected `m`"),
         (keys.parse_meta_key, b"mDB", "a group of memcomparable bytes at byte 1"),
         (keys.parse_meta_key, keys.SCHEMA_VERSION_KEY[:-1] + b"q", "expected s, h, H, l or L"),
         (keys.parse_meta_key, keys.SCHEMA_VERSION_KEY + b"q", "1 bytes follow its end"),
         (keys.from_encoded, keys.to_encoded(b"t") + b"x", "1 bytes follow its end"),
-        (keys.from_encoded, b"t", "is no encoded key"),
+        (keys.from_encoded, b"t", "is not an encoded key"),
     ],
 )
 def test_malformed(parse: Any, key: bytes, expected: str) -> None:

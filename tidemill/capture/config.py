@@ -31,7 +31,7 @@ def duration_ms(text: str, flag: str) -> int:
     """Milliseconds of `24h`, `90m`, `1.5d`. Raises ConfigError naming the flag."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"{flag} {text!r} is no duration", hint="Write a number and one of ms, s, m, h, d: 24h.")
+        raise ConfigError(f"{flag} {text!r} is not a duration", hint="Write a number and one of ms, s, m, h, d: 24h.")
     return int(float(found[1]) * _UNIT_MS[found[2]])
 
 
@@ -39,7 +39,7 @@ def size_bytes(text: str, flag: str) -> int:
     """Bytes of `1GiB`, `512MiB`, `100000`. Raises ConfigError naming the flag."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"{flag} {text!r} is no size", hint="Write bytes, or a number and one of KiB, MiB, GiB: 1GiB.")
+        raise ConfigError(f"{flag} {text!r} is not a size", hint="Write bytes, or a number and one of KiB, MiB, GiB: 1GiB.")
     return int(float(found[1]) * _UNIT_BYTES[(found[2] or "").lower()[:1]])
 
 
@@ -94,7 +94,8 @@ class CaptureConfig:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
         if self.master is not None and _MASTER.fullmatch(self.master) is None:  # found out here, before there is a log
             raise ConfigError(
-                f"--master {self.master!r} is no Spark master", hint="Write spark://HOST:PORT, yarn, k8s://https://HOST:PORT or local[N]."
+                f"--master {self.master!r} is not a Spark master",
+                hint="Write spark://HOST:PORT, yarn, k8s://https://HOST:PORT or local[N].",
             )
         self._check_workers()
 

@@ -187,7 +187,7 @@ def requests(storage: Storage) -> list[Request]:
         try:
             found.append(Request(name, str(json.loads(data)["table"])))
         except (ValueError, KeyError, TypeError):
-            _log.warning("%s/%s is no request of `tidemill resync`; it is removed", initial_load.REQUESTS, name)
+            _log.warning("%s/%s is not a request of `tidemill resync`; it is removed", initial_load.REQUESTS, name)
             storage.delete(f"{initial_load.REQUESTS}/{name}")
     return found
 

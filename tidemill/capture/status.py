@@ -258,7 +258,7 @@ _COUNTERS = {
     "received_bytes": "Bytes received from stores",
     "received_messages": "Messages received from stores",
     "spilled_rows": "Rows that waited on disk",
-    "protocol_violations": "Subscriptions begun anew because a store broke the protocol",
+    "protocol_violations": "Subscriptions begun again because a store broke the protocol",
     "locks_resolved": "Locks of dead clients that were ended",
     "regions_renewed": "Regions subscribed again because they were stuck",
     "streams_renewed": "Streams opened again because nothing was heard on them",

@@ -1,4 +1,4 @@
-"""Dropping a log: its files go, log.json first, so that what a crash leaves behind is no log."""
+"""Dropping a log: its files go, log.json first, so that what a crash leaves behind is not a log."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> N
             storage.replace(_file(feed), before)
         raise StartTsOutOfLog(
             f"changefeed {feed} needs changes from {describe(checkpoint_ts)} on, {redact(storage.location)} begins at {describe(start_ts)}",
-            hint="Start the changefeed anew at a later ts.",
+            hint="Start the changefeed again at a later ts.",
         )
 
 

@@ -118,7 +118,7 @@ class LogIdentity:
         if not 1 <= self.partitions <= MAX_PARTITIONS:
             raise LogError(f"a change log has 1 to {MAX_PARTITIONS} partitions, not {self.partitions}")
         if not 0 < self.start_ts <= MAX_TS:
-            raise LogError(f"{self.start_ts} is no timestamp at which a change log can start")
+            raise LogError(f"{self.start_ts} is not a timestamp at which a change log can start")
 
     def rules_at(self, ts: int) -> tuple[str, ...] | None:
         """The table rules under which rows just above `ts` were captured; None: all tables."""
@@ -167,7 +167,7 @@ class LogIdentity:
 
     @classmethod
     def from_json(cls, data: bytes | str, name: str = IDENTITY) -> LogIdentity:
-        """Raises LogError for another format, LogCorrupt for what is no log.json; both name the file."""
+        """Raises LogError for another format, LogCorrupt for what is not a log.json; both name the file."""
         fields = parse_object(data, name)
         version = fields.pop("format", None)
         if isinstance(version, bool) or version not in FORMATS:
@@ -205,9 +205,9 @@ def parse_object(data: bytes | str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as e:
-        raise LogCorrupt(f"{redact(name)} is no JSON: {e}") from None
+        raise LogCorrupt(f"{redact(name)} is not JSON: {e}") from None
     if not isinstance(value, dict):
-        raise LogCorrupt(f"{redact(name)} is no JSON object")
+        raise LogCorrupt(f"{redact(name)} is not a JSON object")
     return value
 
 
@@ -229,7 +229,7 @@ def parse_ts_file(data: bytes, key: str, name: str) -> int:
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TS:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return value
 
 
@@ -265,7 +265,7 @@ class Owner:
                 None if joining is None else (_whole(joining[0]), _whole(joining[1])),
             )
         except (KeyError, IndexError, TypeError, ValueError) as e:
-            raise LogCorrupt(f"{redact(name)} is no owner: {e}") from None
+            raise LogCorrupt(f"{redact(name)} is not an owner: {e}") from None
 
     def is_same(self, other: Owner | None) -> bool:
         """The same writer, whatever it has announced."""
@@ -290,7 +290,7 @@ class SegmentName:
 
 
 def parse_segment(name: str, folder: str = "") -> SegmentName | None:
-    """None for a file that is no segment. Raises LogCorrupt, naming the folder too, for an interval that cannot be meant."""
+    """None for a file that is not a segment. Raises LogCorrupt, naming the folder too, for an interval that cannot be meant."""
     m = _SEGMENT.fullmatch(name)
     if not m:
         return None
@@ -317,9 +317,9 @@ def is_temporary(name: str) -> bool:
 
 
 def feed_name(feed: str) -> str:
-    """The file of a changefeed, within the feeds folder. Raises LogError for an id that is no file name."""
+    """The file of a changefeed, within the feeds folder. Raises LogError for an id that is not a file name."""
     if not _FEED.fullmatch(feed):
-        raise LogError(f"{feed!r} is no changefeed id: letters, digits, `.`, `_`, `-`, at most 128, the first a letter or a digit")
+        raise LogError(f"{feed!r} is not a changefeed id: letters, digits, `.`, `_`, `-`, at most 128, the first a letter or a digit")
     return f"{feed}.json"
 
 

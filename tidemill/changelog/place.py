@@ -20,7 +20,7 @@ def check_place(storage: Storage) -> None:
     foreign = [name for name in foreign if not name.startswith(".")]
     if foreign:
         raise LogError(
-            f"--log {where} is not empty and is no change log: it has {', '.join(foreign[:3])}{' …' if len(foreign) > 3 else ''}",
+            f"--log {where} is not empty and is not a change log: it has {', '.join(foreign[:3])}{' …' if len(foreign) > 3 else ''}",
             hint="Name a folder of its own for the log; it is made when it is not there.",
         )
     try:

@@ -72,7 +72,7 @@ class LogReader:
 
     @property
     def start_ts(self) -> int:
-        """Rows above it are there. Retention moves it, so it is read anew."""
+        """Rows above it are there. Retention moves it, so it is read again."""
         return self.identity_now().start_ts
 
     # ---- heads
@@ -162,7 +162,7 @@ class LogReader:
 
     def _chain(self, folder: str, from_ts: int, to_ts: int) -> list[Interval]:
         if from_ts > to_ts:
-            raise LogError(f"({from_ts}, {to_ts}] is no interval of time")
+            raise LogError(f"({from_ts}, {to_ts}] is not an interval of time")
         if from_ts < self._identity.start_ts:
             self._refuse_start(from_ts)
         if from_ts == to_ts:
@@ -295,7 +295,7 @@ def read_identity(storage: Storage) -> LogIdentity:
     """log.json. Raises LogError where there is no log."""
     data = storage.read(layout.IDENTITY)
     if data is None:
-        raise LogError(f"{redact(storage.location)} is no change log: it has no {layout.IDENTITY}")
+        raise LogError(f"{redact(storage.location)} is not a change log: it has no {layout.IDENTITY}")
     return LogIdentity.from_json(data, redact(storage.path(layout.IDENTITY)))
 
 

@@ -71,7 +71,7 @@ def verify(location: str | Path | Storage, *, quick: bool = False) -> Report:
 
 
 _NOT_SEEN = (LogUnavailable, LogRefused)
-"""Where the storage does not answer, nothing is known of a file: that is no damage."""
+"""Where the storage does not answer, nothing is known of a file: that is not damage."""
 
 
 class _Check:
@@ -198,7 +198,7 @@ class _Check:
                 self.problem(f"{folder}/{name}", e.message)
                 return Chain(())
             if not known and not (folder == layout.SCHEMA and layout.parse_snapshot(name) is not None):
-                self.problem(f"{folder}/{name}", "is no file of a change log")
+                self.problem(f"{folder}/{name}", "is not a file of a change log")
             elif layout.is_temporary(name):
                 self.note(f"{folder}/{name}", "was never published")
         for _ in range(LOOKS):
@@ -315,7 +315,7 @@ class _Check:
     def _strangers(self) -> None:
         expected = {str(p) for p in range(self.identity.partitions)}
         for name in sorted(set(self.storage.subfolders("rows")) - expected):
-            self.problem(f"rows/{name}", f"is no partition: the log has 0 to {self.identity.partitions - 1}")
+            self.problem(f"rows/{name}", f"is not a partition: the log has 0 to {self.identity.partitions - 1}")
 
     def _initial_tables(self) -> None:
         """Tables as of one ts."""
@@ -382,7 +382,7 @@ def _row_faults(batch: pa.RecordBatch, is_schema: bool) -> Iterator[str]:
     if is_schema and is_meta.any():
         for key in keys.filter(pa.array(is_meta)).to_pylist():
             if key[:1] != b"m":
-                yield f"key {key.hex()} with table id 0 is no meta key"
+                yield f"key {key.hex()} with table id 0 is not a meta key"
                 return
     yield from _key_faults(tables[~is_meta], keys.filter(pa.array(~is_meta)))
 
@@ -399,7 +399,7 @@ def _key_faults(tables: np.ndarray[Any, Any], keys: pa.Array) -> Iterator[str]:
     same = pc.equal(pc.binary_slice(keys, 0, _RECORD_PREFIX), prefixes).to_numpy(zero_copy_only=False)
     if not same.all():
         at = int(np.argmin(same))
-        yield f"key {keys[at].as_py().hex()} is no record key of table {tables[at]}"
+        yield f"key {keys[at].as_py().hex()} is not a record key of table {tables[at]}"
 
 
 __all__ = ["Problem", "Report", "verify"]

@@ -399,7 +399,7 @@ class LogWriter:
             self.set_identity(changed.with_version(version) if version is not None else changed)
 
     def set_identity(self, identity: LogIdentity) -> None:
-        """Write log.json anew. Raises LogFenced, and LogError where another writer has the schema stream."""
+        """Write log.json again. Raises LogFenced, and LogError where another writer has the schema stream."""
         self._writer(layout.SCHEMA)
         self._identity = self._identity_file.write(identity)
 

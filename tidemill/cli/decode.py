@@ -40,7 +40,7 @@ app = typer.Typer()
 _HEX = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
 _SHOWN_BYTES = 256
 _LIKELY_TIME = 1 << 60  # packed times of the years from 1261 on
-_PIPE_WIDTH = 1000  # columns of an output that is no terminal
+_PIPE_WIDTH = 1000  # columns of an output that is not a terminal
 _SYSTEM_TABLES = {
     keys.DDL_JOB_TABLE_ID: "mysql.tidb_ddl_job",
     keys.DDL_REORG_TABLE_ID: "mysql.tidb_ddl_reorg",
@@ -128,14 +128,14 @@ def read_table(path: Path) -> TableInfo:
     except OSError as error:
         raise ConfigError(f"the table's description cannot be read from {path}: {error.strerror}") from None
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {error}") from None
+        raise ConfigError(f"{path} is not JSON: {error}") from None
 
 
 # Keys
 
 
 def explain_key(key: bytes) -> list[Line]:
-    """A key's spelling and parts. Raises MalformedKey when it is no key of TiDB in any spelling."""
+    """A key's spelling and parts. Raises MalformedKey when it is not a key of TiDB in any spelling."""
     raw, lines = _spelled_raw(key)
     return [*lines, *_parts(raw), ("raw", raw.hex()), ("encoded", keys.to_encoded(raw).hex())]
 

@@ -139,7 +139,7 @@ def _server_tls(certificate: Path | None, key: Path | None, client_ca: Path | No
 def _address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"--listen {text!r} is no HOST:PORT")
+        raise ConfigError(f"--listen {text!r} is not a HOST:PORT")
     return host or "127.0.0.1", int(port)
 
 

@@ -109,7 +109,7 @@ async def resolve(wishes: Options, folder: FeedFolder) -> Times:
     """What the cluster, the log and the changefeed's own state say to what is asked for. Nothing is written.
 
     A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that exists
-    goes on, with the settings that it was created with. Its log, if that is gone, starts anew at the feed's checkpoint. With --snapshot a
+    goes on, with the settings that it was created with. Its log, if that is gone, starts again at the feed's checkpoint. With --snapshot a
     feed begins just before the log's start, where the tables as of then stand.
 
     Raises ConfigError, StartTsOutOfLog, ClusterMismatch, FeedMismatch and what PD answers.

@@ -147,7 +147,7 @@ def csv_delimiter(value: str) -> str:
 def csv_quote(value: str) -> str:
     """TiCDC's rule for [sink.csv] quote: one byte, or none for no quoting."""
     if len(value.encode()) > 1 or value in ("\r", "\n"):
-        raise ValueError("expected one ASCII character that is no line break, or nothing")
+        raise ValueError("expected one ASCII character that is not a line break, or nothing")
     return value
 
 

@@ -178,7 +178,7 @@ class KafkaTopics:
         if error.code() in _GONE:
             raise TopicError(
                 f"{self._where}: {place}: the messages from offset {message.offset()} on are not there any more: {error.str()}",
-                hint="The topic's retention took them, or it was made anew. Begin with a new sink and a changefeed from an earlier ts.",
+                hint="The topic's retention took them, or it was made again. Begin with a new sink and a changefeed from an earlier ts.",
             )
         if error.code() in _DENIED:
             self._denials.denied(time.monotonic())

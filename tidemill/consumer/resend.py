@@ -204,7 +204,7 @@ class Republish:
         self._tasks.deliver(messages, self._targets)
 
     def _encoding(self, style: JsonStyle) -> RowEncoder:
-        """The encoder of all shapes that are known, that prints documents so; made anew when there are more."""
+        """The encoder of all shapes that are known, that prints documents so; made again when there are more."""
         if self._encoded_shapes != len(self._shapes.all):
             self._encoders.clear()
             self._encoded_shapes = len(self._shapes.all)

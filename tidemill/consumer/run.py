@@ -186,7 +186,7 @@ class Consumer:
                 if not low <= at <= high:
                     raise TopicError(
                         f"topic {source[0]}, partition {source[1]} is to be read from offset {at} on, but it has {low} to {high}",
-                        hint="Its retention took messages that were not flushed, or the topic was made anew. Begin with a new sink.",
+                        hint="Its retention took messages that were not flushed, or the topic was made again. Begin with a new sink.",
                     )
                 offsets[source] = at
                 self._ends.setdefault(source, high)

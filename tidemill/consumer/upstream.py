@@ -57,7 +57,7 @@ def topic_pattern(text: str) -> re.Pattern[str] | None:
         try:
             return re.compile(text)
         except re.error as error:
-            raise ConfigError(f"--topic {text}: it is no regular expression: {error}") from None
+            raise ConfigError(f"--topic {text}: it is not a regular expression: {error}") from None
     if _PLACEHOLDERS.search(text):
         pieces = _PLACEHOLDERS.split(text)
         return re.compile("[A-Za-z0-9._-]+".join(map(re.escape, pieces)))

@@ -27,7 +27,7 @@ jit = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrappe
 """A function that is only called by kernels."""
 
 spliced = njit(nogil=True, error_model="numpy", boundscheck=False, inline="always")
-"""A function whose code is put into its caller before compilation. Each level of calls makes numba optimize all levels below anew, so
+"""A function whose code is put into its caller before compilation. Each level of calls makes numba optimize all levels below again, so
 the levels between an entry point and its writers are spliced; each should have one caller."""
 
 

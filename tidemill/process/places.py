@@ -27,7 +27,7 @@ def check_master(master: str | None) -> None:
         return
     if not any(kind.fullmatch(master) for kind in (_IN_PROCESS, _LOCAL_CLUSTER, _STANDALONE, _KUBERNETES)):
         raise ConfigError(
-            f"--master {master!r} is no Spark master",
+            f"--master {master!r} is not a Spark master",
             hint="Use local[N], local[*], spark://HOST:PORT[,HOST:PORT…], yarn or k8s://HOST:PORT.",
         )
 

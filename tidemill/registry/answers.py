@@ -12,7 +12,7 @@ from typing import Any
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible, redact
 
 LONGEST_ANSWER = 4 << 20
-"""Bytes; more is no registry's answer. Lists of subjects and schemas of wide tables are far below."""
+"""Bytes; more is not a registry's answer. Lists of subjects and schemas of wide tables are far below."""
 _SHOWN = 600  # characters of a refusal that an error repeats
 _LARGEST_ID = (1 << 31) - 1  # four bytes on the wire, signed in Java
 
@@ -104,7 +104,7 @@ def texts(answer: Answer) -> frozenset[str]:
     """A list of texts. Raises as `Answer.json`."""
     content = answer.json()
     if not isinstance(content, list) or not all(isinstance(one, str) for one in content):
-        raise answer.nonsense("it is no list of names")
+        raise answer.nonsense("it is not a list of names")
     return frozenset(content)
 
 

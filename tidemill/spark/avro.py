@@ -72,7 +72,7 @@ def _check_zone(tz: str) -> None:
     try:
         ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError):
-        raise ValueError(f"tz: {tz!r} is no time zone") from None
+        raise ValueError(f"tz: {tz!r} is not a time zone") from None
 
 
 @functools.lru_cache(maxsize=16)

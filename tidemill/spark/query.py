@@ -211,7 +211,7 @@ def set_aside_broken(folder: Path, delivered_ts: int) -> None:
             raise ValueError(f"it ends at {ends[0]}, delivered is everything up to {delivered_ts}")
         for name in (folder / "commits").glob("[0-9]*"):
             if not name.read_text(encoding="utf-8").startswith("v"):
-                raise ValueError(f"{name} is no commit")
+                raise ValueError(f"{name} is not a commit")
         if (begin := next_begin(folder, delivered_ts)) > delivered_ts:
             raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered_ts}")
     except (ValueError, KeyError, IndexError, FileNotFoundError, IsADirectoryError) as error:

@@ -62,13 +62,13 @@ def to_encoded(raw: bytes) -> bytes:
 
 
 def from_encoded(encoded: bytes) -> bytes:
-    """The raw spelling of an encoded key. Raises MalformedKey, also for region borders that are no encoded key."""
+    """The raw spelling of an encoded key. Raises MalformedKey, also for region borders that are not encoded key."""
     try:
         raw, end = decode_bytes(encoded)
     except MalformedBytes as error:
-        raise MalformedKey(f"{_shown(encoded)} is no encoded key: {error.message}") from None
+        raise MalformedKey(f"{_shown(encoded)} is not an encoded key: {error.message}") from None
     if end != len(encoded):
-        raise MalformedKey(f"{_shown(encoded)} is no encoded key: {len(encoded) - end} bytes follow its end")
+        raise MalformedKey(f"{_shown(encoded)} is not an encoded key: {len(encoded) - end} bytes follow its end")
     return raw
 
 
@@ -170,7 +170,7 @@ def unsigned_handle(handle: int) -> int:
 def physical_table_id(key: bytes) -> int:
     """The table id of a raw record or index key. Raises MalformedKey."""
     if len(key) < _ID_END or not key.startswith(TABLE_PREFIX):
-        raise MalformedKey(f"{_shown(key)} is no key of a table: expected `t` and 8 bytes of table id")
+        raise MalformedKey(f"{_shown(key)} is not a key of a table: expected `t` and 8 bytes of table id")
     return decode_int(key, len(TABLE_PREFIX))[0]
 
 
@@ -183,7 +183,7 @@ def parse_record_key(key: bytes) -> RecordKey:
     """The parts of a raw record key. Raises MalformedKey."""
     table_id = physical_table_id(key)
     if not is_record_key(key):
-        raise MalformedKey(f"{_shown(key)} is no record key: expected `_r` at byte {_ID_END}, found {key[_ID_END:_HANDLE_START]!r}")
+        raise MalformedKey(f"{_shown(key)} is not a record key: expected `_r` at byte {_ID_END}, found {key[_ID_END:_HANDLE_START]!r}")
     handle = key[_HANDLE_START:]
     if len(handle) < INT_HANDLE_SIZE:
         raise MalformedKey(
@@ -199,7 +199,7 @@ def parse_index_key(key: bytes) -> IndexKey:
     table_id = physical_table_id(key)
     id_at = _ID_END + len(INDEX_SEPARATOR)
     if key[_ID_END:id_at] != INDEX_SEPARATOR:
-        raise MalformedKey(f"{_shown(key)} is no index key: expected `_i` at byte {_ID_END}, found {key[_ID_END:id_at]!r}")
+        raise MalformedKey(f"{_shown(key)} is not an index key: expected `_i` at byte {_ID_END}, found {key[_ID_END:id_at]!r}")
     if len(key) < id_at + 8:
         raise MalformedKey(f"{_shown(key)} ends inside its index id")
     return IndexKey(table_id, decode_int(key, id_at)[0], key[id_at + 8 :])
@@ -273,7 +273,7 @@ def _span(prefix: bytes) -> tuple[bytes, bytes]:
 def parse_meta_key(key: bytes) -> MetaKey:
     """The parts of a raw meta key. Raises MalformedKey."""
     if not key.startswith(META_PREFIX):
-        raise MalformedKey(f"{_shown(key)} is no meta key: expected `m`")
+        raise MalformedKey(f"{_shown(key)} is not a meta key: expected `m`")
     try:
         name, pos = decode_bytes(key, len(META_PREFIX))
         flag, pos = decode_uint(key, pos)
@@ -288,7 +288,7 @@ def parse_meta_key(key: bytes) -> MetaKey:
         if pos != len(key):
             raise MalformedBytes(f"{len(key) - pos} bytes follow its end at byte {pos}")
     except MalformedBytes as error:
-        raise MalformedKey(f"{_shown(key)} is no meta key: {error.message}") from None
+        raise MalformedKey(f"{_shown(key)} is not a meta key: {error.message}") from None
     return MetaKey(kind, name, field, index)
 
 

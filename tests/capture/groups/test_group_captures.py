@@ -337,7 +337,7 @@ def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_
                     (folder / "owner.json").write_text("not what a writer wrote")
             for i in range(8):
                 playground.execute(f"insert into d.t{i} values (1)")
-            with pytest.raises(LogCorrupt, match=r"group \d: .*owner\.json is no JSON"):
+            with pytest.raises(LogCorrupt, match=r"group \d: .*owner\.json is not JSON"):
                 await task
             assert status_of(tmp_path)["error"]["code"] == "TM:ErrLogCorrupt"
 

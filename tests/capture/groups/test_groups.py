@@ -658,7 +658,7 @@ def test_whatever_a_part_tells_is_in_status_and_metrics() -> None:
     shown = {sample.value for sample in status.samples()}
     for i, one in enumerate(counted):
         assert getattr(status, one.name) in (2 * (1000 + i), {f"key {i}": 2 * (1000 + i)}), one.name
-        assert 2 * (1000 + i) in shown, f"{one.name} is no metric"
+        assert 2 * (1000 + i) in shown, f"{one.name} is not a metric"
 
 
 def test_the_status_verb_tells_of_each_group() -> None:

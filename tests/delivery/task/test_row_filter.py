@@ -214,7 +214,7 @@ def test_a_dispatched_column_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_updates_are_split_by_dispatched_columns_if_asked(tmp_path: Path, split: bool) -> None:
-    """The rows of t1 go by the column u, which is no key: without a split an update goes to its new partition as a whole."""
+    """The rows of t1 go by the column u, which is not a key: without a split an update goes to its new partition as a whole."""
     world = World.make(seed=7)
     toml = f"""
     sink.split-on-dispatch-key = {str(split).lower()}

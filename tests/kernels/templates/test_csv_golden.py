@@ -52,4 +52,4 @@ def test_rows_that_ticdc_refuses(config: str) -> None:
     (found,) = [outcome(lambda: encode_all(CsvRowEncoder(programs, OPTIONS[config]), records), MalformedRow)]
     assert isinstance(found, MalformedRow)
     assert f"table pub.enums, key {records[0].key.hex()}" in found.message
-    assert "enum index 0 is no element" in found.message
+    assert "enum index 0 is not an element" in found.message

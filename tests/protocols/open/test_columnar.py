@@ -149,7 +149,7 @@ def test_other_json_is_read_by_the_reference() -> None:
     ],
 )
 def test_bytes_that_are_no_json_text_are_refused(value: bytes) -> None:
-    """What is no UTF-8, and line breaks inside of strings: refused as the reference does, not taken for other text."""
+    """What is not UTF-8, and line breaks inside of strings: refused as the reference does, not taken for other text."""
     key = b'{"ts":5,"scm":"s","tbl":"t","t":1}'
     schema = pa.struct([("a", pa.int64()), ("b", pa.string()), ("d", pa.binary())])
     keys, values = arrays([framed(key, value)])

@@ -130,7 +130,7 @@ def test_ddls_are_compressed_and_resolved_events_are_not(kind: Compression) -> N
     assert said.resolved_message(7) == (framed(b'{"ts":7,"t":3}', b"")[0], bytes(8))
 
 
-# ---- bytes that are no messages
+# ---- bytes that are not messages
 
 
 def test_errors_inside_of_compressed_values_say_so() -> None:
@@ -138,7 +138,7 @@ def test_errors_inside_of_compressed_values_say_so() -> None:
     for kind in (Compression.LZ4, Compression.SNAPPY):
         compress = compressor(kind)
         assert compress is not None
-        with pytest.raises(OpenMessageError, match=r"message value, byte 8: in the expanded text, byte 15: it is no JSON") as caught:
+        with pytest.raises(OpenMessageError, match=r"message value, byte 8: in the expanded text, byte 15: it is not JSON") as caught:
             decode(*framed(key, compress(b'{"u":{"a":{}}} ' + b"x")))
         assert caught.value.offset == 8
 

@@ -61,7 +61,7 @@ def test_nothing_is_missing_from_the_golden_rows() -> None:
 
 
 def written_as(event_table: TableInfo, key: bytes, stored: bytes) -> bytes:
-    """The row written anew from its cells, in the form that it has."""
+    """The row written again from its cells, in the form that it has."""
     cells, row = RowReader(event_table, UTC).read(key, stored), decode_row(stored)
     value = encode_row_v1(cells, event_table) if row.format == 1 else encode_row_v2(cells, event_table)
     return value if row.checksum is None else with_checksum(key, value)

@@ -154,7 +154,7 @@ def test_columns_younger_than_the_row(spec: dict[str, Any], expected: Any) -> No
 
 def test_a_default_that_cannot_be_read_names_its_column() -> None:
     spec = column(MySQLType.LONG, origin_default="seven")
-    with pytest.raises(MalformedRow, match=r"column c1: its origin default 'seven' cannot be read: it is no number"):
+    with pytest.raises(MalformedRow, match=r"column c1: its origin default 'seven' cannot be read: it is not a number"):
         read([spec], EMPTY)
     assert read([spec], pack_row({1: b"\x01"})) == (1,)
 

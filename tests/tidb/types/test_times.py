@@ -138,7 +138,7 @@ def test_texts_that_are_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "1:2:3:4", "x:y"])
 def test_texts_that_are_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         times.parse_duration(text)
 
 

@@ -114,13 +114,13 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """A message of its line. Fields that another version has besides do not matter. Raises MalformedMessage for what is no message, naming
-    the field."""
+    """A message of its line. Fields that another version has besides do not matter. Raises MalformedMessage, naming the field, for what is
+    not a message."""
     try:
         found = json.loads(line)
         kind = _KINDS[found.pop("is")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise MalformedMessage(f"a line of {len(line)} bytes is no message between the parts of a capture") from None
+        raise MalformedMessage(f"a line of {len(line)} bytes is not a message between the parts of a capture") from None
     values: dict[str, Any] = {}
     for one in fields(kind):
         if one.name not in found and one.default is not MISSING:

@@ -37,5 +37,5 @@ def address_for(config: CaptureConfig) -> tuple[str, int]:
     if not colon:
         return port, 0
     if not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"--control-addr {config.control_addr!r} is no HOST or HOST:PORT")
+        raise ConfigError(f"--control-addr {config.control_addr!r} is not a HOST or HOST:PORT")
     return host.strip("[]"), int(port)

@@ -6,7 +6,7 @@
 
 Attempts of a group are numbered, and only the newest counts: one that comes late, a process that was asleep, an executor that was
 given up, is refused here and fenced by the log. A group that fails is started again after a pause that doubles up to 30 s and begins
-anew once it has got further.
+again once it has got further.
 """
 
 from __future__ import annotations

@@ -38,14 +38,14 @@ from tidemill.process.places import with_retries
 from tidemill.spark.jobs import NOT_INSTALLED, cause_of
 
 FAILURES = 100
-"""Of one task, then the whole job begins anew: where no executor can run a group at all, this tells within a minute."""
+"""Of one task, then the whole job begins again: where no executor can run a group at all, this tells within a minute."""
 
 SETTINGS = {
     "spark.task.maxFailures": str(FAILURES),
     "spark.speculation": "false",
     "spark.dynamicAllocation.enabled": "false",
 }
-"""Tasks end when the capture does: one that is slow is no straggler, and one that fails is to be tried again."""
+"""Tasks end when the capture does: one that is slow is not a straggler, and one that fails is to be tried again."""
 
 JAVA_MEMORY = "512m"
 PYTHON_BYTES = 512 << 20

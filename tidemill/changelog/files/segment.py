@@ -28,7 +28,7 @@ Order = tuple[int, int, int, bytes]
 def ipc_options(compression: str) -> Any:
     """Options of the Arrow writer for a compression's name. Raises LogError."""
     if compression not in COMPRESSIONS:
-        raise LogError(f"{compression!r} is no compression of segments; there are {', '.join(COMPRESSIONS)}")
+        raise LogError(f"{compression!r} is not a compression of segments; there are {', '.join(COMPRESSIONS)}")
     return pyarrow.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
 
 

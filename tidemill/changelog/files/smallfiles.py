@@ -84,7 +84,7 @@ class IdentityFile:
         while True:
             found = self._storage.versioned(layout.IDENTITY)
             if found is None:
-                raise LogError(f"{redact(self._storage.location)} is no change log any more: it has no {layout.IDENTITY}")
+                raise LogError(f"{redact(self._storage.location)} is not a change log any more: it has no {layout.IDENTITY}")
             identity = LogIdentity.from_json(found[0], redact(self._storage.path(layout.IDENTITY)))
             self._ownership.check(layout.SCHEMA)
             self._token = self._storage.swap(layout.IDENTITY, found[1], self._signed(identity).to_json().encode())

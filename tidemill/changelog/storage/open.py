@@ -50,7 +50,7 @@ def open_storage(location: str | Path | Storage, scratch: Path | None = None) ->
 def open_segment(path: str) -> ArrowFile:
     """A segment by its path or URL alone, as tasks know it; mapped if it is local.
 
-    Raises SegmentGone where there is no such file, LogCorrupt where it is no whole Arrow file, LogUnavailable, LogRefused.
+    Raises SegmentGone where there is no such file, LogCorrupt where it is not a whole Arrow file, LogUnavailable, LogRefused.
     """
     if "://" not in path:
         return _open_local(path, remembered=True)

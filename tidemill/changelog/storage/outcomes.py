@@ -145,7 +145,7 @@ def gone(path: str) -> SegmentGone:
 def broken(path: str, why: object) -> LogCorrupt:
     """The error for a file that cannot be read."""
     return LogCorrupt(
-        f"{redact(path)} is no whole Arrow file: {redact(str(why))}",
+        f"{redact(path)} is not a whole Arrow file: {redact(str(why))}",
         hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "
         "file's interval.",
     )

@@ -135,7 +135,7 @@ def with_patience(filesystem: Any) -> Any:
 
 
 def objects_of(filesystem: Any, root: str) -> S3Objects | None:
-    """The place of a pyarrow file system; None where that is no S3, or one by a role or a proxy of its own."""
+    """The place of a pyarrow file system; None where that is not S3, or one by a role or a proxy of its own."""
     if not isinstance(filesystem, pyarrow.fs.S3FileSystem):
         return None
     options = filesystem.__reduce__()[1][0]

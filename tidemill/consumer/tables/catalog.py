@@ -189,7 +189,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the values of a column come from when a table is made anew: an old column, maybe converted, or one value for all rows."""
+    """Where the values of a column come from when a table is made again: an old column, maybe converted, or one value for all rows."""
 
     old: str | None
     convert: Callable[[Cell], Cell] | None = None

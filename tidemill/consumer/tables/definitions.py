@@ -196,7 +196,7 @@ class Definitions(Cursor):
         elif tp in _INTEGERS.values() or tp in _NUMBERS.values():
             found.text = str(number)
         else:
-            # TiDB keeps defaults as text: bytes that are no UTF-8 are lost there as well.
+            # TiDB keeps defaults as text: bytes that are not UTF-8 are lost there as well.
             found.text = number.to_bytes(size, "big").decode("utf-8", "replace")
 
 

@@ -111,7 +111,7 @@ def _column(name: str) -> Node:
 
 
 def _applied(function: Callable[..., Value], arguments: list[Node]) -> Node:
-    """NULL where an argument is, or where it is no valid date."""
+    """NULL where an argument is, or where it is not a valid date."""
 
     def apply(row: Mapping[str, Cell]) -> Value:
         values = [argument(row) for argument in arguments]

@@ -228,7 +228,7 @@ class DdlApplier:
         self.save(table)
 
     def _rebuild(self, table: Table, before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, Source]]) -> None:
-        """Make the table anew with its rows. Hidden row ids stay."""
+        """Make the table again with its rows. Hidden row ids stay."""
         old_columns = {folded(c.name): c for c in before}
         making = self._free_name("_tidemill_making")
         self._sql.execute(create_sql(making, [c for c, _ in wanted]))

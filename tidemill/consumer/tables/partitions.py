@@ -135,5 +135,5 @@ def _ordered(value: Value) -> _Order:
 
 
 def _comparable(cell: Cell) -> Value:
-    """Text is compared by its bytes; surrogates keep bytes that are no UTF-8 in their order closely enough to tell them apart."""
+    """Text is compared by its bytes; surrogates keep bytes that are not UTF-8 in their order closely enough to tell them apart."""
     return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell

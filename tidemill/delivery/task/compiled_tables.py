@@ -33,7 +33,7 @@ Rows = npt.NDArray[np.void]
 
 
 class _Kernels:
-    """The kernels over the programs of the tables in use; made anew when a table joins them."""
+    """The kernels over the programs of the tables in use; made again when a table joins them."""
 
     def __init__(self, pack: Pack, used: list[_Used]) -> None:
         programs = [one.program for one in used]

@@ -78,7 +78,7 @@ def wanted_of(record: RecordType) -> list[Wanted]:
 
 
 def _default(field: FieldType, kind: pa.DataType) -> pa.Scalar | None:
-    """What stands for a field that a message does not have; null for a TIMESTAMP that is no moment, as CURRENT_TIMESTAMP."""
+    """What stands for a field that a message does not have; null for a TIMESTAMP that is not a moment, as CURRENT_TIMESTAMP."""
     try:
         value = default_value(field)
     except AvroMessageError:
@@ -252,7 +252,7 @@ def _decimal_text(number: int, scale: int) -> str:
 
 
 def _text(found: pa.BinaryArray) -> pa.StringArray:
-    """Text; bytes that are no UTF-8 become U+FFFD."""
+    """Text; bytes that are not UTF-8 become U+FFFD."""
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:

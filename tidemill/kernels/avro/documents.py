@@ -1,7 +1,7 @@
 """Binary JSON as its plain text. Reference: `tidemill.tidb.types.jsonbin`.
 
 `encode.binary_json` writes documents as the inside of a JSON string. The walk through a document is the same, so its functions are made
-anew here with two names bound to something else: a quotation mark is one byte, and strings are escaped once.
+again here with two names bound to something else: a quotation mark is one byte, and strings are escaped once.
 """
 
 from __future__ import annotations

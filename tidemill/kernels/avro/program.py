@@ -81,7 +81,7 @@ class AvroProgram:
 
     @classmethod
     def of(cls, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> AvroProgram:
-        """The same one for the same arguments: encoders are made anew whenever a table joins them."""
+        """The same one for the same arguments: encoders are made again whenever a table joins them."""
         made = _MADE.setdefault(table, {})
         if (options, schema_ids) not in made:
             made[options, schema_ids] = cls(table, options, schema_ids)

@@ -39,7 +39,7 @@ def split_messages(n, key_offsets, keys, value_offsets, values, valid, heads, bo
     """Write the texts of all events of n messages to `heads` and `bodies`; returns how many events there are, or -1: for the reference.
 
     Offsets are int32. valid: a byte a message, 0: it is skipped. counts: int32, events of each message. sizes: int64 twice, bytes
-    written. A body that is empty becomes {}; one that is no JSON object (compressed ones too) is for the reference.
+    written. A body that is empty becomes {}; one that is not a JSON object (compressed ones too) is for the reference.
     """
     head = heads
     body = bodies

@@ -30,7 +30,7 @@ class _Sent:
 
 
 _sent: WeakKeyDictionary[TableProgram, dict[int, _Sent]] = WeakKeyDictionary()
-"""By program: it outlives the encoder, which is made anew when a table joins."""
+"""By program: it outlives the encoder, which is made again when a table joins."""
 
 
 class SimpleRowEncoder(TextRowEncoder):

@@ -57,7 +57,7 @@ SAME, DIFFERENT, ASK = 0, 1, -1
 
 @jit
 def w_compared(T, p, stored, fsp, a, n, zone, S):
-    """A value that is no string, as text."""
+    """A value that is not a string, as text."""
     if stored == L.OP_JSON:
         return w_json(T, p, a, n, S)
     if stored == L.OP_VECTOR:

@@ -109,7 +109,7 @@ def scalar_size(kind, b, end):
 
 @jit
 def w_scalar(T, p, kind, b, size, S):
-    """A value that is no container, its body `size` bytes at b; -1 if it is broken."""
+    """A value that is not a container, its body `size` bytes at b; -1 if it is broken."""
     end = b + size
     if kind == STRING:
         length, a = uvarint(b, end)

@@ -218,7 +218,7 @@ def w_digits(p, digits, n, k, style):
 
 @jit
 def w_four_decimals(p, m):
-    """m·10^-4, which is no integer, without trailing zeros.
+    """m·10^-4, which is not an integer, without trailing zeros.
 
     A decimal of up to 15 digits that is nearest to a double is the only one of so many digits, so it is the shortest text, too.
     """
@@ -345,7 +345,7 @@ def decimal_size(a, n):
 
 @jit
 def w_decimal(T, p, a, n):
-    """precision, fraction and MySQL's binary decimal; -1 if the bytes are no decimal. Needs 8 readable bytes before a + 2."""
+    """precision, fraction and MySQL's binary decimal; -1 if the bytes are not decimal. Needs 8 readable bytes before a + 2."""
     if n < 3:
         return -1
     precision = ld8(a)

@@ -20,7 +20,7 @@ Handlers = Callable[[], Sequence[grpc.GenericRpcHandler]]
 
 
 class Port:
-    """`handlers` are made anew at each start. `tls` may be replaced: it holds from the next start on."""
+    """`handlers` are made again at each start. `tls` may be replaced: it holds from the next start on."""
 
     def __init__(self, handlers: Handlers, tls: ServerTls | None, *, gated: bool = False) -> None:
         self._handlers, self.tls, self._gated = handlers, tls, gated

@@ -88,7 +88,7 @@ class Session:
     def steps(self, sql: str) -> Iterator[None]:
         """Run one DDL statement step by step: it goes on when the iterator does, so that others can write between two steps.
 
-        Raises SqlError, also when it is no DDL.
+        Raises SqlError, also when it is not a DDL.
         """
         steps = self.ddl_steps(parse(sql), sql)
         if steps is None:
@@ -113,7 +113,7 @@ class Session:
         """A table as this session names it. Raises SqlError."""
         return self._database.catalog.table(name, self.schema)
 
-    # statements that are no DDL
+    # statements that are not DDL
 
     def _run(self, statement: ast.Statement) -> Result:
         match statement:

@@ -228,7 +228,7 @@ class Cluster:
     # regions
 
     def split(self, keys: Iterable[bytes]) -> list[Region]:
-        """Split regions at raw keys that are no bounds yet; returns the pieces."""
+        """Split regions at raw keys that are not bounds yet; returns the pieces."""
         wanted: dict[int, list[bytes]] = {}
         for key in keys:
             region = self.regions.at(key)

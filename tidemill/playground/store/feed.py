@@ -32,7 +32,7 @@ CLUSTER_CHECK_SINCE = (5, 3, 0)
 
 
 def feature_version(text: str) -> tuple[int, int, int]:
-    """The version that a header claims; everything that is no plain semver counts as 0.0.0."""
+    """The version that a header claims; everything that is not a plain semver counts as 0.0.0."""
     match = _SEMVER.fullmatch(text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
 

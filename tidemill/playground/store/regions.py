@@ -138,12 +138,12 @@ class RegionMap:
     def merge(self, source_id: int, target_id: int) -> Region:
         """Join a region into its neighbour; the source's id is gone. Returns the survivor.
 
-        Raises ValueError if one is unknown or they are no neighbours.
+        Raises ValueError if one is unknown or they are not neighbours.
         """
         source, target = self._require(source_id), self._require(target_id)
         left, right = (source, target) if source.start < target.start else (target, source)
         if source_id == target_id or left.end != right.start or not left.end:
-            raise ValueError(f"regions {source_id} and {target_id} are no neighbours")
+            raise ValueError(f"regions {source_id} and {target_id} are not neighbours")
         version = max(source.version + 1, target.version) + 1
         joined = replace(target, start=left.start, end=right.end, version=version)
         position = self._position(left)

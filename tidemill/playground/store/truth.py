@@ -138,7 +138,7 @@ def json_row(info: TableInfo, row: Row) -> dict[str, JsonValue]:
 
 
 def json_value(column: ColumnInfo, value: Cell) -> JsonValue:
-    """One cell for JSON output. Text that is no UTF-8 is given as {"base64": …} too."""
+    """One cell for JSON output. Text that is not UTF-8 is given as {"base64": …} too."""
     if not isinstance(value, bytes):
         return value
     if not column.is_binary:

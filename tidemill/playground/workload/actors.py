@@ -79,7 +79,7 @@ class TableActor:
         self._keys.pop()
 
     def _follow(self, table: Table) -> None:
-        """After a DDL that moved the rows, look for the keys anew."""
+        """After a DDL that moved the rows, look for the keys again."""
         if table.model.physical_ids != self._physical:
             self._physical = table.model.physical_ids
             mvcc = self._database.cluster.mvcc

@@ -1,7 +1,7 @@
 """The workload of a soak: everything that may happen to tables while they are written, and locks that nobody ends.
 
 Beside the DDLs of the mixed workload there are *stories*, sequences of DDLs with rows written at once behind each: tables that are filled
-as soon as they are there, dropped and recovered, renamed in circles and across databases, exchanged with partitions, partitioned anew.
+as soon as they are there, dropped and recovered, renamed in circles and across databases, exchanged with partitions, partitioned again.
 """
 
 from __future__ import annotations

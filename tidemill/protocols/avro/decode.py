@@ -6,7 +6,7 @@
 
 A column's value is: int for integers, BIT and YEAR (BIGINT UNSIGNED up to 2^64 - 1 in both modes); float for FLOAT and DOUBLE; Decimal for
 DECIMAL; str for text, ENUM, SET, JSON, VECTOR, DATE, DATETIME and TIME, as TiDB prints them; an aware datetime for TIMESTAMP, whose text is
-in the changefeed's zone, or str where it is no moment ('0000-00-00 00:00:00'); bytes for BLOB and BINARY types; None for NULL.
+in the changefeed's zone, or str where it is not a moment ('0000-00-00 00:00:00'); bytes for BLOB and BINARY types; None for NULL.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _read_field(field: FieldType, data: bytes, at: int) -> tuple[_Raw, int]:
             return struct.unpack("<f", _part(field, data, at, 4))[0], at + 4
         case Primitive.DOUBLE:
             return struct.unpack("<d", _part(field, data, at, 8))[0], at + 8
-    # What is no UTF-8 in TiDB's column is none here: such bytes become surrogates.
+    # What is not UTF-8 in TiDB's column is none here: such bytes become surrogates.
     size, at = _varint(field, data, at)
     part = _part(field, data, at, size)
     return (part if field.primitive is Primitive.BYTES else part.decode("utf-8", "surrogateescape")), at + size
@@ -197,7 +197,7 @@ def _default_bytes(field: FieldType, default: object) -> bytes:
     try:
         return base64.b64decode(str(default), validate=True)
     except ValueError:
-        raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is no base64") from None
+        raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is not base64") from None
 
 
 def _promoted(written: FieldType, wanted: FieldType, raw: _Raw) -> _Raw:

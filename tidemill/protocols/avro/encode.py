@@ -171,7 +171,7 @@ class AvroTable:
         return wire.sized(text) + (b"\x01" if found.corrupted else b"\x00") + wire.varint(found.version)
 
     def row_sum(self, key: bytes, value: bytes, old_value: bytes | None) -> RowSum:
-        """The checksum that a consumer can compute anew, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
+        """The checksum that a consumer can compute again, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
 
         It is the sum over the columns as the message has them, whatever the stored one covers; of a row that does not fit it is what is
         stored.

@@ -38,9 +38,9 @@ class NoDefault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A field. `column`: the true name of the column; `tidb_type`: empty where the field is no column.
+    """A field. `column`: the true name of the column; `tidb_type`: empty where the field is not a column.
 
-    `null_branch`: the index of null in the union, None where it is no union. `precision` and `scale`: of a decimal, else None.
+    `null_branch`: the index of null in the union, None where it is not a union. `precision` and `scale`: of a decimal, else None.
     """
 
     name: str
@@ -73,11 +73,11 @@ def parse_schema(text: str) -> RecordType:
     try:
         schema = json.loads(text)
     except ValueError as error:
-        raise AvroSchemaError(f"a schema is no JSON: {error}") from None
+        raise AvroSchemaError(f"a schema is not JSON: {error}") from None
     except RecursionError:
         raise AvroSchemaError(f"a schema is nested too deep: {text[:200]}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
-        raise AvroSchemaError(f"a schema is no record: {text[:200]}")
+        raise AvroSchemaError(f"a schema is not a record: {text[:200]}")
     name, namespace = str(schema.get("name", "")), str(schema.get("namespace", ""))
     return RecordType(namespace, name, tuple(_field(f"{namespace}.{name}", field) for field in schema["fields"]))
 

@@ -49,7 +49,7 @@ class Side(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column in a record. `null_branch`: the index of null in its union, None where it is no union."""
+    """A column in a record. `null_branch`: the index of null in its union, None where it is not a union."""
 
     column: ColumnInfo
     name: str
@@ -141,7 +141,7 @@ def _field(column: ColumnInfo, name: str, true_name: str | None, options: Encodi
     if column.not_null:
         head = f'"default":{default},' if default is not None else ""
         return Field(column, name, form, None, f'{{{head}"name":"{name}","type":{kind}}}')
-    # TiCDC compares with the text null, so the text default 'null' stands behind null and is no valid default of the union.
+    # TiCDC compares with the text null, so the text default 'null' stands behind null and is not a valid default of the union.
     null_first = default is None or (default == '"null"' and form not in (Form.BYTES, Form.BIT))
     union = f'["null",{kind}]' if null_first else f'[{kind},"null"]'
     return Field(column, name, form, 0 if null_first else 1, f'{{"default":{default or "null"},"name":"{name}","type":{union}}}')

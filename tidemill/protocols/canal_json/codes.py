@@ -68,7 +68,7 @@ PROMOTED: dict[int, tuple[int, JavaType]] = {
 
 
 class MessageType(enum.Enum):
-    """`type` of a message that is no DDL."""
+    """`type` of a message that is not a DDL."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"

@@ -146,4 +146,4 @@ def _latin(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        raise ValueError(f"{shown(text)} has a character that is no byte") from None
+        raise ValueError(f"{shown(text)} has a character that is not a byte") from None

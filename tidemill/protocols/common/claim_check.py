@@ -39,5 +39,5 @@ def unpack(data: bytes) -> tuple[bytes, bytes]:
         found = json.loads(data)
         key, value = (base64.b64decode(found.get(name) or "", validate=True) for name in ("key", "value"))
     except (ValueError, AttributeError, TypeError, binascii.Error, RecursionError) as error:
-        raise MalformedMessage(f"a claim-check file is no JSON object with key and value in base64: {error}") from None
+        raise MalformedMessage(f"a claim-check file is not a JSON object with key and value in base64: {error}") from None
     return key, value

@@ -104,12 +104,12 @@ def unquote(text: str) -> bytes:
             continue
         digits = text[mark + 2 : mark + 2 + _HEX_DIGITS.get(letter, 0)]
         if not digits or len(digits) != _HEX_DIGITS[letter] or not all(c in "0123456789abcdefABCDEF" for c in digits):
-            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is no escape of a quoted string")
+            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is not an escape of a quoted string")
         number = int(digits, 16)
         if letter == "x":
             out.append(number)
         elif number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is no character")
+            raise ValueError(f"{text[mark : mark + 10]!r} at character {mark} is not a character")
         else:
             out += chr(number).encode()
         at = mark + 2 + len(digits)

@@ -41,7 +41,7 @@ def _integer(text: str) -> int:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_constant=_no_constant)
@@ -60,15 +60,15 @@ class JsonMessage:
         try:
             found = _DECODER.decode(self.data.decode())
         except UnicodeDecodeError as error:
-            raise JsonMessageError(error.start, "", "it is no UTF-8") from None
+            raise JsonMessageError(error.start, "", "it is not UTF-8") from None
         except json.JSONDecodeError as error:
             before = error.doc[: error.pos].encode()
-            raise JsonMessageError(len(before), "", f"it is no JSON: {error.msg}") from None
+            raise JsonMessageError(len(before), "", f"it is not JSON: {error.msg}") from None
         except (ValueError, RecursionError) as error:
             problem = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise JsonMessageError(0, "", f"it is no JSON: {problem}") from None
+            raise JsonMessageError(0, "", f"it is not JSON: {problem}") from None
         if not isinstance(found, dict):
-            raise JsonMessageError(0, "", "it is no JSON object")
+            raise JsonMessageError(0, "", "it is not a JSON object")
         self.members: Mapping[str, Any] = found
         if (path := half_pair(self.data, found)) is not None:
             self.fail(path, HALF)

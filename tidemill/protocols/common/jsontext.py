@@ -1,6 +1,6 @@
 """The rule for text in JSON messages: UTF-8, and no half of a surrogate pair. Shared by all decoders.
 
-JSON can spell such a half (`\\ud800`); it is no character, no UTF-8 has it, and neither TiCDC nor Tidemill writes it.
+JSON can spell such a half (`\\ud800`); it is not a character, no UTF-8 has it, and neither TiCDC nor Tidemill writes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ INT32 = -(1 << 31), (1 << 31) - 1
 INT64 = -(1 << 63), (1 << 63) - 1
 """First and last: what events, Arrow and Spark hold."""
 
-HALF = "half of a surrogate pair is no character"
+HALF = "half of a surrogate pair is not a character"
 
 
 _Path = tuple["_Path", str] | None

@@ -33,7 +33,7 @@ def _text(value: Value) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise ValueError(f"{_shown(value)} is no UTF-8 text; ask for binary") from None
+            raise ValueError(f"{_shown(value)} is not UTF-8 text; ask for binary") from None
     return value if isinstance(value, str) else repr(value)
 
 
@@ -46,9 +46,9 @@ def _integer(low: int, high: int, value: Value) -> int:
         try:
             value = int(_text(value))
         except ValueError:
-            raise ValueError(f"{_shown(value)} is no integer") from None
+            raise ValueError(f"{_shown(value)} is not an integer") from None
     if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{_shown(value)} is no integer from {low} to {high}")
+        raise ValueError(f"{_shown(value)} is not an integer from {low} to {high}")
     return value
 
 
@@ -56,7 +56,7 @@ def _float(value: Value) -> float:
     try:
         return float(_text(value)) if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]  # NULL has no cast
     except (ValueError, OverflowError):
-        raise ValueError(f"{_shown(value)} is no number") from None
+        raise ValueError(f"{_shown(value)} is not a number") from None
 
 
 def _boolean(value: Value) -> bool:
@@ -77,7 +77,7 @@ def _moment(value: Value) -> dt.datetime | None:
     text = _text(value)
     found = _MOMENT.match(text)
     if found is None:
-        raise ValueError(f"{_shown(text)} is no date or time")
+        raise ValueError(f"{_shown(text)} is not a date or time")
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
     try:
         return dt.datetime(year, month, day, hour, minute, second, int((found[7] or "").ljust(6, "0")))
@@ -99,7 +99,7 @@ def _duration(value: Value) -> dt.timedelta:
     text = _text(value)
     found = _DURATION.match(text)
     if found is None:
-        raise ValueError(f"{_shown(text)} is no TIME")
+        raise ValueError(f"{_shown(text)} is not a TIME")
     hours, minutes, seconds = (int(found[i]) for i in (2, 3, 4))
     length = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds, microseconds=int((found[5] or "").ljust(6, "0")))
     return -length if found[1] else length
@@ -108,7 +108,7 @@ def _duration(value: Value) -> dt.timedelta:
 def _vector(item: Cast, value: Value) -> list[Any]:
     text = _text(value)
     if not (text.startswith("[") and text.endswith("]")):
-        raise ValueError(f"{_shown(text)} is no vector")
+        raise ValueError(f"{_shown(text)} is not a vector")
     inside = text[1:-1].strip()
     return [item(part.strip()) for part in inside.split(",")] if inside else []
 

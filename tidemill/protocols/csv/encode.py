@@ -129,7 +129,7 @@ class CsvTable:
             if column.tp == MySQLType.SET:
                 return self.csv.text(set_names(number, column.elems).encode())
             if number == 0:
-                raise ValueError("enum index 0 is no element")
+                raise ValueError("enum index 0 is not an element")
             return self.csv.text(enum_name(number, column.elems).encode())
         except ValueError as error:
             raise MalformedRow(f"column {column.name}: {error}; CSV has names only") from None

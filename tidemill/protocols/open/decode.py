@@ -53,7 +53,7 @@ _KNOWN_TYPES = frozenset(int(t) for t in ColumnType)
 class Fault(enum.Enum):
     """Who has to change something."""
 
-    SENDER = "the sender's"  # the bytes are no Open Protocol
+    SENDER = "the sender's"  # the bytes are not Open Protocol
     READER = "the reader's"  # they may be, but this decoder does not know what they use
 
 
@@ -170,7 +170,7 @@ def _integer(text: str) -> int | float:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 _PLAIN = json.JSONDecoder(parse_constant=_no_constant)
@@ -213,7 +213,7 @@ def _object(place: _Place) -> dict[str, Any]:
     try:
         text = place.data.decode()
     except UnicodeDecodeError as error:
-        place.fail("", "it is no UTF-8", at=error.start)
+        place.fail("", "it is not UTF-8", at=error.start)
     found = _plain_object(place.data, text)
     if found is None:
         found = _looked_at(place, text)
@@ -226,9 +226,9 @@ def _looked_at(place: _Place, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_pairs, parse_int=_integer, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        place.fail("", f"it is no JSON: {error.msg}", at=len(text[: error.pos].encode()))
+        place.fail("", f"it is not JSON: {error.msg}", at=len(text[: error.pos].encode()))
     except (ValueError, RecursionError) as error:
-        place.fail("", f"it is no JSON of an event: {error}")
+        place.fail("", f"it is not JSON of an event: {error}")
     if not isinstance(found, dict):
         place.fail("", f"expected an object, found {_shown(found)}")
     return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 BINARY_FLAG = 128
-"""MySQL's flag of a column: its bytes are no text."""
+"""MySQL's flag of a column: its bytes are not text."""
 
 
 def is_base64(column: ColumnInfo) -> bool:

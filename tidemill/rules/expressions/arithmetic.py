@@ -130,7 +130,7 @@ def divide(left: Number, right: Number) -> Number | None:
 
 
 def divide_whole(left: Decimal, right: Decimal) -> int | None:
-    """`DIV`: towards 0; by 0 it is NULL. Raises MalformedRow where the quotient is no integer of 64 bits."""
+    """`DIV`: towards 0; by 0 it is NULL. Raises MalformedRow where the quotient is not an integer of 64 bits."""
     if right == 0:
         return None
     found = EXACT.divide_int(left, right)

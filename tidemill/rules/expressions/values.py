@@ -233,7 +233,7 @@ def parse_span(text: str) -> Span | None:
 
 
 def compare(left: Value, right: Value) -> int | None:
-    """-1, 0 or 1; None where one is NULL, or is no time where the other is."""
+    """-1, 0 or 1; None where one is NULL, or is not a time where the other is."""
     if left is None or right is None:
         return None
     if isinstance(left, Choice) or isinstance(right, Choice):

@@ -1,6 +1,6 @@
 """When brokers that refuse a client's credentials or rights are believed.
 
-One refusal is no verdict once the credentials were good: a broker that restarts, rotates its secrets or has lost its authority for a
+One refusal is not a verdict once the credentials were good: a broker that restarts, rotates its secrets or has lost its authority for a
 moment refuses too. Many for a while with no success between them are.
 """
 

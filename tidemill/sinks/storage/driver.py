@@ -237,7 +237,7 @@ class StorageDriverSink:
         try:
             return int(json.loads(text)["checkpoint-ts"]) if text is not None else 0
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{self._store}/{paths.METADATA} is no checkpoint: {(text or b'')[:80]!r}") from error
+            raise SinkError(f"{self._store}/{paths.METADATA} is not a checkpoint: {(text or b'')[:80]!r}") from error
 
     def _own(self, ctx: BatchContext) -> None:
         """A folder belongs to one changefeed. One that TiCDC wrote is gone on with."""

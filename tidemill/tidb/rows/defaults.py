@@ -27,7 +27,7 @@ _JSON_NULL = encode_json(None)
 def missing_plain(column: ColumnInfo) -> Plain | None:
     """The plain value of a column that a row does not have; None is NULL. A timestamp is UTC, as stored.
 
-    Raises MalformedRow when the origin default is no value of the column's type.
+    Raises MalformedRow when the origin default is not a value of the column's type.
     """
     if column.tp == MySQLType.BIT and column.origin_default_bit is not None:
         return int.from_bytes(column.origin_default_bit, "big")
@@ -90,7 +90,7 @@ def _number(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise ValueError("it is no number") from None
+        raise ValueError("it is not a number") from None
 
 
 def _year(number: int, *, odd_text: bool) -> int:

@@ -58,7 +58,7 @@ class RawRow:
 def decode_row(value: bytes) -> RawRow:
     """A row value taken apart. Raises MalformedRow, with the byte and what was expected there."""
     if not value:
-        raise MalformedRow("a row value has no bytes: this is no row")
+        raise MalformedRow("a row value has no bytes: this is not a row")
     try:
         return _decode_format_2(value) if value[0] == FORMAT_2 else _decode_format_1(value)
     except MalformedRow:

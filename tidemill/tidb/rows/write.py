@@ -52,7 +52,7 @@ def plain_from_cell(column: ColumnInfo, value: Cell, zone: tzinfo = UTC) -> Plai
             return encode_printed_json(value)
         case Family.VECTOR, str():
             return encode_vector(parse_vector(value))
-    raise TypeError(f"column {column.name}: {type(value).__name__} is no cell of its type")
+    raise TypeError(f"column {column.name}: {type(value).__name__} is not a cell of its type")
 
 
 def _moment(column: ColumnInfo, text: str, zone: tzinfo) -> Moment:

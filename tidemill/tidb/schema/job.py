@@ -127,9 +127,9 @@ class DdlJob:
         try:
             data = json.loads(text.decode("utf-8", "replace"))
         except ValueError as error:
-            raise SchemaError(f"a DDL job is no JSON: {error}") from error
+            raise SchemaError(f"a DDL job is not JSON: {error}") from error
         if not isinstance(data, dict):
-            raise SchemaError("a DDL job is no JSON object")
+            raise SchemaError("a DDL job is not a JSON object")
         return cls.from_json(data)
 
     @property

@@ -41,7 +41,7 @@ def _bytes(value: str | None) -> bytes | None:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, TypeError) as error:
-        raise SchemaError(f"a column's default bits are no base64: {value[:60]!r}") from error
+        raise SchemaError(f"a column's default bits are not base64: {value[:60]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class PartitionInfo:
     definitions: tuple[PartitionDefinition, ...]
     adding: tuple[PartitionDefinition, ...]
     dropping: tuple[PartitionDefinition, ...]
-    new_table_id: int  # of a table that is being partitioned anew, else 0
+    new_table_id: int  # of a table that is being partitioned again, else 0
     new_partition_ids: tuple[int, ...]
     ddl_state: int
 

@@ -75,9 +75,9 @@ def round_decimal(text: str, frac: int) -> str:
     try:
         value = Decimal(text).quantize(Decimal(1).scaleb(-frac), ROUND_HALF_UP, Context(prec=MAX_DIGITS + frac + 1))
     except InvalidOperation:
-        raise ValueError(f"{text[:100]!r} is no decimal number") from None
+        raise ValueError(f"{text[:100]!r} is not a decimal number") from None
     if not value.is_finite():
-        raise ValueError(f"{text[:100]!r} is no decimal number")
+        raise ValueError(f"{text[:100]!r} is not a decimal number")
     return f"{abs(value) if value == 0 else value:f}"
 
 

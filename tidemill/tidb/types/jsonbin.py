@@ -58,14 +58,14 @@ _HEADER, _KEY_ENTRY, _VALUE_ENTRY = 8, 6, 5
 
 _ESCAPES: dict[int, str] = {code: f"\\u{code:04x}" for code in range(0x20)}
 _ESCAPES |= {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 0x22: '\\"', 0x5C: "\\\\", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-_ESCAPES |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # what surrogateescape makes of a byte that is no UTF-8
+_ESCAPES |= dict.fromkeys(range(0xDC80, 0xDD00), "\\ufffd")  # what surrogateescape makes of a byte that is not UTF-8
 """Inside strings; `<`, `>`, `&` and `/` stay as they are."""
 _ESCAPES_OF = {JsonStyle.GO: _ESCAPES | {8: "\\u0008", 12: "\\u000c"}, JsonStyle.MYSQL: _ESCAPES}
 _FLOAT_OF = {JsonStyle.GO: go_float, JsonStyle.MYSQL: mysql_json_float}
 
 
 def json_quote(data: bytes, style: JsonStyle = JsonStyle.GO) -> str:
-    """A string with quotes and escapes, as TiDB prints it; each byte that is no UTF-8 becomes `\\ufffd`, six characters."""
+    """A string with quotes and escapes, as TiDB prints it; each byte that is not UTF-8 becomes `\\ufffd`, six characters."""
     return '"' + data.decode("utf-8", "surrogateescape").translate(_ESCAPES_OF[style]) + '"'
 
 

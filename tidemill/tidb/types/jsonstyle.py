@@ -27,7 +27,7 @@ _CHANGED_BETA = 2
 
 
 def style_of(version: str) -> JsonStyle:
-    """The style of a TiDB, PD or TiKV version as these tell it: `8.5.1`, `v9.0.0-beta.2`. A text that is no version gets the old one."""
+    """The style of a TiDB, PD or TiKV version as these tell it: `8.5.1`, `v9.0.0-beta.2`. A text that is not a version gets the old one."""
     found = _VERSION.match(version.strip())
     if found is None or (int(found[1]), int(found[2])) < _CHANGED:
         return JsonStyle.GO

@@ -28,7 +28,7 @@ def parse_enum(text: str, elems: Sequence[str]) -> int:
         return 0
     if text.isdecimal() and int(text) <= len(elems):
         return int(text)
-    raise ValueError(f"{text[:60]!r} is no element of the enum")
+    raise ValueError(f"{text[:60]!r} is not an element of the enum")
 
 
 def parse_set(text: str, elems: Sequence[str]) -> int:

@@ -51,7 +51,7 @@ def _checked(moment: Moment, packed: int) -> Moment:
 
 
 def unpack_time(packed: int) -> Moment:
-    """The parts of a stored time. Raises MalformedBytes for what is no time at all (hour 25); 2021-02-31 and 2021-00-00 are."""
+    """The parts of a stored time. Raises MalformedBytes for what is not a time at all (hour 25); 2021-02-31 and 2021-00-00 are."""
     micro, clock = packed & 0xFFFFFF, packed >> 24 & 0x1FFFF
     year, month = divmod(packed >> 46, 13)
     return _checked(Moment(year, month, packed >> 41 & 0x1F, clock >> 12, clock >> 6 & 0x3F, clock & 0x3F, micro), packed)
@@ -80,7 +80,7 @@ def to_core(moment: Moment) -> int:
 
 
 def in_zone(moment: Moment, zone: tzinfo) -> Moment:
-    """A stored (UTC) timestamp in a zone; the zero time stays as it is. Raises MalformedBytes when it is no day of the calendar."""
+    """A stored (UTC) timestamp in a zone; the zero time stays as it is. Raises MalformedBytes when it is not a day of the calendar."""
     if moment.is_zero:
         return moment
     try:
@@ -108,7 +108,7 @@ def parse_datetime(text: str, fsp: int = MAX_FSP) -> Moment:
     """
     match = _TIME_TEXT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text[:60]!r} is no date or time")
+        raise ValueError(f"{text[:60]!r} is not a date or time")
     *parts, fraction = match.groups()
     micro = int((fraction or "")[:MAX_FSP].ljust(MAX_FSP, "0"))
     micro -= micro % 10 ** (MAX_FSP - max(fsp, 0))
@@ -117,7 +117,7 @@ def parse_datetime(text: str, fsp: int = MAX_FSP) -> Moment:
     try:
         return _checked(moment, pack_time(moment))
     except MalformedBytes:
-        raise ValueError(f"{text[:60]!r} is no date or time") from None
+        raise ValueError(f"{text[:60]!r} is not a date or time") from None
 
 
 def format_duration(nanoseconds: int, fsp: int) -> str:
@@ -132,7 +132,7 @@ def parse_duration(text: str) -> int:
     """The inverse of format_duration, in nanoseconds; also takes days in front. Raises ValueError."""
     match = _DURATION_TEXT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text[:60]!r} is no time")
+        raise ValueError(f"{text[:60]!r} is not a time")
     sign, days, hours, minutes, seconds, fraction = match.groups()
     whole = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds or 0)
     value = whole * SECOND + int((fraction or "").ljust(9, "0"))

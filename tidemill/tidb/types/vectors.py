@@ -37,5 +37,5 @@ def parse_vector(text: str) -> tuple[float, ...]:
     """The inverse of vector_text. Raises ValueError."""
     elements = json.loads(text)
     if not isinstance(elements, list) or not all(isinstance(e, int | float) for e in elements):
-        raise ValueError(f"{text[:60]!r} is no vector")
+        raise ValueError(f"{text[:60]!r} is not a vector")
     return tuple(float(e) for e in elements)

@@ -368,7 +368,7 @@ def test_nobody_answers() -> None:
      "http://root:hush@10.0.0.1:2379", "10.0.0.1 :2379"],
 )  # fmt: skip
 def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--pd .* is no HOST:PORT\n  Name PD's client addresses") as caught:
+    with pytest.raises(ConfigError, match=r"^--pd .* is not a HOST:PORT\n  Name PD's client addresses") as caught:
         PdClient([address])
     assert "hush" not in str(caught.value)
 

@@ -106,7 +106,7 @@ def checked_address(address: str, flag: str) -> str:
     fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))
     if not fits or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(
-            f"{flag} {redact(address.strip())!r} is no HOST:PORT",
+            f"{flag} {redact(address.strip())!r} is not a HOST:PORT",
             hint="Name PD's client addresses, as 10.0.1.5:2379, http://pd-0:2379 or [fd00::5]:2379; several with commas.",
         )
     return plain

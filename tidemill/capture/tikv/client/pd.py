@@ -79,7 +79,7 @@ class GcState:
 
 
 def region_of(region: metapb_pb2.Region, leader: metapb_pb2.Peer | None = None) -> Region:
-    """A Region of its message; a leader of id 0 is no known leader."""
+    """A Region of its message; a leader of id 0 is not a known leader."""
     known = Peer(leader.id, leader.store_id) if leader is not None and leader.id else None
     peers = tuple(Peer(p.id, p.store_id) for p in region.peers)
     epoch = region.region_epoch
@@ -94,7 +94,7 @@ def store_of(store: metapb_pb2.Store) -> Store:
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """Major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None where it is no version."""
+    """Major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None where it is not a version."""
     found = _VERSION.match(text.strip())
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 

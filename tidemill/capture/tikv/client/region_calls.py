@@ -45,7 +45,7 @@ class RegionCalls:
             await asyncio.sleep(wait)
 
     async def _locate(self, key: bytes) -> Region:
-        """Always asked anew: these calls are few, and come after something has changed."""
+        """Always asked again: these calls are few, and come after something has changed."""
         encoded = encode_bytes(key) if key else b""
         found = await self.pd.region(encoded)
         if found is None or found.leader is None:

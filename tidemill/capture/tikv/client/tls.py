@@ -1,6 +1,6 @@
 """TLS to PD and TiKV: which files, and what they become for the two transports.
 
-The same three files serve PD and TiKV, as TiDB's components have them. They are read anew for each connection, so a rotated
+The same three files serve PD and TiKV, as TiDB's components have them. They are read again for each connection, so a rotated
 certificate takes effect with the next one; channels are given up when a file has changed.
 """
 
@@ -54,7 +54,7 @@ class Security:
             try:
                 context.load_cert_chain(self.cert, self.key)
             except (ssl.SSLError, OSError) as e:
-                raise ConfigError(f"--cert {self.cert} and --key {self.key} are no pair in PEM form: {e}") from None
+                raise ConfigError(f"--cert {self.cert} and --key {self.key} are not pair in PEM form: {e}") from None
         return context
 
     def stamp(self) -> Stamp:

@@ -257,7 +257,7 @@ class Receiver:
         self._on_events([StreamLost(stream, lost, reason, bad)])
 
     def renew(self, sub_range: int) -> None:
-        """End the piece's subscription, if it has one, so that it begins anew from its resolved ts."""
+        """End the piece's subscription, if it has one, so that it begins again from its resolved ts."""
         sub = self._sub_of.get(sub_range)
         if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
             self.matcher.hold(sub)

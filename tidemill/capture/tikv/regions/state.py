@@ -12,7 +12,7 @@ from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
-BACKOFF_FORGET = 300.0  # seconds without an error after which a piece's back-off begins anew
+BACKOFF_FORGET = 300.0  # seconds without an error after which a piece's back-off begins again
 TOGETHER = 0.05  # gaps that are due within so many seconds are loaded together
 FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # scans that a store is given at the same time
 

@@ -1,9 +1,9 @@
-"""Keeps the resolved ts moving: looks for regions without progress, resolves the locks that hold them, subscribes the silent anew.
+"""Keeps the resolved ts moving: looks for regions without progress, resolves the locks that hold them, subscribes the silent again.
 
 Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has stood still for
 some seconds is searched for locks, its whole range, because a lock anywhere in it holds it back. One that is silent, or frozen
 without a lock, is subscribed again alone, a few at a time and each ever more rarely; a stream of which nothing at all is heard is
-opened anew. What is found is told in status.json.
+opened again. What is found is told in status.json.
 """
 
 from __future__ import annotations

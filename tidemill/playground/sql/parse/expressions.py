@@ -266,7 +266,7 @@ def _number(value: Value) -> int | float | Decimal:
     """A value as a number, as MySQL converts text."""
     match value:
         case None:
-            raise SqlError("NULL is no number")
+            raise SqlError("NULL is not a number")
         case bytes():
             return int.from_bytes(value, "big")
         case str():

@@ -35,7 +35,7 @@ def to_plain(column: ColumnInfo, value: Value) -> Plain | None:
     try:
         return _cast(column, value)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise SqlError(f"column {column.name}: {text_of(value)[:60]!r} is no value of its type ({error})") from error
+        raise SqlError(f"column {column.name}: {text_of(value)[:60]!r} is not a value of its type ({error})") from error
 
 
 def _cast(column: ColumnInfo, value: Value) -> Plain:
@@ -157,7 +157,7 @@ def readable(column: ColumnInfo, plain: Plain | None) -> Value:
 
 
 def default_text(column: ColumnInfo, value: Value) -> str:
-    """A DEFAULT as a table description notes it. Raises SqlError when it is no value of the column."""
+    """A DEFAULT as a table description notes it. Raises SqlError when it is not a value of the column."""
     plain = to_plain(column, value)
     assert plain is not None
     if column.tp in (MySQLType.ENUM, MySQLType.SET):

@@ -142,7 +142,7 @@ def _same(before: TableVersion, schema: str, info: TableInfo) -> bool:
 
 def _number(text: bytes) -> int:
     if not text.isdigit():
-        raise SchemaError(f"the schema version is no number: {text[:40]!r}")
+        raise SchemaError(f"the schema version is not a number: {text[:40]!r}")
     return int(text)
 
 
@@ -150,9 +150,9 @@ def _object(value: bytes, name: MetaName) -> Json:
     try:
         data = json.loads(value.decode("utf-8", "replace"))
     except ValueError as error:
-        raise SchemaError(f"the description of {_describe(name)} is no JSON: {error}") from error
+        raise SchemaError(f"the description of {_describe(name)} is not JSON: {error}") from error
     if not isinstance(data, Mapping):
-        raise SchemaError(f"the description of {_describe(name)} is no JSON object")
+        raise SchemaError(f"the description of {_describe(name)} is not a JSON object")
     return data
 
 

@@ -8,37 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64, memcpy, st32, st64
+from tidemill.kernels.intrinsics import entry, ld8, ld32, ld32s, ld64, memcpy, st32, st64
+from tidemill.kernels.wire import unzigzag, varint
 
 use_cache()
 
 KIND_BOOLEAN, KIND_VARINT, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES = range(5)
 HEAD = 5
 NULL = -1  # the length of what is null
-U1, U7F = np.uint64(1), np.uint64(0x7F)
-
-
-@jit
-def varint(a, end):
-    """(unsigned value, address behind it) of a varint of up to ten bytes; address -1 if it is broken."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while a < end and shift < np.uint64(64):
-        c = ld8(a)
-        a += 1
-        if shift == np.uint64(63) and c > 1:
-            break
-        value |= np.uint64(c & 127) << shift
-        if c < 128:
-            return value, a
-        shift += np.uint64(7)
-    return value, -1
-
-
-@jit
-def unzigzag(u):
-    """The signed number of a varint."""
-    return as_i(u >> U1) ^ -as_i(u & U1)
 
 
 @entry(8)

@@ -10,6 +10,7 @@ times as long as `w_lz4` for messages of 150 bytes to 1 MiB.
 from __future__ import annotations
 
 from tidemill.kernels.intrinsics import ctz, jit, ld8, ld32, ld64, memcpy, st8, st16, st32, st64
+from tidemill.kernels.wire import w_varint
 
 HASH_BITS = 12
 HASH_BYTES = 4 << HASH_BITS
@@ -64,17 +65,6 @@ def common(a, b, end):
 
 
 @jit
-def w_uvarint(p, n):
-    """n as a varint."""
-    while n >= 128:
-        st8(p, n & 127 | 128)
-        n >>= 7
-        p += 1
-    st8(p, n)
-    return p + 1
-
-
-@jit
 def w_literal_tag(p, s, n):
     """n bytes as they are; n may be 0."""
     if n == 0:
@@ -118,7 +108,7 @@ def w_copy_tag(p, offset, n):
 @jit
 def w_snappy(p, s, n, table):
     """The n bytes at s as a Snappy block."""
-    p = w_uvarint(p, n)
+    p = w_varint(p, n)
     bits = hash_bits(min(n, SNAPPY_BLOCK))
     for first in range(0, n, SNAPPY_BLOCK):
         base = s + first

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import as_i, as_u, ctz, entry, jit, ld8, ld64, ldu64, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld64, st8, st16, st32, st64
 from tidemill.kernels.receive.layout import (
     DELETE,
     E_COMMIT,
@@ -34,59 +32,19 @@ from tidemill.kernels.receive.layout import (
     RESOLVED,
     SCAN_GROW,
 )
+from tidemill.kernels.wire import wide_varint
 
 use_cache()
-
-U0, U1, U2, U4, U56, U63 = (np.uint64(i) for i in (0, 1, 2, 4, 56, 63))
-ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-H80 = np.uint64(0x8080808080808080)
-A1, B1 = np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00)
-A2, B2 = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
-A3, B3 = np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000)
-
-
-@jit
-def varint(p, end):
-    """(value, position after it); position 0: it is cut short or too long."""
-    if p >= end:
-        return 0, 0
-    b = ld8(p)
-    if b < 128:
-        return b, p + 1
-    w = ldu64(p)
-    stop = ~w & H80
-    hi = U0
-    if stop != U0:
-        n = (ctz(stop) >> 3) + 1
-        w &= ALL >> as_u(64 - 8 * n)
-        q = p + n
-    else:
-        b8 = ld8(p + 8)
-        if b8 < 128:
-            q = p + 9
-            hi = as_u(b8) << U56
-        else:
-            b9 = ld8(p + 9)
-            if b9 > 1:
-                return 0, 0
-            q = p + 10
-            hi = (as_u(b8 & 127) << U56) | (as_u(b9) << U63)
-    if q > end:
-        return 0, 0
-    w = (w & A1) | ((w & B1) >> U1)
-    w = (w & A2) | ((w & B2) >> U2)
-    w = (w & A3) | ((w & B3) >> U4)
-    return as_i(w | hi), q
 
 
 @jit
 def skip(wire, p, end):
     """Position after a field of that wire type, or -error."""
     if wire == 0:
-        _, q = varint(p, end)
+        _, q = wide_varint(p, end)
         return q if q != 0 else -E_VARINT
     if wire == 2:
-        n, q = varint(p, end)
+        n, q = wide_varint(p, end)
         if q == 0:
             return -E_VARINT
         if n < 0 or n > end - q:
@@ -113,14 +71,14 @@ def scan_row(base, p, end, out, region, request, stream, err):
     imported = 0
     while p < end:
         at = p
-        tag, p = varint(p, end)
+        tag, p = wide_varint(p, end)
         if p == 0:
             return fail(err, E_VARINT, at)
         if tag < 8 or tag > 0xFFFFFFFF:
             return fail(err, E_TAG, at)
         wire = tag & 7
         if wire == 2:
-            n, p = varint(p, end)
+            n, p = wide_varint(p, end)
             if p == 0:
                 return fail(err, E_VARINT, at)
             if n < 0 or n > end - p:
@@ -136,7 +94,7 @@ def scan_row(base, p, end, out, region, request, stream, err):
                 olen = n
             p += n
         elif wire == 0:
-            v, p = varint(p, end)
+            v, p = wide_varint(p, end)
             if p == 0:
                 return fail(err, E_VARINT, at)
             if tag == 8:
@@ -198,13 +156,13 @@ def scan_event(base, p, end, out, n, cap, stream, err):
     q = p
     while q < end:
         at = q
-        tag, q = varint(q, end)
+        tag, q = wide_varint(q, end)
         if q == 0:
             return -fail(err, E_VARINT, at)
         if tag < 8 or tag > 0xFFFFFFFF:
             return -fail(err, E_TAG, at)
         if tag == 8 or tag == 56:
-            v, q = varint(q, end)
+            v, q = wide_varint(q, end)
             if q == 0:
                 return -fail(err, E_VARINT, at)
             if tag == 8:
@@ -216,19 +174,19 @@ def scan_event(base, p, end, out, n, cap, stream, err):
             if q < 0:
                 return -fail(err, -q, at)
     while p < end:
-        tag, p = varint(p, end)
+        tag, p = wide_varint(p, end)
         if tag == 26:
-            m, p = varint(p, end)
+            m, p = wide_varint(p, end)
             stop = p + m
             while p < stop:
                 at = p
-                t, p = varint(p, stop)
+                t, p = wide_varint(p, stop)
                 if p == 0:
                     return -fail(err, E_VARINT, at)
                 if t < 8 or t > 0xFFFFFFFF:
                     return -fail(err, E_TAG, at)
                 if t == 10:
-                    m, p = varint(p, stop)
+                    m, p = wide_varint(p, stop)
                     if p == 0:
                         return -fail(err, E_VARINT, at)
                     if m < 0 or m > stop - p:
@@ -245,14 +203,14 @@ def scan_event(base, p, end, out, n, cap, stream, err):
                     if p < 0:
                         return -fail(err, -p, at)
         elif tag == 42:
-            m, p = varint(p, end)
+            m, p = wide_varint(p, end)
             if n == cap:
                 return -SCAN_GROW
             put_entry(out + 64 * n, ERROR, 0, p - base, m, region, request, stream)
             n += 1
             p += m
         elif tag == 48:
-            v, p = varint(p, end)
+            v, p = wide_varint(p, end)
             if v < 0:
                 return -fail(err, E_TS, p)
             if n == cap:
@@ -270,13 +228,13 @@ def scan_resolved(base, p, end, out, n, cap, stream, err):
     q = p
     while q < end:
         at = q
-        tag, q = varint(q, end)
+        tag, q = wide_varint(q, end)
         if q == 0:
             return -fail(err, E_VARINT, at)
         if tag < 8 or tag > 0xFFFFFFFF:
             return -fail(err, E_TAG, at)
         if tag == 16 or tag == 24:
-            v, q = varint(q, end)
+            v, q = wide_varint(q, end)
             if q == 0:
                 return -fail(err, E_VARINT, at)
             if tag == 16:
@@ -291,17 +249,17 @@ def scan_resolved(base, p, end, out, n, cap, stream, err):
                 return -fail(err, -q, at)
     while p < end:
         at = p
-        tag, p = varint(p, end)
+        tag, p = wide_varint(p, end)
         if tag == 10 or tag == 8:  # packed, or one by one
             stop = p
             if tag == 10:
-                m, p = varint(p, end)
+                m, p = wide_varint(p, end)
                 stop = p + m
             more = True
             while more:
                 if tag == 10 and p >= stop:
                     break
-                v, p = varint(p, stop if tag == 10 else end)
+                v, p = wide_varint(p, stop if tag == 10 else end)
                 if p == 0:
                     return -fail(err, E_VARINT, at)
                 if n == cap:
@@ -318,13 +276,13 @@ def scan_resolved(base, p, end, out, n, cap, stream, err):
 def scan_message(base, p, end, out, n, cap, stream, err):
     while p < end:
         at = p
-        tag, p = varint(p, end)
+        tag, p = wide_varint(p, end)
         if p == 0:
             return -fail(err, E_VARINT, at)
         if tag < 8 or tag > 0xFFFFFFFF:
             return -fail(err, E_TAG, at)
         if tag == 10 or tag == 18:
-            m, p = varint(p, end)
+            m, p = wide_varint(p, end)
             if p == 0:
                 return -fail(err, E_VARINT, at)
             if m < 0 or m > end - p:

@@ -7,10 +7,7 @@ refused here, and the reference decides whether it is an error.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tidemill.kernels.intrinsics import (
-    as_i,
     bswap64,
     jit,
     ld8,
@@ -26,10 +23,9 @@ from tidemill.kernels.intrinsics import (
     st64,
 )
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.write.binary_json import uvarint
+from tidemill.kernels.wire import short_varint, unzigzag, varint
 from tidemill.kernels.write.numbers import SIGN64, decimal_size
 
-U1 = np.uint64(1)
 MAX_STRANGERS = 256  # columns of a row of format 1 that the table does not have
 
 # Flags of datums in keys and in rows of format 1.
@@ -180,35 +176,6 @@ def locate_format2(table, cache, a, n):
 
 
 @jit
-def varint(a, end):
-    """(unsigned value, address behind it) of a varint of up to ten bytes; address -1 if it is broken."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while a < end and shift < np.uint64(64):
-        c = ld8(a)
-        a += 1
-        if shift == np.uint64(63) and c > 1:
-            break
-        value |= as_u7(c) << shift
-        if c < 128:
-            return value, a
-        shift += np.uint64(7)
-    return value, -1
-
-
-@jit
-def as_u7(c):
-    """The low seven bits as uint64."""
-    return np.uint64(c & 127)
-
-
-@jit
-def unzigzag(u):
-    """The signed value of a zig-zag varint."""
-    return as_i(u >> U1) ^ -as_i(u & U1)
-
-
-@jit
 def json_end(a, end):
     """Address behind the binary JSON (type code and body) at a; -1 if it is not all there."""
     if a >= end:
@@ -225,9 +192,9 @@ def json_end(a, end):
     elif kind == 4:
         size = 1
     elif kind == 12:
-        size, a = uvarint(a, end)
+        size, a = short_varint(a, end)
     elif kind == 13:
-        size, a = uvarint(a + 1, end)
+        size, a = short_varint(a + 1, end)
     elif kind == 17:
         size = 12
     elif kind < 9 or kind > 17:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.kernels.intrinsics import as_u, copy32, jit, ld8, ld16, ld32, ld64, ldu64, page_safe, st8, st16, st32, st64
+from tidemill.kernels.wire import short_varint
 from tidemill.kernels.write.numbers import w_float, w_i64, w_u64
 from tidemill.kernels.write.tables import O_DOCUMENT_FLOAT
 from tidemill.kernels.write.text import MODE_NESTED, mask_html, w_base64, w_escaped
@@ -27,21 +28,6 @@ FRAME = 40
 _OPAQUE_1 = int.from_bytes(b"base64:t", "little")
 _OPAQUE_2 = int.from_bytes(b"ype ", "little")
 _TRUE, _FALSE, _NULL = (int.from_bytes(word, "little") for word in (b"true", b"false", b"null"))
-
-
-@jit
-def uvarint(a, end):
-    """(value, address behind it) of a varint of up to five bytes; value -1 if there is none before `end`."""
-    value = 0
-    shift = 0
-    while a < end and shift < 35:
-        c = ld8(a)
-        a += 1
-        value |= (c & 127) << shift
-        shift += 7
-        if c < 128:
-            return value, a
-    return -1, a
 
 
 @jit
@@ -92,7 +78,7 @@ def scalar_size(kind, b, end):
     if b >= end:
         return -1
     if kind == STRING or kind == OPAQUE:
-        size, a = uvarint(b + (1 if kind == OPAQUE else 0), end)
+        size, a = short_varint(b + (1 if kind == OPAQUE else 0), end)
         if size < 0:
             return -1
         size += a - b
@@ -112,12 +98,12 @@ def w_scalar(T, p, kind, b, size, S):
     """A value that is not a container, its body `size` bytes at b; -1 if it is broken."""
     end = b + size
     if kind == STRING:
-        length, a = uvarint(b, end)
+        length, a = short_varint(b, end)
         return w_string(T, p, a, length, S)
     if kind == LITERAL:
         return w_literal(p, ld8(b))
     if kind == OPAQUE:
-        length, a = uvarint(b + 1, end)
+        length, a = short_varint(b + 1, end)
         p = w_mark(p)
         st64(p, _OPAQUE_1)
         st32(p + 8, _OPAQUE_2)
@@ -221,7 +207,7 @@ def w_json(T, p, a, n, S):
             size = ld8(value)
             at = value + 1
             if size >= 128:
-                size, at = uvarint(value, end)
+                size, at = short_varint(value, end)
             left -= size + at - value
             if size < 0 or size > end - at or left < 0:
                 return -1

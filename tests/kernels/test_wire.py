@@ -1,0 +1,72 @@
+"""Varints in kernels read and write what the codec does, refuse what it refuses, and never look behind the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numba import njit
+
+from tidemill.errors import MalformedBytes
+from tidemill.kernels import wire
+from tidemill.tidb import codec
+
+AHEAD = 16
+"""Bytes behind the end that may be read, as `wide_varint` does."""
+
+
+@njit
+def read(a, end):
+    value, behind = wire.varint(a, end)
+    wide, wide_behind = wire.wide_varint(a, end)
+    short, short_behind = wire.short_varint(a, end)
+    return value, behind, wide, wide_behind, short, short_behind, wire.unzigzag(value)
+
+
+@njit
+def write(p, n):
+    return wire.w_varint(p, n)
+
+
+def found(data: bytes) -> tuple[tuple[int, int] | None, ...]:
+    """(value, bytes taken) of each of the three readers, None where it refuses; what the zig-zag means comes last."""
+    room = np.frombuffer(data + b"\xff" * AHEAD, np.uint8)
+    at = room.ctypes.data
+    value, behind, wide, wide_behind, short, short_behind, signed = read(at, at + len(data))
+    mask = (1 << 64) - 1
+    return (
+        (int(value), behind - at) if behind >= 0 else None,
+        (int(wide) & mask, wide_behind - at) if wide_behind else None,
+        (int(short), short_behind - at) if short >= 0 else None,
+        (int(signed), behind - at) if behind >= 0 else None,
+    )
+
+
+@given(st.binary(max_size=12))
+@example(b"\xff" * 9 + b"\x01")
+@example(b"\xff" * 9 + b"\x02")
+@example(b"\xff" * 10 + b"\x01")
+@example(b"\x80" * 9 + b"\x00")
+@example(b"\xff\xff\xff\xff\x0f")
+@example(b"\x80")
+@example(b"")
+def test_bytes_are_read_as_the_codec_reads_them(data: bytes) -> None:
+    try:
+        expected = codec.decode_uvarint(data)
+    except MalformedBytes:
+        expected = None
+    plain, wide, short, signed = found(data)
+    assert plain == wide == expected
+    assert signed == (codec.decode_varint(data) if expected else None)
+    if expected and expected[1] <= 5:
+        assert short == expected
+    elif expected is None and len(data) <= 5:
+        assert short is None
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, (1 << 32) - 1, (1 << 63) - 1])
+def test_what_is_written_is_read(number: int) -> None:
+    out = np.zeros(16, np.uint8)
+    size = write(out.ctypes.data, number) - out.ctypes.data
+    assert out[:size].tobytes() == codec.encode_uvarint(number)

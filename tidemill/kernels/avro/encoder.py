@@ -13,60 +13,30 @@ from tidemill.kernels.avro.layout import A_FIXED
 from tidemill.kernels.avro.program import AvroProgram, avro_words
 from tidemill.kernels.avro.sums import CRC_AT
 from tidemill.kernels.messages.buffer import Buffer
+from tidemill.kernels.messages.row_encoder import RowEncoder, bytes_of
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
 from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
 from tidemill.kernels.rows.views import RowArray, raw_record
-from tidemill.protocols.common.messages import Messages, no_messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions
-from tidemill.records import MESSAGE
 
 _FIRST_SIZE = 4 << 20
 
 
-class AvroRowEncoder:
-    """Encodes chunks of rows of any number of tables, a message a row. `slow_rows` counts the rows that the reference had to do.
+class AvroRowEncoder(RowEncoder):
+    """A message a row. `schema_ids`: of each program's key (-1: none) and value."""
 
-    `schema_ids`: of each program's key (-1: none) and value. Not for several threads at once; the messages of a call are valid until the
-    next one.
-    """
+    OUTCOME = k.ST_OUTCOME
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
+        super().__init__(k.STATE_WORDS)
         self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
         self._kept = list(programs)  # what the words of both point to is theirs
         self.options = options
-        self.slow_rows = 0
         self._tables, self._avro = table_words(programs), avro_words(self.programs)
         self._constants = tables_of(programs)
         self._out = Buffer(_FIRST_SIZE)
-        self._messages = np.empty(0, MESSAGE)
-        self._state = np.zeros(k.STATE_WORDS, np.int64)
         self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
-
-    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
-        """Messages of rows that are grouped by target; `groups` ends with the number of rows. Raises MalformedRow and MessageTooLarge."""
-        count = len(rows)
-        if count == 0:
-            return no_messages()
-        if groups[-1] != count or not rows.flags.c_contiguous or rows.dtype.itemsize != k.ROW_BYTES:
-            raise ValueError(f"{count} rows, but the groups end at {groups[-1]}")
-        if len(self._messages) < count:
-            self._messages = np.empty(max(count, 2 * len(self._messages)), MESSAGE)
-        state = self._state
-        state[:] = 0
-        state[k.ST_MESSAGES], state[k.ST_MAX_BYTES] = self._messages.ctypes.data, self.options.max_message_bytes
-        state[k.ST_CRC] = CRC_AT
-        at = 0
-        while True:
-            at = self._run(at, rows)
-            match state[k.ST_OUTCOME]:
-                case Outcome.DONE:
-                    return self._finish(count)
-                case Outcome.GROW:
-                    self._grow(rows, at)
-                case Outcome.UNKNOWN:
-                    at = self._by_reference(rows, at)
-                case _:
-                    raise self._too_large(rows, at)
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
         """How many rows did not fit their checksum since the last call, and names of some. The kernel leaves all such to the reference."""
@@ -77,6 +47,11 @@ class AvroRowEncoder:
             table.corrupted_rows, table.corrupted = 0, []
         return count, tuple(names)
 
+    def _begin(self, groups: npt.NDArray[np.int32]) -> None:
+        state = self._state
+        state[k.ST_MESSAGES], state[k.ST_MAX_BYTES] = self._messages.ctypes.data, self.options.max_message_bytes
+        state[k.ST_CRC] = CRC_AT
+
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
         state[k.ST_OUT], state[k.ST_OUT_SIZE] = self._out.address, self._out.size
@@ -84,7 +59,6 @@ class AvroRowEncoder:
         return int(k.avro_rows(at, len(rows), rows.ctypes.data, tables, avro, self._constants, scratch, state.ctypes.data))
 
     def _finish(self, count: int) -> Messages:
-        """The messages, offsets made addresses."""
         messages = self._messages[:count]
         messages["key"] += np.uint64(self._out.address)
         messages["value"] += np.uint64(self._out.address)
@@ -92,13 +66,13 @@ class AvroRowEncoder:
 
     def _grow(self, rows: RowArray, at: int) -> None:
         row, state = rows[at], self._state
-        in_bytes = max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"])
         ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + max(int(state[k.ST_READY_VALUE_LEN]), 0)
         used = int(state[k.ST_OUT_USED])
-        self._out.grow(used + 2 * int(self._avro[row["table"], A_FIXED]) + 16 * in_bytes + ready + k.READ_AHEAD, used)
+        self._out.grow(used + 2 * int(self._avro[row["table"], A_FIXED]) + 16 * bytes_of(rows, at) + ready + k.READ_AHEAD, used)
 
-    def _by_reference(self, rows: RowArray, at: int) -> int:
-        """Let the reference encode a row, and the kernel append it."""
+    def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
+        if outcome is Outcome.TOO_LARGE:
+            raise self._too_large(rows, at)
         record = raw_record(rows, at)
         key, value = self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
         self.slow_rows += 1
@@ -107,12 +81,7 @@ class AvroRowEncoder:
         ready = [np.frombuffer(part or b"", np.uint8) for part in (key, value)]
         state[k.ST_READY], state[k.ST_READY_KEY], state[k.ST_READY_VALUE] = 1, ready[0].ctypes.data, ready[1].ctypes.data
         state[k.ST_READY_KEY_LEN], state[k.ST_READY_VALUE_LEN] = len(ready[0]), len(ready[1])
-        one = rows[: at + 1]
-        while True:
-            done = self._run(at, one)
-            if state[k.ST_OUTCOME] != Outcome.GROW:
-                break
-            self._grow(rows, at)
+        done = self._append(rows, at)
         if state[k.ST_OUTCOME] == Outcome.TOO_LARGE:
             raise self._too_large(rows, at)
         return done

@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.compress import HASH_BYTES
+from tidemill.kernels.messages.row_encoder import RowEncoder, bytes_of
 from tidemill.kernels.open import open_kernel as k
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, T_EXTRA, T_FIXED, Outcome
 from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
 from tidemill.kernels.rows.views import RowArray, raw_record
 from tidemill.protocols.common.claim_check import Keep
-from tidemill.protocols.common.messages import Messages, no_messages
+from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.open.encode import OpenTable
 from tidemill.protocols.open.fit import Change, Fitter
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
-from tidemill.records import MESSAGE
 
 _FIRST_SIZE = 1 << 20
 
@@ -35,17 +35,15 @@ def mode_bits(options: EncodingOptions) -> int:
     )
 
 
-class OpenRowEncoder:
-    """Encodes chunks of rows of any number of tables. `slow_rows` counts the rows that the reference had to do.
+class OpenRowEncoder(RowEncoder):
+    """`keep` stores large messages where the options say claim-check. Raises ConfigError for options that do not go together."""
 
-    Not for several threads at once; the messages of a call are valid until the next one. `keep` stores large messages
-    where the options say claim-check. Raises ConfigError for options that do not go together.
-    """
+    OUTCOME = k.ST_OUTCOME
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None, keep: Keep | None = None) -> None:
+        super().__init__(k.STATE_WORDS)
         self.programs = list(programs)
         self.options = options or EncodingOptions()
-        self.slow_rows = 0
         self._fitter = Fitter(self.options, keep)
         self._mode = mode_bits(self.options)
         self._plain = [OpenTable(p.schema, p.table, p.info, p.zone, self.options, p.json) for p in self.programs]
@@ -55,8 +53,6 @@ class OpenRowEncoder:
         self._marks = np.zeros(k.MARK_BYTES * max([len(p.columns) for p in self.programs], default=0), np.uint8)
         self._hashes = np.zeros(HASH_BYTES, np.uint8)
         self._keys, self._values = Buffer(_FIRST_SIZE), Buffer(4 * _FIRST_SIZE)
-        self._messages = np.empty(0, MESSAGE)
-        self._state = np.zeros(k.STATE_WORDS, np.int64)
         self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
 
     def _handle_programs(self) -> npt.NDArray[np.int64]:
@@ -70,34 +66,8 @@ class OpenRowEncoder:
             self._tables[:, T_EXTRA] = extra.ctypes.data + extra.strides[0] * np.arange(len(self.programs))
         return extra
 
-    def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
-        """Messages of rows that are grouped by target; `groups` has the first row of each group, and at the end the number of rows.
-
-        Raises MalformedRow, NoHandleKey and MessageTooLarge, all naming the row, and SinkUnavailable where claim checks cannot be stored.
-        """
-        count = len(rows)
-        if count == 0:
-            return no_messages()
-        if groups[-1] != count or not rows.flags.c_contiguous or rows.dtype.itemsize != k.ROW_BYTES:
-            raise ValueError(f"{count} rows, but the groups end at {groups[-1]}")
-        groups = np.ascontiguousarray(groups, np.int32)
-        if len(self._messages) < count:
-            self._messages = np.empty(max(count, 2 * len(self._messages)), MESSAGE)
-        state = self._begin(groups)
-        at = 0
-        while True:
-            at = self._run(at, rows)
-            match state[k.ST_OUTCOME]:
-                case Outcome.DONE:
-                    return self._finish()
-                case Outcome.GROW:
-                    self._grow(rows, at)
-                case _:
-                    at = self._by_reference(rows, at)
-
-    def _begin(self, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def _begin(self, groups: npt.NDArray[np.int32]) -> None:
         state = self._state
-        state[:] = 0
         state[k.ST_MESSAGES] = self._messages.ctypes.data
         state[k.ST_GROUPS] = groups.ctypes.data
         state[k.ST_READY_KEY_LEN] = -1
@@ -105,7 +75,6 @@ class OpenRowEncoder:
         state[k.ST_MAX_BYTES] = self.options.max_message_bytes
         state[k.ST_MODE] = self._mode
         state[k.ST_MARKS], state[k.ST_HASHES] = self._marks.ctypes.data, self._hashes.ctypes.data
-        return state
 
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state
@@ -114,8 +83,7 @@ class OpenRowEncoder:
         tables, scratch = self._tables.ctypes.data, self._scratch.ctypes.data
         return int(k.open_rows(at, len(rows), rows.ctypes.data, tables, self._constants, scratch, state.ctypes.data))
 
-    def _finish(self) -> Messages:
-        """The messages, offsets made addresses."""
+    def _finish(self, count: int) -> Messages:
         messages = self._messages[: int(self._state[k.ST_MESSAGE_COUNT])]
         messages["key"] += np.uint64(self._keys.address)
         messages["value"] += np.uint64(self._values.address)
@@ -123,16 +91,14 @@ class OpenRowEncoder:
 
     def _grow(self, rows: RowArray, at: int) -> None:
         row, state = rows[at], self._state
-        in_bytes = max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"])
         names = len(self.programs[int(row["table"])].open.key_names)
         ready = max(int(state[k.ST_READY_KEY_LEN]), 0) + int(state[k.ST_READY_VALUE_LEN])
-        need = 8 * int(self._tables[row["table"], T_FIXED]) + 32 * in_bytes + ready + 256
+        need = 8 * int(self._tables[row["table"], T_FIXED]) + 32 * bytes_of(rows, at) + ready + 256
         used_keys, used_values = int(state[k.ST_KEYS_USED]), int(state[k.ST_VALUES_USED])
         self._keys.grow(used_keys + k.KEY_ROOM + names + ready + 256, used_keys)
         self._values.grow(used_values + need, used_values)
 
-    def _by_reference(self, rows: RowArray, at: int) -> int:
-        """Let the reference encode a row, and the kernel append it."""
+    def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
         record = raw_record(rows, at)
         change = Change(record.key, record.value, record.old_value, record.start_ts, record.commit_ts)
         key, value = self._fitter.event(self._plain[record.table], change)
@@ -142,9 +108,4 @@ class OpenRowEncoder:
         state = self._state
         state[k.ST_READY_KEY], state[k.ST_READY_KEY_LEN] = ready_key.ctypes.data, len(key)
         state[k.ST_READY_VALUE], state[k.ST_READY_VALUE_LEN] = ready_value.ctypes.data, len(value)
-        one = rows[: at + 1]
-        while True:
-            done = self._run(at, one)
-            if state[k.ST_OUTCOME] != Outcome.GROW:
-                return done
-            self._grow(rows, at)
+        return self._append(rows, at)

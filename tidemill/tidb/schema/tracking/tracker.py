@@ -6,6 +6,7 @@ is done. That is known from the rows up to there: a running job is never waited 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -126,16 +127,51 @@ class PlacedDdl:
         return self.ts, self.schema_version, self.seq
 
 
+class Seen(enum.Enum):
+    """What the log knows of a job's effect."""
+
+    WHOLE = "all of the job, or all since before it first changed its table"
+    PARTLY = "only the job's end: the effect may have become public before the log begins"
+    PUBLIC = "the effect is public"
+
+
+class Step(enum.Enum):
+    """What a step of a job does to the public views of tables."""
+
+    QUIET = "nothing, and more steps follow"
+    CHANGES = "changes one, while the job runs or as it ends"
+    UNDOES = "changes one, while the job is rolled back"
+    ENDS = "nothing, and the job is done: its kind of DDL may change no public view at all"
+    ENDS_BEHIND = "nothing, and the job is done: its kind of DDL always changes one, so it did so in a step before"
+
+
+_W, _P = Seen.WHOLE, Seen.PARTLY
+_STANDS = frozenset({(_W, Step.CHANGES), (_W, Step.ENDS), (_W, Step.ENDS_BEHIND), (_P, Step.CHANGES), (_P, Step.ENDS)})
+"""At which steps a job's event stands. Once the effect is public none does any more."""
+
+
 @dataclass(slots=True)
 class _Track:
-    """What has been seen of a job."""
+    """A job under way."""
 
-    whole: bool  # from its first row on
-    fresh: bool = False  # it had not written its table's description when it was first seen
+    seen: Seen
     meta_seen: bool = False
-    visible: bool = False  # its transactions changed a public view
-    done: bool = False
     placed: list[PlacedDdl] = field(default_factory=list)
+
+    def stands(self, step: Step) -> bool:
+        """Take a step; does the event stand here?"""
+        stands = (self.seen, step) in _STANDS
+        if step is not Step.QUIET:
+            self.seen = Seen.PUBLIC
+        return stands
+
+
+def _step(job: DdlJob, changes: Sequence[Change]) -> Step:
+    if _is_visible(changes):
+        return Step.CHANGES if job.state == JobState.RUNNING or job.is_done else Step.UNDOES
+    if not job.is_done or job.schema_version <= 0:
+        return Step.QUIET
+    return Step.ENDS_BEHIND if any(action in _ALWAYS_VISIBLE for action in job.actions) else Step.ENDS
 
 
 Fallback = Callable[[DdlJob], Sequence[Change]]
@@ -174,13 +210,10 @@ class JobTracker:
         track.meta_seen |= meta_seen
         if job.is_done and not track.meta_seen:
             changes = fallback(job)
-        visible = _is_visible(changes)
-        places = visible and not track.visible and (job.state == JobState.RUNNING or job.is_done)
-        track.visible |= visible
+        stands = track.stands(_step(job, changes))
         if job.is_done:
             self._done[job.id] = None
-            places |= not self._was_visible_before(job, track) and job.schema_version > 0
-        events = self._place(job, ts, changes) if places and job.action in SENT_ACTIONS else []
+        events = self._place(job, ts, changes) if stands and job.action in SENT_ACTIONS else []
         track.placed += events
         if job.is_done:
             for event in track.placed:
@@ -196,14 +229,7 @@ class JobTracker:
         job was queued, none of the job's work came before what is seen now."""
         before = _Around(self._catalog, changes).before(job.table_id)
         untouched = before is not None and 0 < before.info.update_ts < job.start_ts
-        return _Track(whole=job.state in (JobState.QUEUEING, JobState.NONE), fresh=untouched)
-
-    @staticmethod
-    def _was_visible_before(job: DdlJob, track: _Track) -> bool:
-        """Did the job's effect become public before the bootstrap, or earlier in the log?"""
-        if track.visible:
-            return True
-        return not (track.whole or track.fresh) and any(action in _ALWAYS_VISIBLE for action in job.actions)
+        return _Track(Seen.WHOLE if untouched or job.state in (JobState.QUEUEING, JobState.NONE) else Seen.PARTLY)
 
     def _place(self, job: DdlJob, ts: int, changes: Sequence[Change]) -> list[PlacedDdl]:
         if is_system_schema(job.schema_name):

@@ -31,3 +31,6 @@ MESSAGE = np.dtype(
     [("target", "i8"), ("key", "u8"), ("key_len", "i8"), ("value", "u8"), ("value_len", "i8"), ("rows", "i8"), ("commit_ts", "u8")]
 )
 """One message of a chunk: addresses inside the encoder's buffers; value_len -1 means null. commit_ts is its last row's."""
+
+RECORD_OVERHEAD = 36
+"""Bytes that TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""

@@ -10,7 +10,7 @@ from tidemill.config.parameters import PARAMETERS
 from tidemill.config.uri import parse_protocol
 from tidemill.protocols.all import PROTOCOLS, SPELLINGS
 from tidemill.protocols.options import EncodingOptions, MessageFormat
-from tidemill.protocols.spec import ProtocolSpec, load
+from tidemill.protocols.spec import Needs, ProtocolSpec, load
 
 SPECS = [pytest.param(spec, id=spec.spellings[0]) for spec in PROTOCOLS.values()]
 FOLDERS = Path(__file__).parents[2] / "tidemill/protocols"
@@ -26,7 +26,8 @@ def test_every_format_has_a_spec() -> None:
 def test_what_a_spec_names_is_there(spec: ProtocolSpec) -> None:
     for place in filter(None, (spec.encoder, spec.reference, spec.control, spec.decoder, spec.columns)):
         assert load(place) is not None, place
-    messages = load(spec.control)(EncodingOptions(protocol=spec.format))
+    clock = {"clock": lambda: 0} if Needs.CLOCK in spec.needs else {}
+    messages = load(spec.control)(EncodingOptions(protocol=spec.format), **clock)
     assert isinstance(messages.ddl_on_first_partition, bool)
 
 

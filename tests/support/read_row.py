@@ -43,9 +43,9 @@ def main(columns: int, value: bytes) -> None:
         OpenRowEncoder([program], options(MessageFormat.OPEN)),
         MountEncoder([program]),
         AvroRowEncoder([program], options(MessageFormat.AVRO), [(1, 2)]),
-        CanalJsonRowEncoder([program], options(MessageFormat.CANAL_JSON)),
+        CanalJsonRowEncoder([program], options(MessageFormat.CANAL_JSON), clock=lambda: 0),
         CsvRowEncoder([program], options(MessageFormat.CSV)),
-        SimpleRowEncoder([program], options(MessageFormat.SIMPLE)),
+        SimpleRowEncoder([program], options(MessageFormat.SIMPLE), clock=lambda: 0),
     ]
     works: dict[str, Callable[[], object]] = {type(e).__name__: lambda e=e: e.encode(rows, groups) for e in encoders}  # type: ignore[misc]
     works["UniqueChange"] = lambda: UniqueChange([program]).changed(rows)

@@ -15,9 +15,10 @@ from tidemill.protocols.options import MessageFormat
 
 
 class Needs(enum.Enum):
-    """What an encoder is given besides table programs and options."""
+    """What an encoder is given besides table programs and options. Control messages are given the clock too."""
 
     SCHEMA_IDS = "schema ids"  # of the registry, a pair for each table
+    CLOCK = "clock"  # milliseconds since 1970, where messages say when they were made
     FIRST_TARGETS = "first targets"  # for each table the target that is partition 0 of its topic
 
 
@@ -35,7 +36,7 @@ class ProtocolSpec:
     reference: str
     """The readable twin of the encoder: a module."""
     control: str
-    """What it says besides rows: a function of the options that returns `ControlMessages`."""
+    """What it says besides rows: a function of the options (and the clock, if it needs one) that returns `ControlMessages`."""
     decoder: str
     """Messages back into events."""
     columns: str = ""

@@ -186,7 +186,8 @@ def test_bootstrap_messages_stand_before_rows() -> None:
     assert kinds([0], [5]) == [(5, "B"), (5, "r")]
     assert kinds([0] * 9, [5] * 9) == [(5, k) for k in "rrrBrrrrBrr"]
     first = SimpleRowEncoder(
-        random_programs(rng, 1), EncodingOptions(SIMPLE, simple=SimpleOptions(bootstrap_all_partitions=False)), first_targets=[3]
+        random_programs(rng, 1), EncodingOptions(SIMPLE, simple=SimpleOptions(bootstrap_all_partitions=False)), first_targets=[3],
+        clock=lambda: 0,
     )  # fmt: skip
     rows, _keep = row_array([random_record(rng, first.programs[0].info)] * 2, [5, 6])
     messages = first.encode(rows, np.array([0, 1, 2], np.int32)).to_list()

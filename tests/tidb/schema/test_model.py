@@ -125,9 +125,9 @@ def test_a_broken_description_is_an_error_of_its_table(data: Any) -> None:
 
 ENCODERS: tuple[Callable[[TableProgram], object], ...] = (
     lambda program: OpenRowEncoder([program], EncodingOptions(delete_only_handle_key_columns=True)),
-    lambda program: CanalJsonRowEncoder([program]),
+    lambda program: CanalJsonRowEncoder([program], clock=lambda: 0),
     lambda program: CsvRowEncoder([program], EncodingOptions(MessageFormat.CSV, csv=CsvOptions(output_handle_key=True))),
-    lambda program: SimpleRowEncoder([program]),
+    lambda program: SimpleRowEncoder([program], clock=lambda: 0),
     lambda program: named_schema("s", "t", program.info),
     lambda program: AvroRowEncoder([program], EncodingOptions(MessageFormat.AVRO), [(1, 2)]),
     lambda program: schemas_of("s", "t", program.info, EncodingOptions(MessageFormat.AVRO)),

@@ -11,10 +11,11 @@ from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, Target
+from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
-from tidemill.protocols.spec import load
+from tidemill.protocols.spec import Needs, load
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.selectors import ColumnSelectors
@@ -178,7 +179,9 @@ def control_messages_of(sink: SinkUri) -> ControlMessages | None:
         return StorageControl(sink)
     if options.protocol is None:
         return None
-    control_messages: ControlMessages = load(spec_of(options.protocol).control)(options)
+    spec = spec_of(options.protocol)
+    given = {"clock": wall_clock_ms} if Needs.CLOCK in spec.needs else {}
+    control_messages: ControlMessages = load(spec.control)(options, **given)
     return control_messages
 
 

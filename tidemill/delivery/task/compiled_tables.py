@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tidemill.delivery.inputs.table_pack import Output, Pack, PackedTable
 from tidemill.delivery.task.encoder import LimitedEncoder, RowEncoder, Skipper
 from tidemill.delivery.task.row_filter import RowFilters
+from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.delivery.work_item import NAMED_ROWS
 from tidemill.errors import ConfigError, MalformedRow, MessageTooLarge, SchemaError
 from tidemill.kernels.flow import layout as f
@@ -188,6 +189,8 @@ def row_encoder(
         given["keep"] = keeper(options)
     if Needs.SCHEMA_IDS in spec.needs:
         given["schema_ids"] = [_schema_ids(table) for table in tables]
+    if Needs.CLOCK in spec.needs:
+        given["clock"] = wall_clock_ms
     if Needs.FIRST_TARGETS in spec.needs and first_target is not None:
         given["first_targets"] = [first_target[table.topic] for table in tables]
     encoder: RowEncoder = load(spec.encoder)(programs, options, **given)

@@ -19,6 +19,7 @@ from tidemill.kernels.rows.program import TableProgram, table_words, tables_of
 from tidemill.kernels.rows.views import RowArray, raw_record
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions
+from tidemill.records import RECORD_OVERHEAD
 
 _FIRST_SIZE = 4 << 20
 
@@ -90,7 +91,7 @@ class AvroRowEncoder(RowEncoder):
         record = raw_record(rows, at)
         program = self.programs[record.table]
         key, value = program.avro.row(record.key, record.value, record.old_value, record.commit_ts)
-        size = len(key or b"") + len(value or b"") + k.RECORD_OVERHEAD
+        size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD
         return MessageTooLarge(
             f"a row of {program.name} takes {size} bytes as an Avro message, max-message-bytes is {self.options.max_message_bytes}: "
             f"key {record.key.hex()}, start_ts {record.start_ts}, commit_ts {record.commit_ts}",

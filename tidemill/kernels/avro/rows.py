@@ -16,7 +16,20 @@ from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, me
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row
-from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
+from tidemill.records import (  # fmt: skip
+    MESSAGE,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD,
+    R_OLDLEN,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    R_VALUE,
+    RECORD_OVERHEAD,
+    ROW,
+)
 
 use_cache()
 
@@ -37,7 +50,6 @@ use_cache()
 ) = range(12)
 STATE_WORDS = 16
 
-RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record
 ROW_BYTES = ROW.itemsize
 MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)

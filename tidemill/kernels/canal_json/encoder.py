@@ -9,7 +9,7 @@ import numpy as np
 from tidemill.kernels.canal_json.program import compile_table
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
-from tidemill.kernels.templates.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.kernels.templates.encoder import TextRowEncoder, Texts
 from tidemill.kernels.templates.layout import O_LATIN
 from tidemill.kernels.write.tables import O_SHORT, TABLES
 from tidemill.protocols.canal_json.encode import CanalJsonTable, Large
@@ -40,7 +40,8 @@ class CanalJsonRowEncoder(TextRowEncoder):
         self,
         programs: Sequence[TableProgram],
         options: EncodingOptions | None = None,
-        clock: Callable[[], int] = wall_clock_ms,
+        *,
+        clock: Callable[[], int],
         keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.CANAL_JSON)

@@ -37,7 +37,20 @@ from tidemill.kernels.rows.keys import key_fits
 from tidemill.kernels.rows.locate import find, locate_row
 from tidemill.kernels.write.numbers import SIGN64, w_i64, w_u64
 from tidemill.kernels.write.values import w_json_value
-from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
+from tidemill.records import (  # fmt: skip
+    MESSAGE,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD,
+    R_OLDLEN,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    R_VALUE,
+    RECORD_OVERHEAD,
+    ROW,
+)
 
 use_cache()
 
@@ -83,7 +96,6 @@ MARK_BYTES = 32
 
 SAME, CHANGED, ASK = 0, 1, 2  # ASK: for the reference
 
-RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record
 ROW_BYTES = ROW.itemsize
 MESSAGE_BYTES = MESSAGE.itemsize
 M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tidemill.kernels.rows.program import TableProgram, padded
 from tidemill.kernels.rows.views import RawRecord, RowArray
 from tidemill.kernels.simple.program import compile_table
-from tidemill.kernels.templates.encoder import TextRowEncoder, Texts, wall_clock_ms
+from tidemill.kernels.templates.encoder import TextRowEncoder, Texts
 from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import EncodingOptions, MessageFormat
@@ -44,7 +44,8 @@ class SimpleRowEncoder(TextRowEncoder):
         programs: Sequence[TableProgram],
         options: EncodingOptions | None = None,
         first_targets: Sequence[int] = (),
-        clock: Callable[[], int] = wall_clock_ms,
+        *,
+        clock: Callable[[], int],
         keep: Keep | None = None,
     ) -> None:
         options = options or EncodingOptions(MessageFormat.SIMPLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,14 +23,15 @@ from tidemill.protocols.common.claim_check import Keep
 from tidemill.protocols.common.compression import compressor
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.options import Compression, EncodingOptions, LargeMessageOption
+from tidemill.records import RECORD_OVERHEAD
 
 _FIRST_SIZE = 4 << 20
 _COMPRESSIONS = {Compression.NONE: x.UNCOMPRESSED, Compression.SNAPPY: x.AS_SNAPPY, Compression.LZ4: x.AS_LZ4}
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+def no_clock() -> int:
+    """For protocols whose messages do not say when they were made."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TextRowEncoder(RowEncoder):
         options: EncodingOptions,
         compiled: Sequence[TextProgram],
         texts: Texts,
-        clock: Callable[[], int] = wall_clock_ms,
+        clock: Callable[[], int] = no_clock,
         keep: Keep | None = None,
     ) -> None:
         super().__init__(x.STATE_WORDS)
@@ -96,7 +96,7 @@ class TextRowEncoder(RowEncoder):
     def _fitting(self, record: RawRecord) -> bytes:
         """The message value by the reference, or what stands for it where it is larger than a message may be."""
         whole = self._packed(self.value_of(record, self._now))
-        size = len(whole) + x.RECORD_OVERHEAD
+        size = len(whole) + RECORD_OVERHEAD
         if size <= self._limit:
             return whole
         if self.options.large_message.option is LargeMessageOption.NONE:
@@ -108,8 +108,8 @@ class TextRowEncoder(RowEncoder):
             )
         location = self._keep(b"", whole) if self._keep is not None else ""
         value = self._packed(self.stand_in(record, self._now, location))
-        if len(value) + x.RECORD_OVERHEAD > self._limit:
-            raise self.too_large(record, len(value) + x.RECORD_OVERHEAD)
+        if len(value) + RECORD_OVERHEAD > self._limit:
+            raise self.too_large(record, len(value) + RECORD_OVERHEAD)
         return value
 
     @property

@@ -112,5 +112,3 @@ UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
 
 O_LATIN = SIZE
 """Where Canal-JSON's tables have, behind the common ones, a word for each byte: its text as ISO-8859-1, and in the top byte its length."""
-
-RECORD_OVERHEAD = 36  # what TiCDC counts for a Kafka record

@@ -38,7 +38,20 @@ from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import w_csv, w_text_value
 from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, int_of, uint_of, w_i64, w_u64
 from tidemill.kernels.write.values import w_plain, w_vector
-from tidemill.records import MESSAGE, R_COMMIT, R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, R_VALUE, ROW  # fmt: skip
+from tidemill.records import (  # fmt: skip
+    MESSAGE,
+    R_COMMIT,
+    R_KEY,
+    R_KEYLEN,
+    R_OLD,
+    R_OLDLEN,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    R_VALUE,
+    RECORD_OVERHEAD,
+    ROW,
+)
 
 use_cache()
 
@@ -339,7 +352,7 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
                 break
             if compression:
                 end = compressed(vp, end, compression, hashes)
-            if end - vp + X.RECORD_OVERHEAD > max_bytes:
+            if end - vp + RECORD_OVERHEAD > max_bytes:
                 outcome = L.TOO_LARGE
                 break
         message = messages + MESSAGE_BYTES * i

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from tidemill.protocols.canal_json import encode
@@ -11,16 +10,12 @@ from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.events import DdlEvent
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class CanalJsonControl:
     """See `protocols.messages.Words`. All messages are compressed like rows."""
 
     ddl_on_first_partition = True
 
-    def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
+    def __init__(self, options: EncodingOptions, clock: Callable[[], int]) -> None:
         self._extension, self._clock = options.enable_tidb_extension, clock
         self._compress = compressor(options.large_message.compression)
 
@@ -34,6 +29,6 @@ class CanalJsonControl:
         return self._message(encode.watermark_message(ts, self._clock())) if self._extension else None
 
 
-def control_messages(options: EncodingOptions) -> CanalJsonControl:
+def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> CanalJsonControl:
     """The words of a changefeed."""
-    return CanalJsonControl(options)
+    return CanalJsonControl(options, clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.protocols.options import MessageFormat
-from tidemill.protocols.spec import ProtocolSpec
+from tidemill.protocols.spec import Needs, ProtocolSpec
 
 CANAL_JSON = ProtocolSpec(
     format=MessageFormat.CANAL_JSON,
@@ -18,6 +18,7 @@ CANAL_JSON = ProtocolSpec(
     control="tidemill.protocols.canal_json.control:control_messages",
     decoder="tidemill.protocols.canal_json.decode:decode",
     columns="tidemill.protocols.canal_json.arrow:decode_array",
+    needs=frozenset({Needs.CLOCK}),
     large_messages=True,
     file_extension=".json",
 )

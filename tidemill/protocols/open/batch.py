@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from tidemill.errors import MessageTooLarge
 from tidemill.protocols.open.codes import VERSION
 from tidemill.protocols.options import EncodingOptions
-
-RECORD_OVERHEAD = 36
-"""What TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""
+from tidemill.records import RECORD_OVERHEAD
 
 LENGTHS = 16
 """The two length words of an event."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from tidemill.protocols.common.compression import compressor
@@ -12,16 +11,12 @@ from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class SimpleControl:
     """See `protocols.messages.Words`. All messages are compressed like rows."""
 
     ddl_on_first_partition = False
 
-    def __init__(self, options: EncodingOptions, clock: Callable[[], int] = _now_ms) -> None:
+    def __init__(self, options: EncodingOptions, clock: Callable[[], int]) -> None:
         self._compress, self._clock = compressor(options.large_message.compression), clock
         self.sends_bootstrap = options.simple.bootstrap_at_start
         self.bootstrap_first_partition_only = not options.simple.bootstrap_all_partitions
@@ -40,6 +35,6 @@ class SimpleControl:
         return self._message(encode.watermark_message(ts, self._clock()))
 
 
-def control_messages(options: EncodingOptions) -> SimpleControl:
+def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> SimpleControl:
     """The words of a changefeed."""
-    return SimpleControl(options)
+    return SimpleControl(options, clock)

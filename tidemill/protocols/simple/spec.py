@@ -18,7 +18,7 @@ SIMPLE = ProtocolSpec(
     control="tidemill.protocols.simple.control:control_messages",
     decoder="tidemill.protocols.simple.decode:SimpleDecoder",
     no_columns="a row's types stand in an earlier message of its table, which another batch of Arrow arrays may hold",
-    needs=frozenset({Needs.FIRST_TARGETS}),
+    needs=frozenset({Needs.FIRST_TARGETS, Needs.CLOCK}),
     large_messages=True,
     describes_tables=True,
 )

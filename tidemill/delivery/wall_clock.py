@@ -1,0 +1,10 @@
+"""What time it is, for messages that say when they were made."""
+
+from __future__ import annotations
+
+import time
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

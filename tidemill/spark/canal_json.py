@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import StructType
 
 from tidemill.protocols.canal_json.arrow import decode_array, event_type
-from tidemill.protocols.common.images import casts_of
 from tidemill.sinks.claim_check import ClaimCheckStorage
+from tidemill.spark.column_functions import arrow_schema, events_of, table_name
 
 
 def from_canal_json(
@@ -28,26 +24,10 @@ def from_canal_json(
 
     Raises ValueError for a schema with types that columns cannot have.
     """
-    wanted = _arrow_schema(schema)
-    names = None
-    if table is not None:
-        names = table.partition(".")[::2]
-        if not all(names):
-            raise ValueError(f"a table is given as schema.name, not {table!r}")
+    wanted, names = arrow_schema(schema), table_name(table)
 
     def decoded(values: pa.Array) -> pa.Array:
         fetch = ClaimCheckStorage(claim_checks).fetch if claim_checks else None
         return decode_array(values, wanted, table=names, fetch=fetch)
 
-    kind = ArrayType(cast(StructType, from_arrow_type(event_type(wanted), prefer_timestamp_ntz=True)))
-    make: Any = arrow_udf  # its overloads know no nested types
-    return cast(Column, make(decoded, kind)(value))
-
-
-def _arrow_schema(schema: StructType | str | None) -> pa.StructType | None:
-    if schema is None:
-        return None
-    spark = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    arrow = cast(pa.StructType, to_arrow_type(spark))
-    casts_of(arrow)  # raises here, not in a worker
-    return arrow
+    return events_of(decoded, event_type(wanted), value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow.fs
@@ -63,6 +65,50 @@ def test_swapping(url: str) -> None:
     assert place.read("a.json") == b"2"
     place.delete("a.json")
     assert place.swap("a.json", second, b"3") is None
+
+
+def test_a_small_file_that_is_replaced_while_it_is_read_is_whole(s3_server: str, bucket: str) -> None:  # noqa: F811
+    """Not the first bytes of the new one, as many as the old one had."""
+    short, long = b"1" * 10, b"2" * 5000
+    direct = open_storage(url_of(s3_server, bucket))
+    direct.replace("log.json", short)
+    asked: list[str] = []
+
+    def spoil(method: str, path: str) -> Fault:
+        if path.partition("?")[0].endswith("log.json") and method in ("GET", "HEAD"):
+            if len(asked) == 1:  # behind the first question
+                direct.replace("log.json", long)
+            asked.append(method)
+        return Fault.NONE
+
+    with spoiled(s3_server, spoil) as endpoint:
+        place = open_storage(url_of(endpoint, bucket))
+        assert place.read("log.json") in (short, long)
+        assert place.read("log.json") == long
+    assert len(asked) >= 2
+
+
+def test_a_small_file_that_is_replaced_while_it_is_read_from_another_file_system_is_whole(tmp_path: Path) -> None:
+    """One that tells the size first, and reads so many bytes then."""
+
+    local = pyarrow.fs.LocalFileSystem()
+    place = RemoteStorage(pyarrow.fs.SubTreeFileSystem(str(tmp_path), local), "log")
+    place.replace("log.json", b"2" * 5000)
+    whole, reads = place._fs, [b"2" * 10]
+
+    class CutOnce:
+        """The file system with a stream that ends early, once."""
+
+        type_name = whole.type_name
+
+        def open_input_stream(self, path: str) -> Any:
+            return io.BytesIO(reads.pop()) if reads else whole.open_input_stream(path)
+
+        def get_file_info(self, path: str) -> Any:
+            return whole.get_file_info(path)
+
+    place._fs = CutOnce()
+    assert place.read("log.json") == b"2" * 5000
 
 
 @pytest.mark.parametrize("secret", ["test", "a/b+c=d&e"])

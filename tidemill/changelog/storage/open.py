@@ -29,6 +29,8 @@ from tidemill.errors import LogError, LogUnavailable, redact
 
 __all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token", "make_folder", "open_segment", "open_storage"]
 
+READS = 10
+"""So often a small file is read, if each time another one takes its place meanwhile."""
 _RENAMING = {"hdfs"}  # file systems without PUT, with a rename
 
 
@@ -292,6 +294,7 @@ class RemoteStorage(Storage):
         self._scratch = scratch or Path(tempfile.gettempdir())
         self._fs, self._root, self._objects = filesystem, root.rstrip("/"), objects
         self._can_swap: bool | None = None
+        self._looked = False
         self.location = location or f"{filesystem.type_name}://{root}"
         bare, mark, query = self.location.partition("?")
         self._base, self._query = bare.rstrip("/") + "/", mark + query  # options of the URL stay at its end
@@ -331,11 +334,28 @@ class RemoteStorage(Storage):
         return [i.base_name for i in self._listing(folder) if i.type == pyarrow.fs.FileType.Directory]
 
     def read(self, name: str) -> bytes | None:
-        try:
-            with storage_errors(self.path(name)), self._fs.open_input_stream(self._at(name)) as f:
-                return bytes(f.read())
-        except FileNotFoundError:
-            return None
+        requests = self._requests()
+        if requests is not None:
+            found = requests.get(name)
+            return None if found is None else found[0]
+        for _ in range(READS):
+            try:
+                with storage_errors(self.path(name)), self._fs.open_input_stream(self._at(name)) as f:
+                    data = bytes(f.read())
+                    now = self._fs.get_file_info(self._at(name))
+                if not now.is_file or now.size == len(data):
+                    return data
+            except FileNotFoundError:
+                return None
+        raise LogUnavailable(f"{redact(self.path(name))} was replaced by another size {READS} times while it was read")
+
+    def _requests(self) -> Objects | None:
+        """The same place by single requests, where that is known how. A file that is read so is whole, also if it is replaced meanwhile:
+        pyarrow asks for the size first, and then for so many bytes of whatever is there by then."""
+        if not self._looked:
+            self._objects = self._objects or s3.objects_of(self._fs, self._root)
+            self._looked = True
+        return self._objects
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self._make_folder(name.rpartition("/")[0])
@@ -376,8 +396,8 @@ class RemoteStorage(Storage):
     def can_swap(self) -> bool:
         """Whether the store does conditional PUTs. Some take one that has to fail for an unconditional one, so one is tried."""
         if self._can_swap is None:
-            self._objects = self._objects or s3.objects_of(self._fs, self._root)
-            self._can_swap = self._objects is not None and tried(self._objects)
+            requests = self._requests()
+            self._can_swap = requests is not None and tried(requests)
         return self._can_swap
 
     def versioned(self, name: str) -> tuple[bytes, Token] | None:

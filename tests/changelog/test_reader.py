@@ -90,7 +90,7 @@ def test_an_interval_that_the_log_does_not_cover_is_refused_with_both_ends(built
         reader.chain(0, START, START + 41)
     with pytest.raises(StartTsOutOfLog, match=f"(?s){START} .*{START + 40}.*{START - 1}"):
         reader.chain(0, START - 1, START + 10)
-    with pytest.raises(LogError, match="no interval"):
+    with pytest.raises(LogError, match="not an interval"):
         reader.chain(0, START + 2, START + 1)
     with pytest.raises(LogError, match="partitions 0 to 0"):
         reader.chain(1, START, START + 1)
@@ -180,7 +180,7 @@ def test_a_file_of_other_columns_is_no_segment(built: Path) -> None:
 
 def test_no_log_is_no_log(tmp_path: Path) -> None:
     assert not log_exists(tmp_path)
-    with pytest.raises(LogError, match="no change log"):
+    with pytest.raises(LogError, match="not a change log"):
         LogReader(tmp_path)
     assert log_exists(build_log(tmp_path / "log"))
 

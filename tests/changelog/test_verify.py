@@ -117,7 +117,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "missing segment": (lambda log: (log / "rows" / "1" / SECOND).unlink(), "rows/1", "nothing holds"),
     "missing first segment": (lambda log: (log / "rows" / "1" / f"{START:020d}-{ENDS[0]:020d}.arrow").unlink(), "rows/1", "nothing holds"),
     "overlap": (lambda log: write_segment(log / "rows" / "1", START + 5, START + 15, ROWS), "rows/1", "overlap"),
-    "truncated": (truncate, SECOND, "no whole Arrow file"),
+    "truncated": (truncate, SECOND, "not a whole Arrow file"),
     "empty file": (lambda log: (log / "rows" / "1" / SECOND).write_bytes(b""), SECOND, "empty"),
     "other columns": (lambda log: write_arrow(log / "rows" / "1" / SECOND, pa.schema([("a", pa.int8())]), []), SECOND, "other columns"),
     "overwritten bytes": (wrong_offsets, SECOND, "offset"),
@@ -128,20 +128,20 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "op": (in_second(put(7, 2, START + 15)._replace(op=3)), SECOND, "op 3"),
     "put without value": (in_second(put(7, 2, START + 15)._replace(value=None)), SECOND, "put without"),
     "delete with value": (in_second(delete(7, 2, START + 15)._replace(value=b"x")), SECOND, "delete with"),
-    "key of another table": (in_second(put(8, 2, START + 15)._replace(table_id=7)), SECOND, "no record key of table 7"),
-    "index key": (in_second(put(7, 2, START + 15)._replace(key=put(7, 2, 1).key.replace(b"_r", b"_i"))), SECOND, "no record key"),
+    "key of another table": (in_second(put(8, 2, START + 15)._replace(table_id=7)), SECOND, "not a record key of table 7"),
+    "index key": (in_second(put(7, 2, START + 15)._replace(key=put(7, 2, 1).key.replace(b"_r", b"_i"))), SECOND, "not a record key"),
     "committed before it started": (in_second(put(7, 2, START + 15, start_ts=START + 16)), SECOND, "before it started"),
     "meta key among rows": (in_second(put(7, 2, START + 15)._replace(table_id=0, key=b"mDB")), SECOND, "meta keys"),
     "unknown table": (in_second(put(9, 2, START + 15)), SECOND, "table 9, which the schema history does not know"),
     "large batch": (one_large_batch, SECOND, "65537 rows"),
     "affinity": (both_partitions, "rows", "table 7 is in partitions"),
-    "stranger": (lambda log: (log / "rows" / "1" / "notes.txt").write_text("hello"), "notes.txt", "no file of a change log"),
+    "stranger": (lambda log: (log / "rows" / "1" / "notes.txt").write_text("hello"), "notes.txt", "not a file of a change log"),
     "name": (lambda log: (log / "rows" / "1" / f"{9:020d}-{8:020d}.arrow").write_bytes(b""), "rows/1", "no interval"),
-    "partition": (lambda log: (log / "rows" / "2").mkdir(), "rows/2", "no partition"),
-    "head": (lambda log: (log / "rows" / "0" / "head.json").write_text("{"), "rows/0/head.json", "no JSON"),
-    "owner": (lambda log: (log / "rows" / "0" / "owner.json").write_text('{"epoch": "9"}'), "rows/0/owner.json", "no owner"),
+    "partition": (lambda log: (log / "rows" / "2").mkdir(), "rows/2", "not a partition"),
+    "head": (lambda log: (log / "rows" / "0" / "head.json").write_text("{"), "rows/0/head.json", "not JSON"),
+    "owner": (lambda log: (log / "rows" / "0" / "owner.json").write_text('{"epoch": "9"}'), "rows/0/owner.json", "not an owner"),
     "no snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").unlink(), "schema", "no schema snapshot"),
-    "snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").write_bytes(b"x"), "snapshot-", "no whole Arrow file"),
+    "snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").write_bytes(b"x"), "snapshot-", "not a whole Arrow file"),
     "schema": (
         lambda log: write_segment(log / "schema", START, START + 10, [Change(0, 1, START, START + 5, table_key(2, 7), b"{", None)]),
         "schema",
@@ -199,5 +199,5 @@ def test_a_declared_hot_table_may_be_spread(tmp_path: Path) -> None:
 
 
 def test_no_log_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="no change log"):
+    with pytest.raises(LogError, match="not a change log"):
         verify(tmp_path)

@@ -225,7 +225,7 @@ def test_creating_a_log_twice_is_refused(log: LogWriter) -> None:
 
 
 def test_opening_no_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="no change log"):
+    with pytest.raises(LogError, match="not a change log"):
         LogWriter.open(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

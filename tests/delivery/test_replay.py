@@ -241,7 +241,7 @@ def test_a_ts_outside_the_log_is_refused_with_both_ends(tmp_path: Path, name: st
 
 
 def test_no_log(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="no change log"):
+    with pytest.raises(LogError, match="not a change log"):
         run(str(tmp_path), tmp_path / "out")
 
 

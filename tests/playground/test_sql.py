@@ -155,7 +155,7 @@ def test_constraints(db: Playground) -> None:
         ("insert into t values (2, 10, 1, 'a')", "duplicate"),
         ("insert into t values (2, 11, 128, 'a')", "out of range"),
         ("insert into t values (2, 11, 1, 'abcd')", "longer than 3"),
-        ("insert into t values (2, 11, 'x', 'a')", "no value of its type"),
+        ("insert into t values (2, 11, 'x', 'a')", "not a value of its type"),
         ("insert into t (u) values (1)", "no default value"),
         ("insert into t values (null, 1, 1, 'a')", "cannot be null"),
         ("insert into t values (1, 2)", "4 columns but 2 values"),

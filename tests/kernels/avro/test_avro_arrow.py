@@ -169,7 +169,7 @@ def test_broken_messages(seed: int) -> None:
             try:
                 AvroReader(lambda _: text).decode(data)
             except AvroMessageError as error:
-                return " is no " not in error.message  # the bytes are whole, but no number
+                return " is not " not in error.message  # the bytes are whole, but no number
             return False
 
         refuses = plain_refuses()

@@ -256,8 +256,8 @@ def test_cut_messages_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "no JSON"),
-        ('"int"', "no record"),
+        ("{", "not JSON"),
+        ('"int"', "not a record"),
         ('{"type":"record","name":"t","fields":[{"type":"int"}]}', "no name"),
         ('{"type":"record","name":"t","fields":[{"name":"a","type":{"type":"array","items":"int"}}]}', "field a"),
         ('{"type":"record","name":"t","fields":[{"name":"a","type":["null","int","long"]}]}', "unions"),

@@ -52,7 +52,7 @@ def test_texts_that_are_no_schema(text: str) -> None:
 def test_defaults_of_other_types(kind: str, default: Any) -> None:
     text = record(type=["null", kind], default=default)
     (field,) = parse_schema(text).fields
-    with pytest.raises(AvroMessageError, match=r"c: the default .* is no "):
+    with pytest.raises(AvroMessageError, match=r"c: the default .* is not "):
         default_value(field)
     (wanted,) = wanted_of(parse_schema(text))
     assert wanted.missing is None

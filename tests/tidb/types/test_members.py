@@ -14,7 +14,7 @@ def test_enum() -> None:
     assert [parse_enum(name, ELEMS) for name in ("", *ELEMS, "A", "Ü", "3")] == [0, 1, 2, 3, 4, 1, 3, 3]
     with pytest.raises(ValueError, match="enum index 5 of 4"):
         enum_name(5, ELEMS)
-    with pytest.raises(ValueError, match="no element"):
+    with pytest.raises(ValueError, match="not an element"):
         parse_enum("x", ELEMS)
 
 

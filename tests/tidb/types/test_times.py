@@ -132,7 +132,7 @@ def test_digits_beyond_the_column_are_cut() -> None:
 
 @pytest.mark.parametrize("text", ["", "now", "2021-13-01", "2021-01-01 25:00:00", "20210101"])
 def test_texts_that_are_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="no date or time"):
+    with pytest.raises(ValueError, match="not a date or time"):
         times.parse_datetime(text)
 
 

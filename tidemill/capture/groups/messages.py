@@ -128,7 +128,7 @@ def decode(line: bytes) -> Message:
         value = found.get(one.name)
         wanted = _TYPES[str(one.type)]
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int):
-            raise MalformedMessage(f"{kind.__name__}.{one.name} of a message between the parts of a capture is no {one.type}")
+            raise MalformedMessage(f"{kind.__name__}.{one.name} of a message between the parts of a capture is not of type {one.type}")
         values[one.name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
 

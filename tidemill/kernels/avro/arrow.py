@@ -88,7 +88,7 @@ def _default(field: FieldType, kind: pa.DataType) -> pa.Scalar | None:
     try:
         return pa.scalar(None if isinstance(value, str) and pa.types.is_timestamp(kind) else value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise AvroSchemaError(f"field {field.name}: its default is no {kind}: {error}") from None
+        raise AvroSchemaError(f"field {field.name}: its default is not of type {kind}: {error}") from None
 
 
 def wanted_columns(schema: pa.StructType) -> list[Wanted]:

@@ -184,7 +184,7 @@ def default_of(field: FieldType) -> _Raw:
             return default
         case Primitive.STRING, str():
             return default
-    raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is no {field.primitive.value}")
+    raise AvroMessageError(0, field.name, f"the default {_cut(repr(default))} is not of type {field.primitive.value}")
 
 
 def default_value(field: FieldType, tz: tzinfo = UTC) -> Value:
@@ -238,7 +238,7 @@ def _tidb_value(field: FieldType, raw: _Raw, tz: tzinfo) -> Value:
     try:
         return _converted(field, raw, tz)
     except (ValueError, InvalidOperation):
-        raise AvroMessageError(0, field.name, f"{_cut(raw)} is no {field.tidb_type or 'decimal'}") from None
+        raise AvroMessageError(0, field.name, f"{_cut(raw)} is not of type {field.tidb_type or 'decimal'}") from None
 
 
 def _converted(field: FieldType, raw: bool | int | float | str | bytes, tz: tzinfo) -> Value:

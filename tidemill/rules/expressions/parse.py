@@ -253,7 +253,7 @@ class _Parser:
         word = token.upper or token.text.upper()
         value = parse_span(following.text) if word == "TIME" else parse_moment(following.text)
         if value is None:
-            raise self._refusal(f"{following.text!r} is no {word}")
+            raise self._refusal(f"{following.text!r} is not a {word}")
         self._at += 2
         return Literal(value)
 

@@ -201,7 +201,7 @@ def test_flags_that_contradict_each_other(tmp_path: Path) -> None:
         (["a:1"], (office.ca, office.cert, None), "belong together"),
         (["a:1"], (tmp_path / "none.pem", None, None), "none.pem cannot be read"),
         (["a:1"], (office.key, None, None), "no certificate in PEM form"),
-        (["a:1"], (office.ca, office.cert, office.ca), "no pair"),
+        (["a:1"], (office.ca, office.cert, office.ca), "not a pair"),
     ):
         with pytest.raises(ConfigError) as caught:
             security_of(addresses, *files)

@@ -54,7 +54,7 @@ class Security:
             try:
                 context.load_cert_chain(self.cert, self.key)
             except (ssl.SSLError, OSError) as e:
-                raise ConfigError(f"--cert {self.cert} and --key {self.key} are not pair in PEM form: {e}") from None
+                raise ConfigError(f"--cert {self.cert} and --key {self.key} are not a pair in PEM form: {e}") from None
         return context
 
     def stamp(self) -> Stamp:

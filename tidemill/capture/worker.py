@@ -221,6 +221,8 @@ class Pulling:
             prewrite_bytes=matcher.prewrite_bytes(),
             slowest=[holder | {"partition": self._named(holder["partition"])} for holder in verdicts.holders],
             stuck=verdicts.stuck,
+            held_tables=[one | {"partition": self._named(one["partition"])} for one in verdicts.held_tables],
+            ranges_behind=verdicts.ranges_behind,
             locks_resolved=verdicts.locks_resolved,
             regions_renewed=verdicts.renewed,
             streams_renewed=verdicts.streams_renewed,

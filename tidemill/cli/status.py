@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +47,8 @@ def command(
     console = Console(highlight=False, soft_wrap=True)
     for line in summary(status):
         console.print(line, markup=False)
+    if status.get("held_tables"):
+        console.print(_held_table(status["held_tables"]))
     if status.get("stuck"):
         console.print(_stuck_table(status["stuck"]))
 
@@ -117,6 +120,7 @@ def summary(status: dict[str, Any]) -> list[str]:
         lines.append(f"loading    {status['parts_to_read']} parts of tables are still to be read")
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
+    lines += partition_lines(status)
     lines += [group_line(one) for one in status.get("groups", ())]
     if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
@@ -125,6 +129,23 @@ def summary(status: dict[str, Any]) -> list[str]:
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+
+
+def partition_lines(status: dict[str, Any]) -> list[str]:
+    """How far each partition of the log is, where they are not about equally far."""
+    heads = [int(head) for head in status.get("heads", ())]
+    newest = max(heads, default=0)
+    if physical_ms(newest) - physical_ms(min(heads, default=newest)) < 1000 * HELD:
+        return []
+    counts = Counter(one.get("partition") for one in status.get("held_tables", ()))
+    return [_partition_line(p, head, newest, counts[p]) for p, head in enumerate(heads)]
+
+
+def _partition_line(partition: int, head: int, newest: int, held: int) -> str:
+    behind = (physical_ms(newest) - physical_ms(head)) / 1000
+    said = f"part {partition}".ljust(11) + describe(head)
+    said += f", {behind:.1f} s behind the one that is furthest" if behind >= 0.05 else ""
+    return said + (f"; {held} table{'s are' if held > 1 else ' is'} held up" if held else "")
 
 
 def _is_held(status: dict[str, Any]) -> bool:
@@ -218,6 +239,17 @@ def group_line(one: dict[str, Any]) -> str:
     part = one.get("part", {})
     said += f"; {part.get('tables', 0)} tables, {part.get('rows', 0)} rows"
     return said + (f"; {one['error']['code']}: {one['error']['message']}" if one.get("error") else "")
+
+
+def _held_table(held: list[dict[str, Any]]) -> Table:
+    table = Table("table", "log partition", "by", "region", "store", "ranges", "for", "since", "resolved", title="tables that are held up")
+    for one in held:
+        store = f"{one.get('store', '')} {one.get('store_address', '')}".strip()
+        reason = f"{one['by']}: {one['why']}" if one.get("why") else one["by"]
+        reason += f" of transaction {one['lock']['start_ts']}" if "lock" in one else ""
+        row = (one.get("table", "?"), one["partition"], reason, one.get("region", ""), store, one["ranges"])
+        table.add_row(*(str(cell) for cell in row), f"{one['seconds']} s", one["since"], one["resolved_time"])
+    return table
 
 
 def _stuck_table(stuck: list[dict[str, Any]]) -> Table:

@@ -24,6 +24,7 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
+from tidemill.delivery.position import Position
 from tidemill.errors import LogCorrupt, TidemillError
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
@@ -103,8 +104,9 @@ def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
 
 
 def feed(session: Any, driver: BatchDriver, log: str, folder: Path, delivered: int | None, target: int, reports: list[Any]) -> Changefeed:
+    at = None if delivered is None else Position(delivered)
     return Changefeed(
-        session, driver, log=log, checkpoint_folder=folder, start_ts=START, delivered_ts=delivered, target_ts=target, trigger_ms=0,
+        session, driver, log=log, checkpoint_folder=folder, start_ts=START, delivered=at, target_ts=target, trigger_ms=0,
         on_report=reports.append,
     )  # fmt: skip
 

@@ -88,6 +88,12 @@ class LogReader:
         """Nothing of the log at or below this ts is missing."""
         return min(self._head(folder) for folder in layout.folders(self.partitions))
 
+    def heads(self) -> list[int]:
+        """How far each partition is: nothing of it at or below its head is missing, nor of the schemas that its rows need."""
+        heads = [self.head(p) for p in range(self.partitions)]
+        schema = self.schema_head()
+        return [min(head, schema) for head in heads]
+
     def resolved_beyond(self, ts: int) -> int:
         """As `resolved_ts` where that is above `ts`; else some head that is not, by a look at no more than is needed to know: usually at
         the one that was behind before."""

@@ -62,6 +62,28 @@ def show(log: Location, as_json: Annotated[bool, typer.Option("--json", help="Fo
     typer.echo(json.dumps(facts, indent=2) if as_json else _text(facts))
 
 
+@app.command("heads")
+def heads_command(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Tell how far each partition of a log is: a reader of one may read up to its head. Cheap, for a large log too."""
+    found = heads(LogReader(log))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(f"{'log':<12} {tso.describe(found['resolved_ts'])}")
+    typer.echo(f"{'schema':<12} {tso.describe(found['schema'])}")
+    newest = max(found["partitions"])
+    for p, head in enumerate(found["partitions"]):
+        behind = (tso.physical_ms(newest) - tso.physical_ms(head)) / 1000
+        typer.echo(f"{f'rows/{p}':<12} {tso.describe(head)}" + (f", {behind:.1f} s behind the furthest" if behind else ""))
+
+
+def heads(reader: LogReader) -> dict[str, Any]:
+    """How far the whole log, its schema stream and each of its partitions are."""
+    partitions = reader.heads()
+    schema = reader.schema_head()
+    return {"resolved_ts": min([schema, *partitions]), "schema": schema, "partitions": partitions}
+
+
 def describe(reader: LogReader) -> dict[str, Any]:
     """What `show` tells."""
     start_ts, resolved_ts = reader.start_ts, reader.resolved_ts()

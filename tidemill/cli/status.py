@@ -201,6 +201,8 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
         f"delivery   {_delivery_state(delivery, behind or 0.0)}",
         f"delivered  {describe(checkpoint)}; {done}" + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
     ]
+    if parts := delivery.get("partitions"):
+        lines += [f"  of part {p}".ljust(11) + describe(end) for p, end in enumerate(parts)]
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
     if delivery.get("resume"):

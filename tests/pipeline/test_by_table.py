@@ -8,13 +8,15 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.pipeline.test_replay import settings
 from tests.support.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
-from tests.support.logs import START
+from tests.support.logs import START, Change, changes_of, write_segment
 from tidemill.changefeed.checkpoint import FeedFolder
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -209,3 +211,68 @@ def test_who_may_have_it() -> None:
         config.sink_uri("file:///tmp/x?protocol=canal-json")
     with pytest.raises(ConfigError, match="global, table"):
         parse_config('progress = "tables"')
+
+
+@pytest.mark.parametrize("by_table", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path, seed: int, *, by_table: bool) -> None:
+    """From 2 partitions to 3: the clock and the driver, which knew the log before, deliver every event once and in order."""
+    rng = random.Random(seed)
+    world = World.make(seed=seed)
+    commits = sorted({c.commit_ts for c in world.rows})
+    switch = commits[len(commits) // 2]
+    parts = {before: world_log(world, tmp_path / f"log{before}", before) for before in (2, 3)}
+    log = parts[2]
+    for p in range(2):
+        keep_rows(Path(parts[3]), Path(log), p, switch)
+    new = Path(log) / "new"
+    write_segment(
+        new, START, world.end + 1, [row for row in _rows(next((Path(parts[3]) / "rows/2").glob("*.arrow"))) if row.commit_ts > switch]
+    )
+    heads = {f"rows/{p}": START for p in range(2)}
+    for folder in heads:
+        set_head(log, folder, START)
+    set_head(log, "schema", switch)  # no folder passes it before log.json says what follows
+    driver, clock = make(log), ClockReader(log, Position(START), 0, 0, by_table=by_table)
+    delivered, batch, grown = Position(START), 0, False
+    while delivered != Position(world.end):
+        for folder in heads:
+            if rng.random() < 0.6:
+                heads[folder] = min(world.end if grown else switch, heads[folder] + rng.randrange(40))
+                set_head(log, folder, heads[folder])
+        if not grown and min(heads.values()) == switch and rng.random() < 0.5:
+            new.rename(Path(log) / "rows/2")
+            identity = LogReader(log).identity
+            (Path(log) / "log.json").write_text(
+                replace(identity, format=2).grown(switch, 3).to_json().replace('"format": 3', '"format": 1')
+            )
+            set_head(log, "schema", world.end)
+            heads["rows/2"], grown = switch, True
+        end = Position.from_dict(clock.latestOffset(delivered.to_dict()))
+        if end == delivered:
+            continue
+        assert delivered.ts >= switch or end.furthest <= switch
+        driver.run(batch, delivered.ts, max(delivered.ts, end.ts), ranges_of(delivered, end))
+        batch, delivered = batch + 1, end
+    got = Delivered.read(tmp_path / "out")
+    assert got.events == expected(world, "index-value", 2)
+    assert got.late == 0
+
+
+def world_log(world: World, folder: Path, partitions: int) -> str:
+    return world.log(folder, partitions=partitions, segments=1)
+
+
+def keep_rows(grown: Path, log: Path, partition: int, switch: int) -> None:
+    """The partition's rows up to the switch as they were spread before, and above it as they are after."""
+    (before,), (after,) = ((folder / f"rows/{partition}").glob("*.arrow") for folder in (log, grown))
+    end = int(before.name[21:41])
+    halves = [(begin, to, _rows(path)) for path, begin, to in ((before, START, switch), (after, switch, end))]
+    before.unlink()
+    for begin, to, rows in halves:
+        write_segment(log / f"rows/{partition}", begin, to, rows)
+
+
+def _rows(path: Path) -> list[Change]:
+    with pa.OSFile(str(path)) as file:
+        return changes_of(pa.ipc.open_file(file).read_all())

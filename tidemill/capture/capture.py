@@ -31,6 +31,8 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
+from tidemill.capture.growth import Folders, Growth, Settled, grow
+from tidemill.capture.heads import check_heads, durable_heads
 from tidemill.capture.initial_load import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
 from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
@@ -46,7 +48,7 @@ from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
+from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
@@ -58,7 +60,6 @@ from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import (
     ConfigError,
     DiskLow,
-    LogCorrupt,
     LogError,
     LogLocked,
     TidemillError,
@@ -91,6 +92,7 @@ class Capture:
         self.pulling: Pulling
         self.safe_point: GcGuard
         self.loading: Loading
+        self.growth: Growth
         self.company: WorkerManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
@@ -190,6 +192,12 @@ class Capture:
                 self._write_status(self.config.folder)
 
     async def _capture(self, folder: Path) -> None:
+        while await self._captures(folder):
+            self.status.state = "starting"
+            self._life.collector.rest_again()
+
+    async def _captures(self, folder: Path) -> bool:
+        """Until the log has another layout (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
@@ -202,7 +210,7 @@ class Capture:
                 await self.company.open()
             await self._reached(self._open_log)
             try:
-                await self._pull(folder)
+                return await self._pull(folder)
             finally:
                 self.writer.close()
         finally:
@@ -329,12 +337,15 @@ class Capture:
 
     # ------------------------------------------------------------------ pulling
 
-    async def _pull(self, folder: Path) -> None:
+    async def _pull(self, folder: Path) -> bool:
+        """Until the log has another layout (True)."""
         writer, life = self.writer, self._life
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
         self.pulling = pulling
+        self.growth = Growth(writer.storage, self._patience, Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso))
+        settled: Settled | None = None
         try:
             await pulling.begin()
             self.status.state = "running"
@@ -349,8 +360,11 @@ class Capture:
                 pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
+                self.growth.run(),
                 *([self.company.run()] if self.company is not None else []),
             )
+        except Settled as ready:
+            settled = ready
         finally:
             self.status.state = "stopping"
             if self.company is not None:
@@ -358,6 +372,11 @@ class Capture:
             await pulling.stop()
             self._look()
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
+        return settled is not None and await in_thread(grow, self.writer, settled)
+
+    def _ends(self) -> list[int]:
+        """How far each folder is."""
+        return [self.writer.schema.head, *self.heads()]
 
     async def _load(self) -> None:
         """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
@@ -468,6 +487,7 @@ class Capture:
             status.groups = self.company.look() if self.company is not None else []
             status.heads, status.schema_head = self.heads(), self.writer.schema.head
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
+            status.growth = self.growth.text
             status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.gc_ttl_used = round(self.safe_point.used, 3)
@@ -478,24 +498,6 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
-
-
-def durable_heads(reader: LogReader) -> list[int]:
-    """Of the schema stream and of all partitions."""
-    return [reader.durable_head(folder) for folder in folders(reader.partitions)]
-
-
-def check_heads(reader: LogReader, now: int) -> None:
-    """No head says more than the cluster can have said by `now` (a TSO): else changes yet to come would be taken for delivered.
-    Raises LogCorrupt."""
-    for folder in folders(reader.partitions):
-        head = read_head(reader.storage, folder) or 0
-        if head > now:
-            raise LogCorrupt(
-                f"{redact(reader.storage.path(folder))}/{HEAD} is complete up to {tso.describe(head)}, in the cluster's future: "
-                f"it is {tso.describe(now)} there",
-                hint="The file was changed by hand, or the cluster was restored to an older state: start a new log.",
-            )
 
 
 def _plan_beginning(storage: Storage, plan: initial_load.Plan) -> None:

@@ -31,6 +31,13 @@ class Collector:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
+    def rest_again(self) -> None:
+        """The capture begins again: what was set aside of the one before is garbage now."""
+        self.release()
+        gc.unfreeze()
+        gc.collect()
+        self.__enter__()
+
     @property
     def rests(self) -> bool:
         """Whether it has not been released."""

@@ -135,6 +135,7 @@ class CaptureStatus:
     storage: dict[str, Any] | None = None  # while the log's storage is away: since when, for how many seconds, and what it says
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
+    growth: str = ""  # what is done about a wish for more partitions
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:

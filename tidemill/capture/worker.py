@@ -147,6 +147,10 @@ class Pulling:
         self._act()
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
 
+    def hold(self, ts: int | None) -> None:
+        """The schema stream, and with it all rows, gets no further than `ts`; without one it goes on."""
+        self.receiver.call(partial(self.receiver.set_ceiling, FOREVER if ts is None else ts, [len(self.partitions)]))
+
     def tidy(self) -> None:
         """Let go of spans whose end has been reached; now and then."""
         self.spans.retire(self.heads())

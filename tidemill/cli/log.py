@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import tso
+from tidemill.capture import growth
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
@@ -25,6 +26,7 @@ from tidemill.errors import LogError, LogInUse, redact
 app = typer.Typer()
 
 SHOWN_NOTES = 5
+GROW_POLL_S = 0.5
 
 Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
 
@@ -127,6 +129,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"to          {tso.describe(facts['resolved_ts'])}",
         f"partitions  {facts['partitions']}, affinity {facts['affinity']}",
     ]
+    lines += [f"            {one['partitions']} from {tso.describe(one['from_ts'])}" for one in facts.get("layouts", ())]
     if facts.get("split_tables"):
         lines.append(f"split       {', '.join(map(str, facts['split_tables']))}")
     lines += [f"rules       {', '.join(r['rules'])} from {tso.describe(r['from_ts'])}" for r in facts.get("capture_rules", ())]
@@ -139,6 +142,30 @@ def _text(facts: dict[str, Any]) -> str:
         lag = tso.physical_ms(max(facts["resolved_ts"] - checkpoint, 0)) / 1000
         lines.append(f"  {feed}  {tso.describe(checkpoint)}, {lag:.1f} s behind the log")
     return "\n".join(lines)
+
+
+@app.command("grow")
+def grow_command(
+    log: Location,
+    partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log is to have.")],
+    wait: Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait until it is done; it is done later all the same.")] = 120,
+) -> None:
+    """Give a log more partitions, for the rows from soon on. Its capture does it, now or when it runs next; changefeeds go on."""
+    reader = LogReader(log)
+    if reader.identity.partitions != partitions:
+        reader.identity.check_growth(partitions)
+        growth.ask(reader.storage, partitions)
+    until = time.monotonic() + wait
+    while reader.identity_now().partitions != partitions:
+        if (why := growth.refusal(reader.storage)) is not None:
+            reader.storage.delete(growth.FILE)
+            raise LogError(f"{redact(reader.location)} does not grow: {why}")
+        if time.monotonic() >= until:
+            typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
+            return
+        time.sleep(GROW_POLL_S)
+    since = tso.describe(reader.identity.layout_at(tso.MAX_TS).from_ts)
+    typer.echo(f"{redact(reader.location)} has {partitions} partitions, for rows from {since} on")
 
 
 @app.command()

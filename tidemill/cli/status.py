@@ -118,6 +118,8 @@ def summary(status: dict[str, Any]) -> list[str]:
     ]
     if status.get("parts_to_read"):
         lines.append(f"loading    {status['parts_to_read']} parts of tables are still to be read")
+    if status.get("growth"):
+        lines.append(f"growth     {status['growth']}")
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
     lines += partition_lines(status)

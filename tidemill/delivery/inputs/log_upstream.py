@@ -76,6 +76,7 @@ class LogUpstream:
         self._loads: tuple[int, int, Ranges, list[Load]] = _NOTHING
 
     def follow(self, to_ts: int) -> None:
+        self._reader.laid_out(to_ts)
         if self._history.resolved_ts < to_ts:
             follow(self._history, self._reader)
 
@@ -108,7 +109,7 @@ class LogUpstream:
         return Load(partition, load.intervals, load.sizes, rows) if rows else Load(partition, (), (), 0)
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
-        return self._history.barriers(from_ts, to_ts)
+        return _barriers(self._reader, self._history, from_ts, to_ts)
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         events = self._history.ddl_events(from_ts, to_ts)
@@ -189,7 +190,12 @@ def _limit(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: in
             complete = initial_load.is_complete(reader.storage, plan.ts) or not initial_load.missing(reader.storage, plan)
             return plan.ts if complete else from_ts, True
         limit_ts = plan.ts - 1
-    return batch_end(from_ts, limit_ts, history.barriers(from_ts, limit_ts)), False
+    return batch_end(from_ts, limit_ts, _barriers(reader, history, from_ts, limit_ts)), False
+
+
+def _barriers(reader: LogReader, history: SchemaHistory, from_ts: int, to_ts: int) -> list[int]:
+    """Where batches end: at changes of schemas, and of the log's layout, from which on a table's rows are in another partition."""
+    return sorted({*history.barriers(from_ts, to_ts), *reader.identity.switches(from_ts, to_ts)})
 
 
 def _end_by_rows(reader: LogReader, partitions: Sequence[int], from_ts: int, limit: int, max_bytes: int) -> int:

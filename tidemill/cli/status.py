@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,7 @@ TIMEOUT = 5.0
 RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
 SILENT = 15.0  # seconds: a capture tells of itself every second, and a batch mostly takes less
+HELD_SHOWN = 10  # tables that are held up
 HELD = 10.0  # seconds: so long a region may be the slowest without anything being wrong
 
 
@@ -47,8 +49,6 @@ def command(
     console = Console(highlight=False, soft_wrap=True)
     for line in summary(status):
         console.print(line, markup=False)
-    if status.get("held_tables"):
-        console.print(_held_table(status["held_tables"]))
     if status.get("stuck"):
         console.print(_stuck_table(status["stuck"]))
 
@@ -126,11 +126,19 @@ def summary(status: dict[str, Any]) -> list[str]:
     lines += [group_line(one) for one in status.get("groups", ())]
     if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
+    lines += held_lines(status.get("held_tables", ()))
     if storage := status.get("storage"):
         lines.append(f"storage    away since {storage.get('since')}, for {storage.get('seconds')} s: {storage.get('message')}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+
+
+def held_lines(held: Sequence[dict[str, Any]]) -> list[str]:
+    """The tables that are held up, a line each."""
+    lines = [f"held up    part {one['partition']}: {held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in held[:HELD_SHOWN]]
+    more = len(held) - HELD_SHOWN
+    return [*lines, f"held up    and {more} tables more (--json lists them)"] if more > 0 else lines
 
 
 def partition_lines(status: dict[str, Any]) -> list[str]:
@@ -243,17 +251,6 @@ def group_line(one: dict[str, Any]) -> str:
     part = one.get("part", {})
     said += f"; {part.get('tables', 0)} tables, {part.get('rows', 0)} rows"
     return said + (f"; {one['error']['code']}: {one['error']['message']}" if one.get("error") else "")
-
-
-def _held_table(held: list[dict[str, Any]]) -> Table:
-    table = Table("table", "log partition", "by", "region", "store", "ranges", "for", "since", "resolved", title="tables that are held up")
-    for one in held:
-        store = f"{one.get('store', '')} {one.get('store_address', '')}".strip()
-        reason = f"{one['by']}: {one['why']}" if one.get("why") else one["by"]
-        reason += f" of transaction {one['lock']['start_ts']}" if "lock" in one else ""
-        row = (one.get("table", "?"), one["partition"], reason, one.get("region", ""), store, one["ranges"])
-        table.add_row(*(str(cell) for cell in row), f"{one['seconds']} s", one["since"], one["resolved_time"])
-    return table
 
 
 def _stuck_table(stuck: list[dict[str, Any]]) -> Table:

@@ -15,6 +15,7 @@ from tests.capture.test_watchdog import run
 from tests.changelog.conftest import META
 from tests.support.captures import compare, config, log_changes, running, until
 from tests.support.logs import START, batch_of, build_log, put
+from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.progress import id_of
 from tidemill.capture import growth
 from tidemill.capture.capture import Capture
@@ -60,9 +61,10 @@ def test_an_identity_knows_its_layouts() -> None:
         LogIdentity.from_json(json.dumps(broken))
 
 
-def test_new_partitions_are_complete_up_to_where_they_begin(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remote", [False, True])
+def test_new_partitions_are_complete_up_to_where_they_begin(tmp_path: Path, *, remote: bool) -> None:
     """Before anything is written to them, for readers that knew the log before, and for its next writer."""
-    storage = LocalStorage(str(tmp_path / "log"))
+    storage = MemoryStorage(Bucket()) if remote else LocalStorage(str(tmp_path / "log"))
     with LogWriter.create(storage, LogIdentity("1", START, 2), snapshot=META) as writer:
         reader = LogReader(storage)
         for p in range(2):
@@ -84,6 +86,24 @@ def test_new_partitions_are_complete_up_to_where_they_begin(tmp_path: Path) -> N
     assert [p for p in verify(storage).problems if "schema history" not in p.text] == []
     with pytest.raises(LogError, match="partitions 4, not 3"):
         LogWriter.open(storage, partitions=3)
+
+
+def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> None:
+    """Somebody got further, or a head was lost in a crash: what was settled is not true any more."""
+    with LogWriter.create(tmp_path / "log", LogIdentity("1", START, 2), snapshot=META) as writer:
+        folders = (writer.schema, *(writer.partition(p) for p in range(2)))
+        for folder in folders:
+            folder.set_head(START + 9)
+        writer.partition(1).set_head(START + 10)
+        growth.ask(writer.storage, 4)
+        assert growth.grow(writer, growth.Settled(START + 9, 4)), "the capture begins again and tries again"
+        assert LogReader(tmp_path / "log").partitions == 2
+        assert growth.wish(writer.storage) == 4
+        for folder in folders:
+            folder.set_head(START + 11)
+        growth.grow(writer, growth.Settled(START + 11, 4))
+        assert LogReader(tmp_path / "log").partitions == 4
+        assert growth.wish(writer.storage) is None
 
 
 @pytest.mark.parametrize("workers", [1, 2])

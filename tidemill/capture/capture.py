@@ -33,7 +33,7 @@ from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.growth import Folders, Growth, Settled, grow
 from tidemill.capture.heads import check_heads, durable_heads
-from tidemill.capture.initial_load import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
 from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import FILE as STATUS_FILE
@@ -41,18 +41,17 @@ from tidemill.capture.status import CaptureStatus, held_by, start_of
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.feed.driver import Puller
 from tidemill.capture.tikv.gc import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
-from tidemill.capture.tikv.read.tables import plan_tables
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.sort.partition import Sealed
 from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import IDENTITY, LogIdentity, rows_folder
+from tidemill.changelog.layout import IDENTITY, LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
-from tidemill.changelog.reader import LogReader, read_head
+from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
@@ -64,7 +63,6 @@ from tidemill.errors import (
     LogLocked,
     TidemillError,
     UpstreamError,
-    UpstreamUnavailable,
     redact,
 )
 from tidemill.events import RAW_CHANGE
@@ -324,10 +322,7 @@ class Capture:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
         history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # what cannot be read must not become a log
         if config.snapshot:
-            wants = rules.wants_of(config.rules)
-            tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
-            plan = await plan_tables(self.pd, start_ts, tables)
-            await asyncio.to_thread(_plan_beginning, storage, plan)
+            await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(config.rules))
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
         self.writer = await self._opened(create)
         if self.divided:
@@ -427,32 +422,12 @@ class Capture:
 
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
-        storage, n = self.writer.storage, self.writer.identity.partitions
-
-        async def reply(request: Request, **fields: object) -> None:
-            await asyncio.to_thread(answer, storage, request, **fields)
-
-        def heads() -> list[int]:
-            return [read_head(storage, rows_folder(p)) or 0 for p in range(n)]
-
-        for request in await asyncio.to_thread(requests, storage):
-            version = find_table(self.history.snapshot(self.history.resolved_ts), request.table)
-            if version is None:
-                await reply(request, error=f"there is no table {request.table}")
-                continue
-            if not rules.wants_of(rules.in_force(self.writer.identity, tso.MAX_TS)[0])(version):
-                await reply(request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log")
-                continue
-            try:
-                plan = await plan_at_the_head(storage, self.pd, version, heads, keep=self.loading.planning.append)
-            except UpstreamUnavailable as e:  # the request stays
-                _log.warning("%s cannot be planned now: %s", request.table, e.message)
-                return
-            except MovedOn as e:  # theirs to try again; the capture goes on
-                await reply(request, error=e.message)
-                continue
-            await reply(request, ts=plan.ts)
-            _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
+        identity, history = self.writer.identity, self.history
+        wants = rules.wants_of(rules.in_force(identity, tso.MAX_TS)[0])
+        keep = self.loading.planning.append
+        await plan_what_is_asked(
+            self.writer.storage, self.pd, identity.partitions, lambda: history.snapshot(history.resolved_ts), wants, keep
+        )
 
     def _schema_sealed(self, done: Sealed) -> None:
         """The schema stream has got further, and so may the rows."""
@@ -498,10 +473,3 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
-
-
-def _plan_beginning(storage: Storage, plan: initial_load.Plan) -> None:
-    """The tables of a new log. Plans that are there are of one that did not come to be."""
-    for ts in initial_load.timestamps(storage):
-        initial_load.remove(storage, ts)
-    initial_load.write_plan(storage, plan)

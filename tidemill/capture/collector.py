@@ -32,11 +32,10 @@ class Collector:
         self.release()
 
     def rest_again(self) -> None:
-        """The capture begins again: what was set aside of the one before is garbage now."""
-        self.release()
-        gc.unfreeze()
-        gc.collect()
-        self.__enter__()
+        """The capture begins again. What the one before leaves in cycles may be set aside with the rest: to collect it here would hold the
+        event loop, and a log grows rarely."""
+        if not self._rests:
+            self.__enter__()
 
     @property
     def rests(self) -> bool:

@@ -259,7 +259,7 @@ class BatchDriver:
         with self._coded():
             self._greet(batch, from_ts)
         context = self._context(batch, from_ts, to_ts, ranges)
-        moves = to_ts > from_ts  # else only some log partitions have got further
+        moves = to_ts > from_ts or not ranges  # else only some log partitions have got further
         with self._discarding(context):
             self._look(tries)
             self.sink.begin_batch(context)

@@ -133,3 +133,21 @@ def test_a_changefeed_that_nobody_runs_any_more_is_forgotten(tmp_path: Path, cap
     assert status == 0
     assert f"nightly needed changes from {golden().start_ts + 5}" in out
     assert LogReader(tmp_path).feeds() == {}
+
+
+def test_heads_tells_how_far_each_partition_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = 1000 << 18
+    log = build_log(tmp_path / "log", [put(70, 1, START + 5)], partitions=2, head=START + 90 * second)
+    (log / "rows/1/head.json").write_text(json.dumps({"resolved_ts": START + 60 * second}))
+    (log / "schema/head.json").write_text(json.dumps({"resolved_ts": START + 80 * second}))
+    status, out, _ = run(capsys, "heads", str(log), "--json")
+    assert status == 0
+    assert json.loads(out) == {
+        "resolved_ts": START + 60 * second,
+        "schema": START + 80 * second,
+        "partitions": [START + 80 * second, START + 60 * second],
+    }
+    out = run(capsys, "heads", str(log))[1]
+    assert "rows/1" in out
+    assert "20.0 s behind the furthest" in out
+    assert LogReader(log).heads() == [START + 80 * second, START + 60 * second]

@@ -19,6 +19,7 @@ from tidemill.changelog.layout import Affinity, Interval
 from tidemill.delivery.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.plan import Load
+from tidemill.delivery.position import Position, Ranges
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
 from tidemill.errors import (
@@ -60,7 +61,7 @@ class Surroundings:
     def follow(self, to_ts: int) -> None:
         self.calls.append(("follow", to_ts))
 
-    def loads(self, from_ts: int, to_ts: int) -> list[Load]:
+    def loads(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[Load]:
         return [Load(0, (Interval(from_ts, to_ts, ("x",)),), (10,))] if self.rows else [Load(0, (), ())]
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
@@ -69,7 +70,7 @@ class Surroundings:
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         return self.events
 
-    def pack(self, from_ts: int, to_ts: int) -> str:
+    def pack(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> str:
         return f"pack-{from_ts}"
 
     def refresh(self) -> None:
@@ -115,6 +116,16 @@ class Surroundings:
 
 def driver(around: Surroundings, folder: Path, **more: Any) -> BatchDriver:
     return BatchDriver("feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, **more)
+
+
+def test_where_only_some_log_partitions_get_further_nothing_is_promised(tmp_path: Path) -> None:
+    around = Surroundings(events=[ddl(20)])
+    report = driver(around, tmp_path).run(0, 10, 10, ((10, 10), (12, 20)))
+    assert [c for c in around.calls if c[0] in ("ddl", "resolved")] == []
+    assert (report.ddls, report.end) == ((), Position.of([10, 20]))
+    report = driver(around, tmp_path).run(1, 10, 20, ((10, 20), (20, 20)))
+    assert [c[0] for c in around.calls if c[0] in ("ddl", "resolved")] == ["ddl", "resolved"]
+    assert report.end == Position(20)
 
 
 def test_rows_then_ddls_then_resolved(tmp_path: Path) -> None:
@@ -296,7 +307,7 @@ def test_an_error_of_the_operating_system_in_the_driver_is_coded_discarded_and_t
 def test_an_error_of_the_operating_system_that_stays_ends_with_its_code(tmp_path: Path) -> None:
     around = Surroundings()
 
-    def fails(from_ts: int, to_ts: int) -> list[Load]:
+    def fails(from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[Load]:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     around.loads = fails  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
+from tidemill.delivery.position import Position
 from tidemill.errors import LogCorrupt, TidemillError
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
@@ -102,11 +104,44 @@ def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
     assert not outcome.exists() or "TM:ErrFenced" in outcome.read_text()  # killed before, or stopped by the fence
 
 
-def feed(session: Any, driver: BatchDriver, log: str, folder: Path, delivered: int | None, target: int, reports: list[Any]) -> Changefeed:
+def feed(
+    session: Any, driver: BatchDriver, log: str, folder: Path, delivered: int | Position | None, target: int, reports: list[Any],
+    *, by_table: bool = False,
+) -> Changefeed:  # fmt: skip
+    at = Position(delivered) if isinstance(delivered, int) else delivered
     return Changefeed(
-        session, driver, log=log, checkpoint_folder=folder, start_ts=START, delivered_ts=delivered, target_ts=target, trigger_ms=0,
-        on_report=reports.append,
+        session, driver, log=log, checkpoint_folder=folder, start_ts=START, delivered=at, target_ts=target, trigger_ms=0,
+        on_report=reports.append, by_table=by_table,
     )  # fmt: skip
+
+
+def test_log_partitions_that_go_by_themselves(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:
+    """One stands still: the other is delivered, and a query that is started again repeats nothing of it. Then both go to the end."""
+    world = World.make(seed=9)
+    half = sorted({c.commit_ts for c in world.rows})[60]
+    log = world.log(tmp_path / "log", partitions=2, segments=3)
+    head = Path(log) / "rows/0/head.json"
+    head.write_text(json.dumps({"resolved_ts": half}))
+    driver = delivery(log, SparkRunner(session.sparkContext, "g"), partitions=1)
+    reports: list[Any] = []
+    ahead = Position.of([half, world.end])
+
+    def stop_when_ahead(report: Any) -> None:
+        reports.append(report)
+        if report.end == ahead:
+            driver.stop.set()
+
+    first = feed(session, driver, log, tmp_path / "spark", None, world.end, reports, by_table=True)
+    first._on_report = stop_when_ahead
+    assert not first.run()
+    assert Delivered.read(tmp_path / "out").resolved == {0: sorted({r.to_ts for r in reports if r.to_ts > r.from_ts})}
+    driver.stop.clear()
+    head.write_text(json.dumps({"resolved_ts": world.end}))
+    assert feed(session, driver, log, tmp_path / "spark", ahead, world.end, reports, by_table=True).run()
+    got = Delivered.read(tmp_path / "out")
+    assert got.events == expected(world, "index-value", 1)
+    assert got.late == 0
+    assert reports[-1].end == Position(world.end)
 
 
 def test_a_query_goes_on_where_it_ended(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
+from tidemill.delivery.position import Position
 from tidemill.errors import LogUnavailable
 from tidemill.spark import offset_source
 from tidemill.spark.offset_source import AWAY_LOOK_S, IDLE_LOOK_S, ClockReader, Pace
@@ -56,7 +57,7 @@ def made(storage: MemoryStorage | LocalStorage, partitions: int = 4) -> LogWrite
 
 def reader_of(storage: MemoryStorage | LocalStorage, monkeypatch: pytest.MonkeyPatch) -> ClockReader:
     monkeypatch.setattr("tidemill.changelog.reader.open_storage", lambda location: storage)
-    return ClockReader("memory://log", START, 0, 1000)
+    return ClockReader("memory://log", Position(START), 0, 1000)
 
 
 def move(writer: LogWriter, ts: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.feeds import World
 from tidemill.delivery.epoch_fence import Interval
+from tidemill.delivery.position import Position
 from tidemill.spark.offset_source import ClockReader
 from tidemill.spark.query import Changefeed, next_begin, set_aside_broken
 
@@ -38,8 +39,8 @@ def spark_checkpoint(folder: Path, ends: list[int], commits: int) -> Path:
 )
 def test_a_checkpoint_that_can_be_gone_on_with_stays(tmp_path: Path, ends: list[int], commits: int, delivered: int, begin: int) -> None:
     folder = spark_checkpoint(tmp_path / "spark", ends, commits)
-    assert next_begin(folder, delivered) == begin
-    set_aside_broken(folder, delivered)
+    assert next_begin(folder, Position(delivered)) == Position(begin)
+    set_aside_broken(folder, Position(delivered))
     assert [p.name for p in tmp_path.iterdir()] == ["spark"]
 
 
@@ -47,14 +48,14 @@ def test_a_checkpoint_that_can_be_gone_on_with_stays(tmp_path: Path, ends: list[
 def test_a_checkpoint_that_is_ahead_of_ours_loses_nothing(tmp_path: Path, ends: list[int], commits: int, delivered: int) -> None:
     """checkpoint.json came from a copy, or a target cut the last batch short: Spark would pass over what lies between."""
     folder = spark_checkpoint(tmp_path / "spark", ends, commits)
-    set_aside_broken(folder, delivered)
+    set_aside_broken(folder, Position(delivered))
     assert [p.name for p in tmp_path.iterdir()] == ["spark.broken-1"]
 
 
 @pytest.mark.parametrize(("ends", "commits"), [([10], 1), ([10, 20], 2), ([10, 20], 1)])
 def test_a_checkpoint_from_before_another_machine_went_on_is_not_gone_on_with(tmp_path: Path, ends: list[int], commits: int) -> None:
     """The log need not hold any more what it would begin with."""
-    set_aside_broken(spark_checkpoint(tmp_path / "spark", ends, commits), 30)
+    set_aside_broken(spark_checkpoint(tmp_path / "spark", ends, commits), Position(30))
     assert [p.name for p in tmp_path.iterdir()] == ["spark.broken-1"]
 
 
@@ -64,18 +65,18 @@ def test_the_batch_that_was_under_way_is_cut_as_it_was(tmp_path: Path) -> None:
     log = world.log(tmp_path / "log", segments=3)
     commits = sorted({c.commit_ts for c in world.rows})
     at, end = commits[10], commits[15]
-    assert ClockReader(log, at, 0, 0, first_end=end).latestOffset() == {"ts": end}
-    assert ClockReader(log, at, 0, 0, first_end=end).latestOffset({"ts": end})["ts"] > end
-    assert ClockReader(log, at, commits[12], 0, first_end=end).latestOffset() == {"ts": commits[12]}, "a target before it"
-    assert ClockReader(log, at, 0, 0).latestOffset()["ts"] > end
+    assert ClockReader(log, Position(at), 0, 0, Position(end)).latestOffset() == {"ts": end}
+    assert ClockReader(log, Position(at), 0, 0, Position(end)).latestOffset({"ts": end})["ts"] > end
+    assert ClockReader(log, Position(at), commits[12], 0, Position(end)).latestOffset() == {"ts": commits[12]}, "a target before it"
+    assert ClockReader(log, Position(at), 0, 0).latestOffset()["ts"] > end
 
 
-@pytest.mark.parametrize(("planned", "first"), [((5, 9), "9"), ((4, 9), "0"), ((5, 5), "0"), (None, "0")])
-def test_which_interval_is_that_of_the_batch_under_way(tmp_path: Path, planned: Interval | None, first: str) -> None:
+@pytest.mark.parametrize(("planned", "first"), [((5, 9), 9), ((4, 9), None), ((5, 5), None), (None, None)])
+def test_which_interval_is_that_of_the_batch_under_way(tmp_path: Path, planned: Interval | None, first: int | None) -> None:
     """One that ends at the checkpoint is delivered; one that begins elsewhere is another batch's."""
     driver: Any = None
     feed = Changefeed(
-        driver, driver, log="l", checkpoint_folder=tmp_path, start_ts=1, delivered_ts=5, target_ts=None, trigger_ms=0,
+        driver, driver, log="l", checkpoint_folder=tmp_path, start_ts=1, delivered=Position(5), target_ts=None, trigger_ms=0,
         on_report=lambda report: None, planned=planned,
     )  # fmt: skip
-    assert str(feed._planned[1] if feed._planned else 0) == first
+    assert feed._planned == (Position(first) if first else None)

@@ -62,7 +62,7 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
         driver = BatchDriver("f", upstream, SinkEvents(chosen, chooser, packs), sink, chosen.sink.text, runner, fence)
         reports: list[Any] = []
         feed = Changefeed(
-            session, driver, log=log, checkpoint_folder=data / "spark", start_ts=START, delivered_ts=None, target_ts=world.end,
+            session, driver, log=log, checkpoint_folder=data / "spark", start_ts=START, delivered=None, target_ts=world.end,
             trigger_ms=0, on_report=reports.append,
         )  # fmt: skip
         assert feed.run()

@@ -13,6 +13,7 @@ from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import MalformedKey
 from tidemill.playground.server import Playground
@@ -122,13 +123,19 @@ def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHis
     that were not in force. Returns the number of changes, and the log's schema history."""
     reader = LogReader(log)
     history = load_history(reader)
-    return compare_rows(stored, history, log_changes(log), [(reader.start_ts, reader.resolved_ts())] * reader.partitions), history
+    spans = [(reader.start_ts, reader.resolved_ts())] * reader.partitions
+    return compare_rows(stored, history, log_changes(log), spans, reader.identity), history
 
 
 def compare_rows(
-    stored: Iterable[Change], history: SchemaHistory, logged: Mapping[int, list[Change]], spans: Sequence[tuple[int, int]]
+    stored: Iterable[Change],
+    history: SchemaHistory,
+    logged: Mapping[int, list[Change]],
+    spans: Sequence[tuple[int, int]],
+    identity: LogIdentity | None = None,
 ) -> int:
-    """As compare_changes, of the rows of each partition in its (from_ts, to_ts]; there may be later ones. Returns the number of changes."""
+    """As compare_changes, of the rows of each partition in its (from_ts, to_ts]; there may be later ones. `identity`: of a log that may
+    have grown. Returns the number of changes."""
     for rows in logged.values():
         assert len(rows) == len(set(rows)), "a change is there twice"
         assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))
@@ -140,7 +147,8 @@ def compare_rows(
         version = snapshots.before(change.commit_ts).get(change.table_id)
         if version is None or (change.value is None and change.old_value is None):
             continue
-        belongs = partition_of(version.table_id, len(spans))
+        partitions = len(spans) if identity is None else identity.layout_at(change.commit_ts - 1).partitions
+        belongs = partition_of(version.table_id, partitions)
         if not spans[belongs][0] < change.commit_ts <= spans[belongs][1]:
             continue
         found = where.pop((change.key, change.commit_ts), None)

@@ -31,7 +31,9 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.initial_load import Loading, MovedOn, Request, answer, find_table, loading_of, plan_at_the_head, requests
+from tidemill.capture.growth import Folders, Growth, Settled, grow
+from tidemill.capture.heads import check_heads, durable_heads
+from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
 from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import FILE as STATUS_FILE
@@ -39,18 +41,17 @@ from tidemill.capture.status import CaptureStatus, held_by, start_of
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.feed.driver import Puller
 from tidemill.capture.tikv.gc import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
-from tidemill.capture.tikv.read.tables import plan_tables
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.sort.partition import Sealed
 from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
 from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import HEAD, IDENTITY, LogIdentity, folders, rows_folder
+from tidemill.changelog.layout import IDENTITY, LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
-from tidemill.changelog.reader import LogReader, read_head
+from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
@@ -58,12 +59,10 @@ from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import (
     ConfigError,
     DiskLow,
-    LogCorrupt,
     LogError,
     LogLocked,
     TidemillError,
     UpstreamError,
-    UpstreamUnavailable,
     redact,
 )
 from tidemill.events import RAW_CHANGE
@@ -92,6 +91,7 @@ class Capture:
         self.pulling: Pulling
         self.safe_point: GcGuard
         self.loading: Loading
+        self.growth: Growth
         self.company: WorkerManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
@@ -191,6 +191,12 @@ class Capture:
                 self._write_status(self.config.folder)
 
     async def _capture(self, folder: Path) -> None:
+        while await self._captures(folder):
+            self.status.state = "starting"
+            self._life.collector.rest_again()
+
+    async def _captures(self, folder: Path) -> bool:
+        """Until the log has another layout (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
@@ -203,7 +209,7 @@ class Capture:
                 await self.company.open()
             await self._reached(self._open_log)
             try:
-                await self._pull(folder)
+                return await self._pull(folder)
             finally:
                 self.writer.close()
         finally:
@@ -317,10 +323,7 @@ class Capture:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
         history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # what cannot be read must not become a log
         if config.snapshot:
-            wants = rules.wants_of(config.rules)
-            tables = [v for v in history.snapshot(start_ts).tables.values() if v.info.has_rows and wants(v)]
-            plan = await plan_tables(self.pd, start_ts, tables)
-            await asyncio.to_thread(_plan_beginning, storage, plan)
+            await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(config.rules))
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
         self.writer = await self._opened(create)
         if self.divided:
@@ -330,13 +333,16 @@ class Capture:
 
     # ------------------------------------------------------------------ pulling
 
-    async def _pull(self, folder: Path) -> None:
+    async def _pull(self, folder: Path) -> bool:
+        """Until the log has another layout (True)."""
         writer, life = self.writer, self._life
         await clusterversion.note_at_start(self.pd, writer, self._log_end, self._patience)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
         self.pulling = pulling
+        self.growth = Growth(writer.storage, self._patience, Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso))
+        settled: Settled | None = None
         try:
             await pulling.begin()
             self.status.state = "running"
@@ -352,8 +358,11 @@ class Capture:
                 pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
+                self.growth.run(),
                 *([self.company.run()] if self.company is not None else []),
             )
+        except Settled as ready:
+            settled = ready
         finally:
             self.status.state = "stopping"
             if self.company is not None:
@@ -361,6 +370,11 @@ class Capture:
             await pulling.stop()
             self._look()
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
+        return settled is not None and await in_thread(grow, self.writer, settled)
+
+    def _ends(self) -> list[int]:
+        """How far each folder is."""
+        return [self.writer.schema.head, *self.heads()]
 
     async def _load(self) -> None:
         """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
@@ -408,32 +422,12 @@ class Capture:
 
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
-        storage, n = self.writer.storage, self.writer.identity.partitions
-
-        async def reply(request: Request, **fields: object) -> None:
-            await asyncio.to_thread(answer, storage, request, **fields)
-
-        def heads() -> list[int]:
-            return [read_head(storage, rows_folder(p)) or 0 for p in range(n)]
-
-        for request in await asyncio.to_thread(requests, storage):
-            version = find_table(self.history.snapshot(self.history.resolved_ts), request.table)
-            if version is None:
-                await reply(request, error=f"there is no table {request.table}")
-                continue
-            if not rules.wants_of(rules.in_force(self.writer.identity, tso.MAX_TS)[0])(version):
-                await reply(request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log")
-                continue
-            try:
-                plan = await plan_at_the_head(storage, self.pd, version, heads, keep=self.loading.planning.append)
-            except UpstreamUnavailable as e:  # the request stays
-                _log.warning("%s cannot be planned now: %s", request.table, e.message)
-                return
-            except MovedOn as e:  # theirs to try again; the capture goes on
-                await reply(request, error=e.message)
-                continue
-            await reply(request, ts=plan.ts)
-            _log.info("%s is read again at %s, in %d parts", request.table, tso.describe(plan.ts), len(plan.parts()))
+        identity, history = self.writer.identity, self.history
+        wants = rules.wants_of(rules.in_force(identity, tso.MAX_TS)[0])
+        keep = self.loading.planning.append
+        await plan_what_is_asked(
+            self.writer.storage, self.pd, identity.partitions, lambda: history.snapshot(history.resolved_ts), wants, keep
+        )
 
     def _schema_sealed(self, done: Sealed) -> None:
         """The schema stream has got further, and so may the rows."""
@@ -468,6 +462,7 @@ class Capture:
             status.groups = self.company.look() if self.company is not None else []
             status.heads, status.schema_head = self.heads(), self.writer.schema.head
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
+            status.growth = self.growth.text
             status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.gc_ttl_used = round(self.safe_point.used, 3)
@@ -478,28 +473,3 @@ class Capture:
     def _samples(self) -> Any:
         self._look()
         return self.status.samples()
-
-
-def durable_heads(reader: LogReader) -> list[int]:
-    """Of the schema stream and of all partitions."""
-    return [reader.durable_head(folder) for folder in folders(reader.partitions)]
-
-
-def check_heads(reader: LogReader, now: int) -> None:
-    """No head says more than the cluster can have said by `now` (a TSO): else changes yet to come would be taken for delivered.
-    Raises LogCorrupt."""
-    for folder in folders(reader.partitions):
-        head = read_head(reader.storage, folder) or 0
-        if head > now:
-            raise LogCorrupt(
-                f"{redact(reader.storage.path(folder))}/{HEAD} is complete up to {tso.describe(head)}, in the cluster's future: "
-                f"it is {tso.describe(now)} there",
-                hint="The file was changed by hand, or the cluster was restored to an older state: start a new log.",
-            )
-
-
-def _plan_beginning(storage: Storage, plan: initial_load.Plan) -> None:
-    """The tables of a new log. Plans that are there are of one that did not come to be."""
-    for ts in initial_load.timestamps(storage):
-        initial_load.remove(storage, ts)
-    initial_load.write_plan(storage, plan)

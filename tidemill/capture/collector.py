@@ -31,6 +31,12 @@ class Collector:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
+    def rest_again(self) -> None:
+        """The capture begins again. What the one before leaves in cycles may be set aside with the rest: to collect it here would hold the
+        event loop, and a log grows rarely."""
+        if not self._rests:
+            self.__enter__()
+
     @property
     def rests(self) -> bool:
         """Whether it has not been released."""

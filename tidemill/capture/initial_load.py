@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.client.channels import Backoff
@@ -22,9 +23,11 @@ from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.tables import plan_tables
 from tidemill.changelog import initial_load
 from tidemill.changelog.initial_load import Plan
+from tidemill.changelog.layout import rows_folder
+from tidemill.changelog.reader import read_head
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.patience import Patience
-from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, redact
+from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, UpstreamUnavailable, redact
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
@@ -154,6 +157,18 @@ def loading_of(storage: Storage, config: CaptureConfig, patience: Patience | Non
     return Loading(storage, command, {"TIDEMILL_LOG": config.log}, patience=patience or Patience())
 
 
+async def plan_beginning(storage: Storage, pd: PdClient, tables: SchemaSnapshot, ts: int, wants: Callable[[TableVersion], bool]) -> None:
+    """Plan the tables of a new log. Plans that are there are of one that did not come to be."""
+    plan = await plan_tables(pd, ts, [v for v in tables.tables.values() if v.info.has_rows and wants(v)])
+
+    def write() -> None:
+        for left in initial_load.timestamps(storage):
+            initial_load.remove(storage, left)
+        initial_load.write_plan(storage, plan)
+
+    await asyncio.to_thread(write)
+
+
 def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
     """The table `db.table`, without regard to case."""
     wanted = name.lower()
@@ -232,3 +247,40 @@ async def plan_at_the_head(
             return plan
         await asyncio.to_thread(initial_load.remove, storage, plan.ts)
     raise MovedOn(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")
+
+
+async def plan_what_is_asked(
+    storage: Storage,
+    pd: PdClient,
+    partitions: int,
+    tables: Callable[[], SchemaSnapshot],
+    wants: Callable[[TableVersion], bool],
+    keep: Callable[[int], None],
+) -> None:
+    """Plan the tables that `tidemill resync` asks for. `partitions`: of the log; `keep`: see `plan_at_the_head`."""
+
+    def heads() -> list[int]:
+        return [read_head(storage, rows_folder(p)) or 0 for p in range(partitions)]
+
+    for request in await asyncio.to_thread(requests, storage):
+        version = find_table(tables(), request.table)
+        if version is None:
+            await asyncio.to_thread(partial(answer, storage, request, error=f"there is no table {request.table}"))
+            continue
+        if not wants(version):
+            await asyncio.to_thread(
+                partial(
+                    answer, storage, request, error=f"the rules of the capture leave out {request.table}: its changes are not in the log"
+                )
+            )
+            continue
+        try:
+            plan = await plan_at_the_head(storage, pd, version, heads, keep=keep)
+        except UpstreamUnavailable as e:  # the request stays
+            _log.warning("%s cannot be planned now: %s", request.table, e.message)
+            return
+        except MovedOn as e:  # theirs to try again; the capture goes on
+            await asyncio.to_thread(partial(answer, storage, request, error=e.message))
+            continue
+        await asyncio.to_thread(partial(answer, storage, request, ts=plan.ts))
+        _log.info("%s is read again at %s, in %d parts", request.table, describe(plan.ts), len(plan.parts()))

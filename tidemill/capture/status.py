@@ -38,6 +38,8 @@ class Section:
     prewrite_bytes: int = 0
     slowest: list[dict[str, Any]] = field(default_factory=list)
     stuck: list[dict[str, Any]] = field(default_factory=list)
+    held_tables: list[dict[str, Any]] = field(default_factory=list)
+    ranges_behind: int = 0
     locks_resolved: int = 0
     regions_renewed: int = 0
     streams_renewed: int = 0
@@ -68,11 +70,13 @@ _SUMS = (
     *("tables", "rows", "bytes", "segments", "received_bytes", "received_messages", "spilled_rows", "protocol_violations"),
     *("waiting_bytes", "prewrite_bytes", "locks_resolved", "regions_renewed", "streams_renewed", "matched_rows", "unknown_events"),
     *("stale_rows", "rows_out_of_range", "repeated_commits", "spilled_prewrites", "region_questions", "pending_prewrites"),
-    *("late_commits", "memory_bytes", "inbox_bytes"),
+    *("late_commits", "memory_bytes", "inbox_bytes", "ranges_behind"),
 )
 _COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
-"""So many regions are listed at most."""
+"""So many regions, or tables, are listed at most."""
+MEASURED = 16
+"""So many tables that are held up have metrics of their own: names that come and go cost Prometheus memory."""
 
 
 @dataclass(slots=True)
@@ -105,6 +109,8 @@ class CaptureStatus:
     holding: dict[str, Any] = field(default_factory=dict)  # the piece that holds the watermark: region, store, lock, table, since
     slowest: list[dict[str, Any]] = field(default_factory=list)  # the same per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
+    held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: by what, since when; the slowest first
+    ranges_behind: int = 0  # ranges of tables, subscribed or not, that lag so far behind that they may hold their table up
     locks_resolved: int = 0  # of clients that are gone, since the start of the process
     regions_renewed: int = 0  # subscribed again because they were stuck
     streams_renewed: int = 0  # opened again because nothing was heard on them
@@ -129,6 +135,7 @@ class CaptureStatus:
     storage: dict[str, Any] | None = None  # while the log's storage is away: since when, for how many seconds, and what it says
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
+    growth: str = ""  # what is done about a wish for more partitions
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:
@@ -142,6 +149,8 @@ class CaptureStatus:
             setattr(self, name, dict(together))
         self.slowest = sorted((one for section in sections for one in section.slowest), key=lambda one: one["resolved_ts"])
         self.stuck = sorted((one for section in sections for one in section.stuck), key=lambda one: one["resolved_ts"])[:LISTED]
+        held = (one for section in sections for one in section.held_tables)
+        self.held_tables = sorted(held, key=lambda one: one["resolved_ts"])[:LISTED]
         self.holding = self.slowest[0] if self.slowest else {}
         self.paused = next((section.paused for section in sections if section.paused), "")
 
@@ -203,6 +212,12 @@ class CaptureStatus:
                     self.storage["seconds"] if self.storage else 0)  # fmt: skip
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
         yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
+        yield gauge("tidemill_capture_held_tables", f"Tables that are held up, {LISTED} are counted at most", len(self.held_tables))
+        for one in self.held_tables[:MEASURED]:
+            labels = {"table": str(one.get("table", "?")), "partition": str(one["partition"]), "by": str(one["by"])}
+            yield gauge("tidemill_capture_table_held_seconds", "How long the slowest tables have been at their resolved ts",
+                        one["seconds"], **labels)  # fmt: skip
+            yield gauge("tidemill_capture_table_resolved_ts", "Resolved ts of the slowest tables", one["resolved_ts"], **labels)
         yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
                     self.holding.get("seconds", 0.0))  # fmt: skip
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
@@ -278,4 +293,5 @@ _GAUGES = {
     "late_commits": "Commits that wait for prewrites on disk",
     "memory_bytes": "Bytes of rows, prewrites and received messages in memory",
     "inbox_bytes": "Bytes of messages that wait to be read",
+    "ranges_behind": "Ranges of tables that lag behind",
 }

@@ -147,6 +147,10 @@ class Pulling:
         self._act()
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
 
+    def hold(self, ts: int | None) -> None:
+        """The schema stream, and with it all rows, gets no further than `ts`; without one it goes on."""
+        self.receiver.call(partial(self.receiver.set_ceiling, FOREVER if ts is None else ts, [len(self.partitions)]))
+
     def tidy(self) -> None:
         """Let go of spans whose end has been reached; now and then."""
         self.spans.retire(self.heads())
@@ -221,6 +225,8 @@ class Pulling:
             prewrite_bytes=matcher.prewrite_bytes(),
             slowest=[holder | {"partition": self._named(holder["partition"])} for holder in verdicts.holders],
             stuck=verdicts.stuck,
+            held_tables=[one | {"partition": self._named(one["partition"])} for one in verdicts.held_tables],
+            ranges_behind=verdicts.ranges_behind,
             locks_resolved=verdicts.locks_resolved,
             regions_renewed=verdicts.renewed,
             streams_renewed=verdicts.streams_renewed,

@@ -1,7 +1,8 @@
 """The durable state of a changefeed: STATE/changefeeds/ID, where STATE is a path or a URL, by default the data folder DIR.
 
 feed.json        what it was created with; a later start with other settings is refused. And its state, with the error where it failed
-checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged; synced. Only the newest driver can write it
+checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged, and of each log partition what `partitions` says, where
+                 it is there; synced. Only the newest driver can write it
 
 What one machine has of it: DIR/changefeeds/ID.
 
@@ -17,7 +18,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
@@ -27,10 +28,13 @@ from tidemill.changelog.storage import durable, outcomes
 from tidemill.changelog.storage.open import open_storage
 from tidemill.config.file import given_in
 from tidemill.delivery.guarded import EPOCH, FeedBroken, GuardedFile, parsed
+from tidemill.delivery.position import Position
 from tidemill.errors import FeedMismatch, TidemillError, redact
 from tidemill.tso import physical_ms
 
 CHECKPOINT = "checkpoint.json"
+PARTS = "partitions"
+"""Its field with how far each log partition is, where they are not equally far."""
 
 
 class FeedLocked(TidemillError):
@@ -74,6 +78,8 @@ class Status:
     target_ts: int | None = None
     checkpoint_ts: int = 0
     resolved_ts: int = 0  # end of the newest batch
+    progress: str = "global"  # or table: each log partition goes by its own head
+    partitions: list[int] = field(default_factory=list)  # how far each log partition is delivered, where they are not equally far
     checkpoint_lag_s: float = 0.0
     batches: int = 0
     rows: int = 0
@@ -225,6 +231,16 @@ class FeedFolder:
         if content is not None and {name: content.get(name) for name in noted} != noted:
             self._write("feed.json", {**content, **noted})
 
+    def position(self) -> Position | None:
+        """How far it is, of each log partition; None before the first batch. Raises FeedBroken."""
+        ts = self.checkpoint()
+        if ts is None:
+            return None
+        try:
+            return Position.from_dict({"ts": ts, "parts": (self._read(CHECKPOINT) or {}).get(PARTS, ())})
+        except (TypeError, ValueError) as error:
+            raise FeedBroken(f"{self._shown(CHECKPOINT)}: {PARTS}: {error}") from None
+
     def checkpoint(self) -> int | None:
         """Everything at or below is delivered; None before the first batch. Raises FeedBroken."""
         content = self._read(CHECKPOINT)
@@ -241,15 +257,16 @@ class FeedFolder:
         Returns the checkpoint. Raises Fenced if yet another driver has come since, FeedBroken, LogUnavailable.
         """
         self._guarded, self._epoch = GuardedFile(self._state, CHECKPOINT, driver), epoch
-        self._guarded.change(lambda found: {name: found[name] for name in ("checkpoint_ts",) if found and name in found}, epoch)
+        self._guarded.change(lambda found: {name: found[name] for name in ("checkpoint_ts", PARTS) if found and name in found}, epoch)
         return self.checkpoint()
 
-    def save_checkpoint(self, ts: int) -> None:
+    def save_checkpoint(self, ts: int, parts: Sequence[int] = ()) -> None:
         """Durable when this returns. Raises Fenced if another driver has claimed it, LogUnavailable."""
         if self._guarded is None:
             self.claim(f"pid {os.getpid()}", 1 + int((self._read(CHECKPOINT) or {}).get(EPOCH, 0)))
         assert self._guarded is not None
-        self._guarded.write({"checkpoint_ts": ts}, self._epoch)
+        apart = {PARTS: list(parts)} if parts else {}
+        self._guarded.write({"checkpoint_ts": ts, **apart}, self._epoch)
 
     def save_status(self, status: Status) -> None:
         """Write delivery.json, with its lag and time as of now."""

@@ -134,8 +134,8 @@ class Runner:
         self._wait_for_log()
         reader = patient(lambda: LogReader(wishes.log))
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None))
-        delivered = patient(folder.checkpoint)
-        at = identity.start_ts if delivered is None else delivered
+        delivered = patient(folder.position)
+        at = identity.start_ts if delivered is None else delivered.ts
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
@@ -163,8 +163,9 @@ class Runner:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what is refused had better be said before Spark starts
         fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(wishes.changefeed)}", floor=folder.old_epoch)
         epoch = patient(fence.take)
-        delivered = patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
-        at = identity.start_ts if delivered is None else delivered
+        patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
+        delivered = patient(folder.position)
+        at = identity.start_ts if delivered is None else delivered.ts
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         name = f"tidemill {wishes.changefeed}"
         session = start_session(folder.spark_log, master=wishes.master, name=name, user=wishes.spark_conf)
@@ -191,11 +192,13 @@ class Runner:
             log=wishes.log,
             checkpoint_folder=folder.spark,
             start_ts=identity.start_ts,
-            delivered_ts=delivered,
+            delivered=delivered,
             target_ts=wishes.target_ts,
             trigger_ms=max(wishes.trigger_ms, settings.sink.flush_interval_ms),
             on_report=self._save,
             planned=fence.planned,
+            planned_ranges=fence.planned_ranges,
+            by_table=wishes.config.by_table,
             look=self._look,
         )
         self._note_begin()
@@ -273,17 +276,19 @@ class Runner:
             status.state = after(State(before.get("state", State.NORMAL)), Event.RESUMED)
         status.moved_at = time.time()
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
+        status.progress = self._wishes.config.progress
         self._save_status()
         self._folder.save_state(status.state)
 
     def _save(self, report: Report) -> None:
         """Make a batch's end durable, then tell the others."""
-        self._patience.through(lambda: self._folder.save_checkpoint(report.to_ts))
+        self._patience.through(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
         self._tell_log(report.to_ts)
         status, stats = self._status, report.stats
         status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None
         status.moved_at = time.time()
-        status.checkpoint_ts = status.resolved_ts = report.to_ts
+        status.checkpoint_ts, status.resolved_ts = report.to_ts, report.end.furthest
+        status.partitions = list(report.end.parts)
         status.batches += 1
         status.rows += stats.rows
         status.messages += stats.messages

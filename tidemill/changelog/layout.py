@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from tidemill.errors import LogCorrupt, LogError, redact
@@ -18,8 +19,11 @@ from tidemill.tso import MAX_TS
 
 FORMAT = 2
 """Of new logs. Of this one on all segments, schema snapshots and parts of tables have checksums."""
-FORMATS = (1, FORMAT)
-"""Those that are read and written. A log keeps its own; what is written to one of format 1 has checksums all the same."""
+GROWN = 3
+"""Of a log whose layout has changed since it was made: format 2, and `layouts` says what was so from when on. Who does not know of that
+would deliver a table's rows out of order."""
+FORMATS = (1, FORMAT, GROWN)
+"""Those that are read and written. A log keeps its own until it grows; what is written to one of format 1 has checksums all the same."""
 MAX_BATCH_ROWS = 65_536
 MAX_BATCH_BYTES = 64 << 20
 
@@ -63,6 +67,8 @@ def rows_folder(partition: int) -> str:
     return f"rows/{partition}"
 
 
+MOST_CAPTURED = 1024
+"""Partitions that a capture makes at most."""
 MAX_PARTITIONS = 1 << 16
 """A folder each: more is a mistake, or a broken log.json."""
 
@@ -99,6 +105,17 @@ class UpstreamVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """From `from_ts` on rows are spread over so many partitions."""
+
+    from_ts: int
+    partitions: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"from_ts": self.from_ts, "partitions": self.partitions}
+
+
+@dataclass(frozen=True, slots=True)
 class LogIdentity:
     """log.json: which cluster's changes these are, from when on, and how they are spread."""
 
@@ -110,6 +127,7 @@ class LogIdentity:
     partition_by: str | None = None
     split_tables: tuple[int | str, ...] = ()
     capture_rules: tuple[CaptureRules, ...] = ()
+    layouts: tuple[Layout, ...] = ()  # all there have been, in order, where it has changed
     upstream_versions: tuple[UpstreamVersion, ...] = ()  # by from_ts; what is before the first is not known
     format: int = FORMAT
     extra: Mapping[str, Any] = field(default_factory=dict)  # fields of later versions, kept when log.json is written again
@@ -119,6 +137,9 @@ class LogIdentity:
             raise LogError(f"a change log has 1 to {MAX_PARTITIONS} partitions, not {self.partitions}")
         if not 0 < self.start_ts <= MAX_TS:
             raise LogError(f"{self.start_ts} is not a timestamp at which a change log can start")
+        grows = all(a.from_ts < b.from_ts and a.partitions <= b.partitions for a, b in pairwise(self.layouts))
+        if self.layouts and not (grows and self.layouts[-1].partitions == self.partitions and self.layouts[0].partitions >= 1):
+            raise ValueError(f"its layouts do not lead to {self.partitions} partitions")
 
     def rules_at(self, ts: int) -> tuple[str, ...] | None:
         """The table rules under which rows just above `ts` were captured; None: all tables."""
@@ -127,6 +148,40 @@ class LogIdentity:
             if entry.from_ts <= ts:
                 found = entry.rules
         return found
+
+    def layout_at(self, ts: int) -> Layout:
+        """How rows just above `ts` are spread."""
+        found = [one for one in self.layouts if one.from_ts <= ts] or list(self.layouts[:1])
+        return found[-1] if found else Layout(0, self.partitions)
+
+    def switches(self, from_ts: int, to_ts: int) -> list[int]:
+        """Where the layout changes in (from_ts, to_ts]: rows above are spread in another way. The first layout is no change."""
+        return [one.from_ts for one in self.layouts[1:] if from_ts < one.from_ts <= to_ts]
+
+    @property
+    def settled_ts(self) -> int:
+        """Every folder is complete up to here: a layout changes only when all have got exactly so far."""
+        return max(self.start_ts, self.layouts[-1].from_ts if self.layouts else 0)
+
+    def grown(self, ts: int, partitions: int) -> LogIdentity:
+        """The same log, with so many partitions for rows above `ts`, which all of its folders have reached and none has passed.
+
+        Raises LogError where that cannot be.
+        """
+        self.check_growth(partitions)
+        before = self.layouts or (Layout(self.start_ts, self.partitions),)
+        return replace(self, format=GROWN, partitions=partitions, layouts=(*before, Layout(ts, partitions)))
+
+    def check_growth(self, partitions: int) -> None:
+        """Raises LogError, saying why the log cannot grow so."""
+        if self.format < FORMAT:
+            raise LogError(f"a log of format {self.format} keeps its number of partitions", hint="Start a new log.")
+        if self.affinity is not Affinity.TABLE:
+            raise LogError(f"a log with affinity {self.affinity} keeps its number of partitions")
+        if not self.partitions < partitions <= MOST_CAPTURED:
+            raise LogError(
+                f"the log has {self.partitions} partitions: it grows to {MOST_CAPTURED} at most and never shrinks; not to {partitions}"
+            )
 
     def with_rules(self, entry: CaptureRules) -> LogIdentity:
         """The same log, from `entry.from_ts` on captured under other rules."""
@@ -159,6 +214,8 @@ class LogIdentity:
             fields["partition_by"] = self.partition_by
         if self.split_tables:
             fields["split_tables"] = list(self.split_tables)
+        if self.layouts:
+            fields["layouts"] = [one.to_dict() for one in self.layouts]
         if self.capture_rules:
             fields["capture_rules"] = [r.to_dict() for r in self.capture_rules]
         if self.upstream_versions:
@@ -171,7 +228,7 @@ class LogIdentity:
         fields = parse_object(data, name)
         version = fields.pop("format", None)
         if isinstance(version, bool) or version not in FORMATS:
-            raise LogError(f"{name} has format {version!r}; this Tidemill reads formats {' and '.join(map(str, FORMATS))}")
+            raise LogError(f"{name} has format {version!r}; this Tidemill reads formats 1, 2 and 3")
         try:
             return cls(
                 source=Source(fields.pop("source")),
@@ -185,6 +242,7 @@ class LogIdentity:
                     CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
                     for r in fields.pop("capture_rules", ())
                 ),
+                layouts=tuple(Layout(_whole(one["from_ts"]), _whole(one["partitions"])) for one in fields.pop("layouts", ())),
                 upstream_versions=tuple(
                     sorted(
                         (UpstreamVersion(_whole(v["from_ts"]), str(v["version"])) for v in fields.pop("upstream_versions", ())),

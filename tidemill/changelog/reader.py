@@ -51,6 +51,7 @@ class LogReader:
         self._identity = read_identity(self.storage)
         self._folders: dict[str, _Folder] = {}
         self._behind = ""  # the folder that was seen behind last
+        self._laid_out_to = self._identity.settled_ts  # log.json was read when some head was so far: no layout begins below it unseen
 
     @property
     def location(self) -> str:
@@ -65,6 +66,17 @@ class LogReader:
         """log.json as it is."""
         self._identity = read_identity(self.storage)
         return self._identity
+
+    def laid_out(self, ts: int) -> bool:
+        """Know how rows up to `ts`, which some head has reached, are spread. Whether that is another layout than was known.
+
+        log.json is changed before any head passes the ts from which a new layout counts. So it has to be read after the heads.
+        """
+        if ts <= self._laid_out_to:
+            return False
+        before = self._identity.layouts
+        self._laid_out_to = ts
+        return self.identity_now().layouts != before
 
     @property
     def partitions(self) -> int:
@@ -87,18 +99,31 @@ class LogReader:
 
     def resolved_ts(self) -> int:
         """Nothing of the log at or below this ts is missing."""
-        return min(self._head(folder) for folder in layout.folders(self.partitions))
+        while True:
+            heads = [self._head(folder) for folder in layout.folders(self.partitions)]
+            if not self.laid_out(max(heads)):
+                return min(heads)
+
+    def heads(self) -> list[int]:
+        """How far each partition is: nothing of it at or below its head is missing, nor of the schemas that its rows need."""
+        while True:
+            heads = [self.head(p) for p in range(self.partitions)]
+            schema = self.schema_head()
+            if not self.laid_out(max(*heads, schema)):
+                return [min(head, schema) for head in heads]
 
     def resolved_beyond(self, ts: int) -> int:
         """As `resolved_ts` where that is above `ts`; else some head that is not, by a look at no more than is needed to know: usually at
         the one that was behind before."""
-        heads = []
-        for folder in sorted(layout.folders(self.partitions), key=lambda folder: folder != self._behind):
-            heads.append(self._head(folder))
-            if heads[-1] <= ts:
-                self._behind = folder
-                break
-        return min(heads)
+        while True:
+            heads = []
+            for folder in sorted(layout.folders(self.partitions), key=lambda folder: folder != self._behind):
+                heads.append(self._head(folder))
+                if heads[-1] <= ts:
+                    self._behind = folder
+                    return min(heads)
+            if not self.laid_out(max(heads)):
+                return min(heads)
 
     def _head(self, folder: str) -> int:
         """head.json, or, where there is none (it is written without a sync), what a crash of the machine has left."""
@@ -107,7 +132,7 @@ class LogReader:
 
     def _left(self, folder: str) -> int:
         end = self._list(folder, None).chain.to_ts
-        return max(end or 0, read_synced(self.storage, folder) or 0, self._identity.start_ts)
+        return max(end or 0, read_synced(self.storage, folder) or 0, self._identity.settled_ts)
 
     def durable_head(self, folder: str) -> int:
         """Nothing of a folder at or below this ts is missing, and that is known after a crash of the machine too."""
@@ -227,7 +252,7 @@ class LogReader:
         if chain.fault is not None and head is not None and chain.fault.upto_ts > head:
             # What lies above the head may have been published during the listing, and some of it missed: it is not there yet.
             chain = Chain(chain.intervals, chain.inside, chain.incomplete)
-        found = _Folder(names, chain, max(ends, default=self._identity.start_ts), now)
+        found = _Folder(names, chain, max([*ends, self._identity.settled_ts]), now)
         self._folders[folder] = found
         return found
 

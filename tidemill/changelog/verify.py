@@ -27,6 +27,7 @@ from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, T
 from tidemill.events import Op
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.tracking.history import SchemaHistory
+from tidemill.tso import MAX_TS
 
 _KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
 _RECORD_PREFIX = 11  # 't', table id, '_r'
@@ -81,7 +82,7 @@ class _Check:
         self.report = Report(redact(storage.location))
         self._known: Set[int] = frozenset()
         self._unsummed: set[str] = set()
-        # (physical table, how often it has been exchanged) -> partition -> first and last commit ts
+        # (physical table, how often it may have changed its partition) -> partition -> first and last commit ts
         self._spans: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         self._moves: dict[int, list[int]] = {}  # when a physical table became another logical one's
 
@@ -272,7 +273,8 @@ class _Check:
         commit = numpy_of(batch.column("commit_ts"))
         for table in np.unique(tables).tolist():
             own = commit[tables == table]
-            stages = np.searchsorted(np.array(self._moves.get(table, ()), np.uint64), own, "left")
+            moves = sorted({*self._moves.get(table, ()), *self.identity.switches(0, MAX_TS)})
+            stages = np.searchsorted(np.array(moves, np.uint64), own, "left")
             for stage in np.unique(stages).tolist():
                 there = own[stages == stage]
                 spans = self._spans.setdefault((table, stage), {})

@@ -49,14 +49,14 @@ class PartitionWriter:
         self._log, self.folder = log, folder
         self._storage = log.storage
         self._turn = threading.Lock()
-        start, chain = _found(log.storage, folder)
+        start, settled, chain = _found(log.storage, folder)
         if chain.fault is not None:
             raise LogCorrupt(redact(chain.fault.message), hint=_WRITE_HINT)
         if chain.from_ts is not None and chain.from_ts > start:
             raise LogCorrupt(f"nothing holds ({start}, {chain.from_ts}] before {redact(chain.intervals[0].parts[0])}", hint=_WRITE_HINT)
         self._last_to = start if chain.to_ts is None else chain.to_ts
         self._head_file = HeadFile(log.storage, folder, log.ownership)
-        self._head = max(self._last_to, start, self._head_file.ts)
+        self._head = max(self._last_to, start, settled, self._head_file.ts)
         if chain.incomplete:  # parts of an interval whose publication a crash cut short
             with log.ownership.publishing(folder):
                 for path in chain.incomplete:
@@ -176,14 +176,15 @@ class PartitionWriter:
             raise LogError(f"{redact(self._storage.path(self.folder))}: a row of commit_ts {max(lasts)} is above the interval's end {end}")
 
 
-def _found(storage: Storage, folder: str) -> tuple[int, Chain]:
-    """The log's start and what a folder holds. Seen again if they do not fit: retention or a writer before may be at it."""
+def _found(storage: Storage, folder: str) -> tuple[int, int, Chain]:
+    """The log's start, how far every folder is at least, and what a folder holds. Seen again if they do not fit: retention or a writer
+    before may be at it."""
     for _ in range(LOOKS):
         reader = LogReader(storage)
         start, chain = reader.identity.start_ts, reader.listing(folder)
         if chain.fault is None and (chain.from_ts is None or chain.from_ts <= start):
             break
-    return start, chain
+    return start, reader.identity.settled_ts, chain
 
 
 class SchemaWriter(PartitionWriter):
@@ -223,6 +224,13 @@ def _inspected(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Itera
     for batch in batches:
         inspector.check(batch)
         yield from bounded(batch)
+
+
+_KEPT = {
+    "partitions": "`tidemill log grow` gives a log more partitions; fewer take a new one.",
+    "affinity": "A log keeps its affinity; start a new one.",
+    "source": "A log keeps its source; start a new one.",
+}
 
 
 class LogWriter:
@@ -347,8 +355,9 @@ class LogWriter:
             ("affinity", affinity, identity.affinity),
             ("source", source, identity.source),
         ):
-            if asked is not None and asked != has:
-                raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=f"A log keeps its {what}; start a new one.")
+            was = what == "partitions" and asked in {one.partitions for one in identity.layouts}  # it has grown since
+            if asked is not None and asked != has and not was:
+                raise LogError(f"{name} was created with {what} {has}, not {asked}", hint=_KEPT[what])
 
     @property
     def identity(self) -> LogIdentity:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import tso
+from tidemill.capture import growth
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
@@ -25,6 +26,7 @@ from tidemill.errors import LogError, LogInUse, redact
 app = typer.Typer()
 
 SHOWN_NOTES = 5
+GROW_POLL_S = 0.5
 
 Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
 
@@ -60,6 +62,28 @@ def show(log: Location, as_json: Annotated[bool, typer.Option("--json", help="Fo
     """Tell what a log holds: whose changes, from when to when, how much, who needs it."""
     facts = describe(LogReader(log))
     typer.echo(json.dumps(facts, indent=2) if as_json else _text(facts))
+
+
+@app.command("heads")
+def heads_command(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Tell how far each partition of a log is: a reader of one may read up to its head. Cheap, for a large log too."""
+    found = heads(LogReader(log))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(f"{'log':<12} {tso.describe(found['resolved_ts'])}")
+    typer.echo(f"{'schema':<12} {tso.describe(found['schema'])}")
+    newest = max(found["partitions"])
+    for p, head in enumerate(found["partitions"]):
+        behind = (tso.physical_ms(newest) - tso.physical_ms(head)) / 1000
+        typer.echo(f"{f'rows/{p}':<12} {tso.describe(head)}" + (f", {behind:.1f} s behind the furthest" if behind else ""))
+
+
+def heads(reader: LogReader) -> dict[str, Any]:
+    """How far the whole log, its schema stream and each of its partitions are."""
+    partitions = reader.heads()
+    schema = reader.schema_head()
+    return {"resolved_ts": min([schema, *partitions]), "schema": schema, "partitions": partitions}
 
 
 def describe(reader: LogReader) -> dict[str, Any]:
@@ -105,6 +129,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"to          {tso.describe(facts['resolved_ts'])}",
         f"partitions  {facts['partitions']}, affinity {facts['affinity']}",
     ]
+    lines += [f"            {one['partitions']} from {tso.describe(one['from_ts'])}" for one in facts.get("layouts", ())]
     if facts.get("split_tables"):
         lines.append(f"split       {', '.join(map(str, facts['split_tables']))}")
     lines += [f"rules       {', '.join(r['rules'])} from {tso.describe(r['from_ts'])}" for r in facts.get("capture_rules", ())]
@@ -118,6 +143,30 @@ def _text(facts: dict[str, Any]) -> str:
         lag = tso.physical_ms(max(facts["resolved_ts"] - checkpoint, 0)) / 1000
         lines.append(f"  {feed}  {tso.describe(checkpoint)}, {lag:.1f} s behind the log")
     return "\n".join(lines)
+
+
+@app.command("grow")
+def grow_command(
+    log: Location,
+    partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log is to have.")],
+    wait: Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait until it is done; it is done later all the same.")] = 120,
+) -> None:
+    """Give a log more partitions, for the rows from soon on. Its capture does it, now or when it runs next; changefeeds go on."""
+    reader = LogReader(log)
+    if reader.identity.partitions != partitions:
+        reader.identity.check_growth(partitions)
+        growth.ask(reader.storage, partitions)
+    until = time.monotonic() + wait
+    while reader.identity_now().partitions != partitions:
+        if (why := growth.refusal(reader.storage)) is not None:
+            reader.storage.delete(growth.FILE)
+            raise LogError(f"{redact(reader.location)} does not grow: {why}")
+        if time.monotonic() >= until:
+            typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
+            return
+        time.sleep(GROW_POLL_S)
+    since = tso.describe(reader.identity.layout_at(tso.MAX_TS).from_ts)
+    typer.echo(f"{redact(reader.location)} has {partitions} partitions, for rows from {since} on")
 
 
 @app.command()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +28,7 @@ TIMEOUT = 5.0
 RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
 SILENT = 15.0  # seconds: a capture tells of itself every second, and a batch mostly takes less
+HELD_SHOWN = 10  # tables that are held up
 HELD = 10.0  # seconds: so long a region may be the slowest without anything being wrong
 
 
@@ -115,16 +118,44 @@ def summary(status: dict[str, Any]) -> list[str]:
     ]
     if status.get("parts_to_read"):
         lines.append(f"loading    {status['parts_to_read']} parts of tables are still to be read")
+    if status.get("growth"):
+        lines.append(f"growth     {status['growth']}")
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
+    lines += partition_lines(status)
     lines += [group_line(one) for one in status.get("groups", ())]
     if _is_held(status):
         lines.append(f"held by    {held_by(status['holding'])}")
+    lines += held_lines(status.get("held_tables", ()))
     if storage := status.get("storage"):
         lines.append(f"storage    away since {storage.get('since')}, for {storage.get('seconds')} s: {storage.get('message')}")
     if status.get("error"):
         lines.append(f"error      {status['error'].get('code')}: {status['error'].get('message')}")
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
+
+
+def held_lines(held: Sequence[dict[str, Any]]) -> list[str]:
+    """The tables that are held up, a line each."""
+    lines = [f"held up    part {one['partition']}: {held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in held[:HELD_SHOWN]]
+    more = len(held) - HELD_SHOWN
+    return [*lines, f"held up    and {more} tables more (--json lists them)"] if more > 0 else lines
+
+
+def partition_lines(status: dict[str, Any]) -> list[str]:
+    """How far each partition of the log is, where they are not about equally far."""
+    heads = [int(head) for head in status.get("heads", ())]
+    newest = max(heads, default=0)
+    if physical_ms(newest) - physical_ms(min(heads, default=newest)) < 1000 * HELD:
+        return []
+    counts = Counter(one.get("partition") for one in status.get("held_tables", ()))
+    return [_partition_line(p, head, newest, counts[p]) for p, head in enumerate(heads)]
+
+
+def _partition_line(partition: int, head: int, newest: int, held: int) -> str:
+    behind = (physical_ms(newest) - physical_ms(head)) / 1000
+    said = f"part {partition}".ljust(11) + describe(head)
+    said += f", {behind:.1f} s behind the one that is furthest" if behind >= 0.05 else ""
+    return said + (f"; {held} table{'s are' if held > 1 else ' is'} held up" if held else "")
 
 
 def _is_held(status: dict[str, Any]) -> bool:
@@ -180,6 +211,8 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
         f"delivery   {_delivery_state(delivery, behind or 0.0)}",
         f"delivered  {describe(checkpoint)}; {done}" + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
     ]
+    if parts := delivery.get("partitions"):
+        lines += [f"  of part {p}".ljust(11) + describe(end) for p, end in enumerate(parts)]
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
     if delivery.get("resume"):

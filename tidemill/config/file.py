@@ -44,6 +44,10 @@ _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to nothing; of the others an empty text in the file sets nothing, as in TiCDC."""
 
 
+_MAY_CHANGE = {"changefeed_error_stuck_duration", "progress"}
+"""At any start: what is delivered does not depend on them."""
+
+
 class ChangefeedConfig(ConfigSection):
     """A checked file. `warnings`: what was taken without having a meaning here."""
 
@@ -55,12 +59,17 @@ class ChangefeedConfig(ConfigSection):
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults and changes what is delivered, without secrets: keys that a later version adds are not in it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"changefeed_error_stuck_duration"})
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_MAY_CHANGE)
 
     @property
     def stuck_s(self) -> float:
         """changefeed-error-stuck-duration in seconds."""
         return parse_stuck_duration(self.changefeed_error_stuck_duration) / 1000
+
+    @property
+    def by_table(self) -> bool:
+        """Whether each log partition goes by its own head."""
+        return self.progress == "table"
 
     def table_filter(self) -> TableFilter:
         """Which tables are delivered."""
@@ -131,6 +140,11 @@ class ChangefeedConfig(ConfigSection):
     def sink_uri(self, text: str) -> uri.SinkUri:
         """The sink URI with what the file adds to it. `.text` of the result is complete: workers need nothing else. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
+        if self.by_table and found.scheme in STORAGE:
+            raise ConfigError(
+                f'progress = "table" is not for {found.scheme.value}://: files are published by intervals of time of all tables together',
+                hint='Take progress = "global" (the default), or a Kafka sink.',
+            )
         if self.force_replicate:
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is not None and spec_of(found.protocol).uses_registry:

@@ -21,6 +21,7 @@ from tidemill.rules.table_filter import TableFilter
 from tidemill.rules.topics import TopicExpression
 
 DEFAULT_RULES = ("*.*",)
+PROGRESS = ("global", "table")
 
 
 def kebab(name: str) -> str:
@@ -64,6 +65,12 @@ def _topic(text: str) -> str:
 def _stuck_duration(text: str) -> str:
     parse_stuck_duration(text)
     return text
+
+
+def _progress(word: str) -> str:
+    if word not in PROGRESS:
+        raise ValueError(f"no such progress{did_you_mean(word, PROGRESS)}; there are {', '.join(PROGRESS)}")
+    return word
 
 
 def _one_spelling(data: Any, old: str, new: str, why: str) -> Any:
@@ -294,6 +301,7 @@ class ConfigSection(Section):
     force_replicate: bool = False
     ignore_ineligible_table: bool = False
     changefeed_error_stuck_duration: Annotated[str, AfterValidator(_stuck_duration)] = "30m"
+    progress: Annotated[str, AfterValidator(_progress)] = "global"
     filter: FilterSection = FilterSection()
     sink: SinkSection = SinkSection()
     integrity: IntegritySection = IntegritySection()

@@ -4,6 +4,9 @@
     DDLs with ts = to_ts       by (schema version, sequence), to the partitions of their topics
     resolved(to_ts)            to every (topic, partition)
 
+In `table` mode each log partition has a range of its own (`position.Ranges`), and from_ts and to_ts are the least of their ends. Rows of a
+partition may then be ahead of to_ts; DDLs and resolved events never are.
+
 Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`fence`).
 
 A sink that is away is tried again for as long as the policy says. Storage that is away (of the log, of the changefeed's state), or full, is
@@ -26,6 +29,7 @@ from tidemill.delivery import plan
 from tidemill.delivery.corrupted_rows import CorruptedRows
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import Target
+from tidemill.delivery.position import Position, Ranges, end_of
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
 from tidemill.errors import BatchFailed, DiskLow, Fenced, LogUnavailable, MessageRefused, SegmentGone, TidemillError, made
 from tidemill.sinks.base import BatchContext, DriverSink
@@ -112,7 +116,7 @@ class Upstream(Protocol):
     def follow(self, to_ts: int) -> None:
         """Learn the schemas up to to_ts, if they are not known yet."""
 
-    def loads(self, from_ts: int, to_ts: int) -> list[plan.Load]:
+    def loads(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[plan.Load]:
         """What each log partition holds of the interval; partitions without a row in it may be left out."""
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
@@ -121,7 +125,7 @@ class Upstream(Protocol):
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         """DDLs to deliver, in order."""
 
-    def pack(self, from_ts: int, to_ts: int) -> str:
+    def pack(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> str:
         """Path of the pack for the rows of (from_ts, to_ts]."""
 
     def refresh(self) -> None:
@@ -152,6 +156,12 @@ class Report:
     tries: int
     stats: TaskStats
     ddls: tuple[DdlEvent, ...]
+    ranges: Ranges = ()
+
+    @property
+    def end(self) -> Position:
+        """How far the changefeed is with it."""
+        return end_of(self.to_ts, self.ranges)
 
 
 @dataclass
@@ -180,8 +190,8 @@ class BatchDriver:
 
     _storage_word: float = 0.0  # when the next word of storage that is away is due
 
-    def run(self, batch: int, from_ts: int, to_ts: int) -> Report:
-        """Deliver (from_ts, to_ts]. Raises what ended the last try, with the batch named, or Stopped."""
+    def run(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges = ()) -> Report:
+        """Deliver (from_ts, to_ts], or of each log partition its range. Raises what ended the last try, naming the batch, or Stopped."""
         pauses, for_storage = self.retry.pauses(), self.retry.pauses_for_storage()
         tries = waited = 0
         is_cut = False
@@ -189,11 +199,11 @@ class BatchDriver:
             tries += 1
             try:
                 if not is_cut:
-                    self._cut(from_ts, to_ts)
+                    self._cut(from_ts, end_of(to_ts, ranges).furthest)
                     is_cut = True
-                report = self._try(batch, from_ts, to_ts, tries)
+                report = self._try(batch, from_ts, to_ts, ranges, tries)
             except TidemillError as error:
-                self._end_epoch(error, from_ts, to_ts)
+                self._end_epoch(error, from_ts, to_ts, ranges)
                 if isinstance(error, STORAGE_ERRORS):
                     waited += 1
                     pauses = self.retry.pauses()  # the sink's time does not run meanwhile
@@ -211,10 +221,10 @@ class BatchDriver:
                     self.on_ddl(event)
                 return report
 
-    def _end_epoch(self, error: TidemillError, from_ts: int, to_ts: int) -> None:
+    def _end_epoch(self, error: TidemillError, from_ts: int, to_ts: int, ranges: Ranges) -> None:
         """What is left of a failed try stops now, not only when the next one begins. Raises Fenced if another driver has taken over."""
         try:
-            self.fence.advance(from_ts, to_ts)
+            self.fence.advance(from_ts, to_ts, ranges)
         except Fenced as other:
             raise other from error
         except STORAGE_ERRORS as other:  # the next try is told to wait for it
@@ -223,7 +233,7 @@ class BatchDriver:
             log.warning("the epoch of a failed try cannot be ended now, the next try will: %s", other)
 
     def _cut(self, from_ts: int, to_ts: int) -> None:
-        """Learn the schemas, and see that the batch ends where it should."""
+        """Learn the schemas, and see that the batch ends where it should: `to_ts` is where the furthest log partition does."""
         with self._coded():
             self.upstream.follow(to_ts)
         inside = [b for b in self.upstream.barriers(from_ts, to_ts) if b < to_ts]
@@ -245,24 +255,26 @@ class BatchDriver:
             self.refresh_topics()
             self.next_look = time.monotonic() + LOOK_S
 
-    def _try(self, batch: int, from_ts: int, to_ts: int, tries: int) -> Report:
+    def _try(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges, tries: int) -> Report:
         with self._coded():
             self._greet(batch, from_ts)
-        context = self._context(batch, from_ts, to_ts)
+        context = self._context(batch, from_ts, to_ts, ranges)
+        moves = to_ts > from_ts or not ranges  # else only some log partitions have got further
         with self._discarding(context):
             self._look(tries)
             self.sink.begin_batch(context)
-            stats = self._rows(context)
+            stats = self._rows(context, ranges)
             context.look(now=True)
-            ddls = self.upstream.ddl_events(from_ts, to_ts)
+            ddls = self.upstream.ddl_events(from_ts, to_ts) if moves else []
             for event in ddls:
                 self._send_ddl(event)
             if stats.skipped_rows:
                 log.warning("%d rows of (%d, %d] were left out by name", stats.skipped_rows, from_ts, to_ts)
             self.corrupted.tell(stats)
-            self._send_resolved(to_ts)
+            if moves:
+                self._send_resolved(to_ts)
             self.sink.finish_batch(context)
-        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls))
+        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls), ranges)
 
     @contextmanager
     def _coded(self) -> Iterator[None]:
@@ -298,13 +310,13 @@ class BatchDriver:
                 self.sink.finish_batch(context)
         self.bootstraps = None
 
-    def _context(self, batch: int, from_ts: int, to_ts: int) -> BatchContext:
-        epoch = self.fence.advance(from_ts, to_ts)
+    def _context(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges = ()) -> BatchContext:
+        epoch = self.fence.advance(from_ts, to_ts, ranges)
         return BatchContext(feed=self.feed, batch=batch, epoch=epoch, from_ts=from_ts, to_ts=to_ts, look=self.fence.look)
 
-    def _rows(self, context: BatchContext) -> TaskStats:
-        loads = self.upstream.loads(context.from_ts, context.to_ts)
-        pack = self.upstream.pack(context.from_ts, context.to_ts)  # also where no row needs it: it makes topics, and refuses tables
+    def _rows(self, context: BatchContext, ranges: Ranges) -> TaskStats:
+        loads = self.upstream.loads(context.from_ts, context.to_ts, ranges)
+        pack = self.upstream.pack(context.from_ts, context.to_ts, ranges)  # also where no row needs it: it makes topics, and refuses tables
         if not any(load.busy for load in loads):
             return TaskStats(-1)
         items = plan.work_items(

@@ -21,11 +21,12 @@ from typing import Any
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, parsed
+from tidemill.delivery.position import Ranges
 from tidemill.errors import Fenced, TidemillError, redact
 
 REMOTE_EVERY_S = 1.0
 """A file that is a request away is looked at so often, and whenever something is about to be published."""
-FROM, TO = "from_ts", "to_ts"
+FROM, TO, RANGES = "from_ts", "to_ts", "ranges"
 
 Interval = tuple[int, int]
 
@@ -101,6 +102,8 @@ class Fence:
         self._due = 0.0
         self.planned: Interval | None = None
         """The interval of the last try; known once the fence is taken."""
+        self.planned_ranges: Ranges = ()
+        """Of each log partition, where they are not equally far."""
 
     @classmethod
     def at(cls, folder: str | os.PathLike[str], name: str = "epoch") -> Fence:
@@ -116,21 +119,23 @@ class Fence:
         """Become the driver: every other one is fenced when this returns. Returns the new epoch. Raises LogUnavailable."""
         return self._take(None)
 
-    def advance(self, from_ts: int, to_ts: int) -> int:
-        """Begin the next epoch, durably, for a try of (from_ts, to_ts]: all tasks of the ones before stop.
+    def advance(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> int:
+        """Begin the next epoch, durably, for a try of (from_ts, to_ts], or of a range for each log partition: all tasks of the ones before
+        stop.
 
         Raises Fenced if another driver has taken over, LogUnavailable.
         """
         if not self._taken:
-            return self._take((from_ts, to_ts))
-        self.planned = from_ts, to_ts
+            return self._take((from_ts, to_ts), ranges)
+        self.planned, self.planned_ranges = (from_ts, to_ts), ranges
         return self._next()
 
-    def _take(self, interval: Interval | None) -> int:
+    def _take(self, interval: Interval | None, ranges: Ranges = ()) -> int:
         while True:
             found = self._file.read() or {EPOCH: 0}
             self._epoch = max(found[EPOCH], self._floor)
             self.planned = interval or ((found[FROM], found[TO]) if FROM in found and TO in found else None)
+            self.planned_ranges = ranges if interval else tuple((int(begin), int(end)) for begin, end in found.get(RANGES, ()))
             try:
                 epoch = self._next()
             except Fenced:
@@ -139,7 +144,9 @@ class Fence:
             return epoch
 
     def _next(self) -> int:
-        interval = {FROM: self.planned[0], TO: self.planned[1]} if self.planned is not None else {}
+        interval: dict[str, Any] = {FROM: self.planned[0], TO: self.planned[1]} if self.planned is not None else {}
+        if interval and self.planned_ranges:
+            interval[RANGES] = self.planned_ranges
         self._file.write(interval, self._epoch + 1)
         self._epoch += 1
         return self._epoch

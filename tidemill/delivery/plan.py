@@ -38,6 +38,7 @@ class Load:
     sizes: tuple[int, ...]  # bytes of each interval's files
     rows: int | None = None  # of the batch's interval; None: not counted
     tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
+    range: tuple[int, int] | None = None  # of this log partition, where not all have the batch's interval
 
     @property
     def busy(self) -> bool:
@@ -165,6 +166,8 @@ def work_items(
     planned = splits(loads, affinity, parallelism, targets)
     check(planned, loads, affinity)
     chains = {load.partition: load.chains for load in loads}
+    ranges = {load.partition: load.range or (from_ts, to_ts) for load in loads}
+    apart = any(load.range is not None for load in loads)
     small = sum(load.bytes for load in loads) <= SMALL_BYTES
     return [
         WorkItem(
@@ -182,6 +185,7 @@ def work_items(
             sink=sink,
             fence=fence,
             small=small,
+            ranges=tuple(ranges[p] for p in split.partitions for _ in chains[p]) if apart else (),
         )
         for number, split in enumerate(planned)
     ]

@@ -29,6 +29,7 @@ class WorkItem:
     sink: str  # sink URI, secrets included
     fence: str  # path or URL of the file with the epoch in force, in the log's storage
     small: bool = False  # the whole batch is this one item, and little
+    ranges: tuple[tuple[int, int], ...] = ()  # of each chain, where log partitions are not equally far
 
     def __str__(self) -> str:
         return f"item {self.number} of batch {self.batch} of {self.feed}, ({self.from_ts}, {self.to_ts}]"

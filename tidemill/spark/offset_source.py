@@ -8,6 +8,7 @@ what the clock needs to run is imported when it does.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tidemill.delivery.position import Position
 from tidemill.tso import physical_ms
 
 if TYPE_CHECKING:
     from tidemill.changelog.reader import LogReader
 
 NAME = "tidemill-clock"
+TABLE = "table"
+"""The word of `progress` under which each log partition goes by its own head."""
 TRIGGER_TOLERANCE = 0.9
 """Resolved timestamps come a trigger apart, give or take some milliseconds."""
 
@@ -55,8 +59,8 @@ class Pace:
 
 
 class Clock(DataSource):
-    """Options: log, or log_file, a file that holds it: Spark shows options in plans and event logs. start_ts, target_ts (0: none),
-    trigger_ms, first_end (where the batch that begins at start_ts has to end; 0: anywhere)."""
+    """Options: log, or log_file, a file that holds it: Spark shows options in plans and event logs. target_ts (0: none), trigger_ms,
+    progress; start, a position as JSON, and first_end, one where the batch that begins there has to end (empty: anywhere)."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,73 +70,101 @@ class Clock(DataSource):
         return "tick long"
 
     def streamReader(self, schema: Any) -> ClockReader:
-        names = ("start_ts", "target_ts", "trigger_ms", "first_end")
         file = self.options.get("log_file")
         log = Path(file).read_text(encoding="utf-8") if file else self.options["log"]
-        return ClockReader(log, *(int(self.options[name]) for name in names))
+        start, first = (_position(json.loads(self.options[name])) for name in ("start", "first_end"))
+        assert start is not None
+        by_table = self.options["progress"] == TABLE
+        return ClockReader(log, start, int(self.options["target_ts"]), int(self.options["trigger_ms"]), first, by_table=by_table)
+
+
+def _position(fields: dict[str, Any] | None) -> Position | None:
+    return Position.from_dict(fields) if fields is not None else None
 
 
 class ClockReader(DataSourceStreamReader):
-    """Offsets are `{"ts": …}`: ends of batches.
+    """Offsets are `{"ts": …}`: ends of batches. With `by_table` each log partition goes by its own head, and an offset says how far each
+    is where that is not the same: `{"ts": the least, "parts": […]}`.
 
     The clock sets the pace, not Spark's trigger: at most one batch a `trigger_ms` while it keeps up with the log, and one after the other
     as long as a batch had to end before the log's end, at a DDL or because enough had come together.
     """
 
-    def __init__(self, log: str, start_ts: int, target_ts: int, trigger_ms: int, first_end: int = 0) -> None:
-        self._log, self._start, self._target, self._trigger_s = log, start_ts, target_ts, trigger_ms / 1000
-        self._first_end = first_end
+    def __init__(
+        self, log: str, start: Position, target_ts: int, trigger_ms: int, first_end: Position | None = None, *, by_table: bool = False
+    ) -> None:
+        self._log, self._start, self._target, self._trigger_s = log, start, target_ts, trigger_ms / 1000
+        self._first_end, self._by_table = first_end, by_table
         self._state: tuple[LogReader, Any] | None = None
         self._pace, self._moved = Pace(0.0), False
         self._due = self._held = 0.0  # when the next batch may begin, in time.monotonic()
 
-    def initialOffset(self) -> dict[str, int]:
-        return {"ts": self._start}
+    def initialOffset(self) -> dict[str, Any]:
+        return self._start.to_dict()
 
-    def latestOffset(self, start: dict[str, int] | None = None, limit: object = None) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
         """Where the batch after `start` ends; `start` itself where there is none yet, or where the log's storage is away: what this raises
         ends the query. The driver looks at the log beside it, and tells."""
-        from_ts = start["ts"] if start else self._start
+        begin = Position.from_dict(start) if start else self._start
         from tidemill.errors import LogUnavailable
 
         if time.monotonic() < self._pace.next_look:
-            return {"ts": from_ts}
+            return begin.to_dict()
         try:
-            found = self._next(from_ts)
+            found = self._next(begin)
         except LogUnavailable as error:
             self._pace.failed()
             _log.warning("%s", error.message)
-            found = from_ts
+            found = begin
         else:
-            self._pace.looked(moved=self._moved, begins=found != from_ts)
-        return {"ts": found}
+            self._pace.looked(moved=self._moved, begins=found != begin)
+        return found.to_dict()
 
-    def _next(self, from_ts: int) -> int:
-        """The resolved ts is read before the schemas: every DDL at or below it is then known."""
+    def _next(self, begin: Position) -> Position:
+        """The heads are read before the schemas: every DDL at or below them is then known."""
         from tidemill.changelog.history import follow
-        from tidemill.delivery.inputs.log_upstream import KEPT_HISTORY, next_end
+        from tidemill.delivery.inputs.log_upstream import KEPT_HISTORY
 
-        reader, history = self._opened(from_ts)
-        resolved = reader.resolved_beyond(from_ts)
-        self._moved = resolved > from_ts
-        end = min(resolved, self._target) if self._target else resolved
-        if end <= from_ts or not self._is_due(from_ts, end) or time.monotonic() < self._held:
-            return from_ts
-        if history.resolved_ts < end:
+        reader, history = self._opened(begin.ts)
+        ends = self._ends(reader, begin)
+        ahead = max(end - begin.at(p) for p, end in enumerate(ends))
+        self._moved = ahead > 0
+        if self._target:
+            ends = [min(end, self._target) for end in ends]
+            ahead = max(end - begin.at(p) for p, end in enumerate(ends))
+        if ahead <= 0 or not self._is_due(ahead) or time.monotonic() < self._held:
+            return begin
+        if history.resolved_ts < max(ends):
             follow(history, reader)
-        if from_ts - history.start_ts > KEPT_HISTORY:
-            history.forget(from_ts)
-        if from_ts == self._start and self._start < self._first_end <= end:
-            return self._first_end
-        to_ts = next_end(reader, history, from_ts, end)
-        self._due = time.monotonic() + self._trigger_s if to_ts == end else 0.0
-        if to_ts == from_ts:  # tables are still being read
+        if begin.ts - history.start_ts > KEPT_HISTORY:
+            history.forget(begin.ts)
+        first = self._first_end
+        if first is not None and begin == self._start != first and all(first.at(p) <= end for p, end in enumerate(ends)):
+            return first
+        found = self._cut(reader, history, begin, ends)
+        is_all = all(found.at(p) >= end for p, end in enumerate(ends))
+        self._due = time.monotonic() + self._trigger_s if is_all else 0.0
+        if found == begin:  # tables are still being read, or partitions wait for each other
             self._held = time.monotonic() + self._trigger_s
-        return to_ts
+        return found
 
-    def _is_due(self, from_ts: int, end: int) -> bool:
+    def _ends(self, reader: LogReader, begin: Position) -> list[int]:
+        """How far each log partition may be delivered."""
+        if self._by_table:
+            return reader.heads()
+        least = reader.resolved_beyond(begin.ts)
+        return [least] * reader.partitions
+
+    def _cut(self, reader: LogReader, history: Any, begin: Position, ends: list[int]) -> Position:
+        from tidemill.delivery.inputs.log_upstream import next_end, next_position
+
+        if begin.parts or self._by_table:
+            return next_position(reader, history, begin, ends)
+        return Position(next_end(reader, history, begin.ts, ends[0]))
+
+    def _is_due(self, ahead: int) -> bool:
         """The log has moved on by about a trigger, or so much time has passed: a steady resolved ts is not waited for twice."""
-        return physical_ms(end) - physical_ms(from_ts) >= TRIGGER_TOLERANCE * self._trigger_s * 1000 or time.monotonic() >= self._due
+        return physical_ms(ahead) >= TRIGGER_TOLERANCE * self._trigger_s * 1000 or time.monotonic() >= self._due
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
         if self._state is None:
@@ -145,11 +177,11 @@ class ClockReader(DataSourceStreamReader):
             self._state = reader, load_history(reader, from_ts=within(reader.start_ts, from_ts))
         return self._state
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         return iter(())
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         """Nothing: checkpoints follow what the driver has had acknowledged."""

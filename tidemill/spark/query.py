@@ -27,9 +27,10 @@ from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import Patience
 from tidemill.delivery.batch import BatchDriver, JobLost, Report, Stopped
 from tidemill.delivery.epoch_fence import Interval
+from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
 from tidemill.errors import LogUnavailable, TidemillError, redact
 from tidemill.spark.jobs import cause_of
-from tidemill.spark.offset_source import NAME, Clock
+from tidemill.spark.offset_source import NAME, TABLE, Clock
 
 log = logging.getLogger(__name__)
 
@@ -57,22 +58,26 @@ class Changefeed:
         log: str,
         checkpoint_folder: Path,
         start_ts: int,
-        delivered_ts: int | None,
+        delivered: Position | None,
         target_ts: int | None,
         trigger_ms: int,
         on_report: Callable[[Report], None],
         planned: Interval | None = None,
+        planned_ranges: Ranges = (),
+        by_table: bool = False,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`start_ts`: where the feed began; `delivered_ts`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
-        the interval of the newest try, by this driver or one before. `look` is called now and then while no batch comes: the clock waits
+        """`start_ts`: where the feed began; `delivered`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
+        the interval of the newest try, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
+        `by_table`: each log partition goes by its own head. `look` is called now and then while no batch comes: the clock waits
         for storage that is away without a word."""
         self._look, self._looking = look, threading.Thread()
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
-        self._delivered = start_ts if delivered_ts is None else delivered_ts
+        self._delivered = Position(start_ts) if delivered is None else delivered
+        self._by_table = by_table
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
-        self._planned = planned if planned is not None and planned[0] == self._delivered < planned[1] else None
+        self._planned = _end_if_begun_at(self._delivered, planned, planned_ranges) if planned is not None else None
         self._busy = threading.Lock()
         self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
         self._error: TidemillError | None = None
@@ -103,9 +108,9 @@ class Changefeed:
             self._end(query)
 
     def _start(self) -> StreamingQuery:
-        source = self._session.readStream.format(NAME).options(**self._log_option()).option("start_ts", str(self._delivered))
+        source = self._session.readStream.format(NAME).options(**self._log_option()).option("start", _json(self._delivered))
         frame: Any = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms))
-        frame = frame.option("first_end", str(self._planned[1] if self._planned is not None else 0)).load()
+        frame = frame.option("progress", TABLE if self._by_table else "global").option("first_end", _json(self._planned)).load()
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder.absolute().as_uri())
         query: StreamingQuery = writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
         return query
@@ -156,45 +161,56 @@ class Changefeed:
             if self._ending.is_set() or self._over.is_set() or self._driver.stop.is_set():
                 raise Stopped("no batch begins any more")
             with storage_errors(str(self._folder), writing=True):
-                to_ts = self._wanted(offset_of(self._folder, batch))
-                from_ts = offset_of(self._folder, batch - 1) if batch else self._delivered
-            if to_ts > self._delivered:
-                self._deliver(batch, max(from_ts, self._delivered), to_ts)
+                end = self._wanted(offset_of(self._folder, batch))
+                begin = offset_of(self._folder, batch - 1) if batch else self._delivered
+            if not self._delivered.covers(end):
+                self._deliver(batch, self._delivered.joined(begin), end)
             if self._reached():
                 self._over.set()
 
-    def _deliver(self, batch: int, from_ts: int, to_ts: int) -> None:
+    def _deliver(self, batch: int, begin: Position, end: Position) -> None:
         try:
-            report = self._driver.run(batch, from_ts, to_ts)
+            report = self._driver.run(batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end))
             self._on_report(report)
         except TidemillError as error:
             self._error = error
             self._over.set()
             raise
-        self._delivered = to_ts
+        self._delivered = report.end
 
-    def _wanted(self, to_ts: int) -> int:
+    def _wanted(self, end: Position) -> Position:
         """A batch that was cut before the feed was given a target ends there."""
-        return to_ts if self._target is None else min(to_ts, self._target)
+        return end if self._target is None else end.capped(self._target)
 
     def _reached(self) -> bool:
-        return self._target is not None and self._delivered >= self._target
+        return self._target is not None and self._delivered.ts >= self._target
 
 
-def offset_of(folder: Path, batch: int) -> int:
+def _json(position: Position | None) -> str:
+    return json.dumps(position.to_dict() if position is not None else None)
+
+
+def _end_if_begun_at(begin: Position, planned: Interval, ranges: Ranges) -> Position | None:
+    """Where a try ended that began where the feed is; None for one that is over, or another batch's."""
+    starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
+    end = end_of(planned[1], ranges)
+    return end if starts == begin and not begin.covers(end) else None
+
+
+def offset_of(folder: Path, batch: int) -> Position:
     """The end of a batch, from Spark's offset log: its last line is the source's offset."""
     text = (folder / "offsets" / str(batch)).read_text(encoding="utf-8")
-    return int(json.loads(text.strip().splitlines()[-1])["ts"])
+    return Position.from_dict(json.loads(text.strip().splitlines()[-1]))
 
 
-def next_begin(folder: Path, delivered_ts: int) -> int:
+def next_begin(folder: Path, delivered: Position) -> Position:
     """Where the batch begins that Spark runs first: a planned one again, or else the one after the last. Raises as `offset_of`."""
     planned = max((int(p.name) for p in (folder / "offsets").iterdir() if p.name.isdecimal()), default=-1)
     done = planned if (folder / "commits" / str(planned)).exists() else planned - 1
-    return offset_of(folder, done) if done >= 0 else delivered_ts
+    return offset_of(folder, done) if done >= 0 else delivered
 
 
-def set_aside_broken(folder: Path, delivered_ts: int) -> None:
+def set_aside_broken(folder: Path, delivered: Position) -> None:
     """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
 
     It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
@@ -207,14 +223,14 @@ def set_aside_broken(folder: Path, delivered_ts: int) -> None:
     newest = sorted((int(p.name) for p in offsets.iterdir() if p.name.isdecimal()), reverse=True)[:2]
     try:
         ends = [offset_of(folder, batch) for batch in newest]
-        if ends and ends[0] < delivered_ts:
-            raise ValueError(f"it ends at {ends[0]}, delivered is everything up to {delivered_ts}")
+        if ends and not ends[0].covers(delivered):
+            raise ValueError(f"it ends at {ends[0]}, delivered is everything up to {delivered}")
         for name in (folder / "commits").glob("[0-9]*"):
             if not name.read_text(encoding="utf-8").startswith("v"):
                 raise ValueError(f"{name} is not a commit")
-        if (begin := next_begin(folder, delivered_ts)) > delivered_ts:
-            raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered_ts}")
-    except (ValueError, KeyError, IndexError, FileNotFoundError, IsADirectoryError) as error:
+        if not delivered.covers(begin := next_begin(folder, delivered)):
+            raise ValueError(f"it goes on at {begin}, delivered is everything up to {delivered}")
+    except (ValueError, KeyError, IndexError, TypeError, FileNotFoundError, IsADirectoryError) as error:
         number = 1 + sum(1 for _ in folder.parent.glob(f"{folder.name}.broken-*"))
         aside = folder.with_name(f"{folder.name}.broken-{number}")
         log.warning("Spark's checkpoint in %s cannot be used (%s); it is moved to %s and a new one begins", folder, error, aside.name)

@@ -17,7 +17,7 @@ def divide(partitions: int, groups: int, weights: Sequence[int] = ()) -> list[tu
     if not 1 <= groups <= partitions:
         raise ConfigError(
             f"--workers {groups}: the log has {partitions} partitions, and each worker needs one of its own at least",
-            hint=f"Use 1 to {partitions}; the number of partitions is fixed when a log is made (--log-partitions).",
+            hint=f"Use 1 to {partitions}, or give the log more partitions (`tidemill log grow`; --log-partitions for a new one).",
         )
     weighed = dict(enumerate(weights or [0] * partitions))
     divided: list[list[int]] = [[] for _ in range(groups)]

@@ -182,8 +182,13 @@ class WorkerManager:
 def _marked(member: Member) -> Section:
     assert member.section is not None
     where = {"group": member.number, "host": member.who.host if member.who is not None else ""}
-    slowest = [one | where for one in member.section.slowest]
-    return replace(member.section, slowest=slowest, stuck=[one | where for one in member.section.stuck])
+    section = member.section
+    slowest, held = [one | where for one in section.slowest], [one | where for one in section.held_tables]
+    return replace(section, slowest=slowest, held_tables=held, stuck=[one | where for one in section.stuck])
+
+
+_TOLD_TOGETHER = ("heads", "synced", "slowest", "stuck", "held_tables")
+"""Of all groups, not of each."""
 
 
 def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) -> dict[str, Any]:
@@ -201,7 +206,7 @@ def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) 
         "partitions": list(member.partitions),
         "heads": {str(p): section.heads.get(p, 0) for p in member.partitions},
         "error": {"code": error[0], "message": redact(error[1])} if error is not None else None,
-        "part": {name: value for name, value in asdict(section).items() if name not in ("heads", "synced", "slowest", "stuck")},
+        "part": {name: value for name, value in asdict(section).items() if name not in _TOLD_TOGETHER},
     }
 
 

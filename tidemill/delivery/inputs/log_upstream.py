@@ -17,7 +17,8 @@ from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.bootstrap_ddl import creating
 from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.delivery.inputs.table_pack import PackStore
-from tidemill.delivery.plan import MAX_INTERVAL, Load, batch_end, end_by_size
+from tidemill.delivery.plan import MAX_BATCH_BYTES, MAX_INTERVAL, Load, batch_end, end_by_size
+from tidemill.delivery.position import Position, Ranges, end_of
 from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.flow import layout as f
 from tidemill.tidb.schema.events import DdlEvent
@@ -73,18 +74,22 @@ class LogUpstream:
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
         self._captured = CoverageCheck(reader.identity_now, wants_rows, lambda: imports.noted(reader.storage))
         self.affinity: Affinity = reader.identity.affinity
-        self._loads: tuple[int, int, list[Load]] = (-1, -1, [])
+        self._loads: tuple[int, int, Ranges, list[Load]] = _NOTHING
 
     def follow(self, to_ts: int) -> None:
+        self._reader.laid_out(to_ts)
         if self._history.resolved_ts < to_ts:
             follow(self._history, self._reader)
 
-    def loads(self, from_ts: int, to_ts: int) -> list[Load]:
-        if self._loads[:2] != (from_ts, to_ts):
-            self._captured.check(self._history, from_ts, to_ts)
-            loads = [self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)]
-            self._loads = from_ts, to_ts, self._with_tables(loads, from_ts, to_ts)
-        return self._loads[2]
+    def loads(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[Load]:
+        if self._loads[:3] != (from_ts, to_ts, ranges):
+            self._captured.check(self._history, from_ts, end_of(to_ts, ranges).furthest)
+            if ranges:
+                loads = [replace(self._load(p, *one), range=one) for p, one in enumerate(ranges)]
+            else:
+                loads = self._with_tables([self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)], from_ts, to_ts)
+            self._loads = from_ts, to_ts, ranges, loads
+        return self._loads[3]
 
     def _with_tables(self, loads: list[Load], from_ts: int, to_ts: int) -> list[Load]:
         """A batch that is the instant of an initial load has its tables too, each in its log partition: see `next_end`."""
@@ -105,7 +110,7 @@ class LogUpstream:
         return Load(partition, load.intervals, load.sizes, rows) if rows else Load(partition, (), (), 0)
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
-        return self._history.barriers(from_ts, to_ts)
+        return _barriers(self._reader, self._history, from_ts, to_ts)
 
     def ddl_events(self, from_ts: int, to_ts: int) -> list[DdlEvent]:
         events = self._history.ddl_events(from_ts, to_ts)
@@ -119,14 +124,16 @@ class LogUpstream:
         tables = self._history.described_snapshot(within(self._history.start_ts, to_ts))
         return creating(plan, tables, self._create_in, first=plan.ts == self._reader.identity.start_ts)
 
-    def pack(self, from_ts: int, to_ts: int) -> str:
+    def pack(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> str:
         begin, from_ts = from_ts, within(self._history.start_ts, from_ts)
         if from_ts - self._history.start_ts > KEPT_HISTORY:
             self._history.forget(from_ts)
 
         def with_rows(physical_ids: Set[int]) -> Set[int]:
-            chains = [chain for load in self.loads(begin, to_ts) for chain in load.chains]
-            return tables_with_rows(chains, begin, to_ts, physical_ids)
+            found: set[int] = set()
+            for load in self.loads(begin, to_ts, ranges):
+                found |= tables_with_rows(load.chains, *(load.range or (begin, to_ts)), physical_ids - found)
+            return found
 
         named = self._packs.names_versions
         snapshot = self._history.described_snapshot(from_ts) if named else self._history.snapshot(from_ts)
@@ -134,7 +141,10 @@ class LogUpstream:
 
     def refresh(self) -> None:
         self._reader.refresh()
-        self._loads = (-1, -1, [])
+        self._loads = _NOTHING
+
+
+_NOTHING: tuple[int, int, Ranges, list[Load]] = (-1, -1, (), [])
 
 
 def _chain(reader: LogReader, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
@@ -166,20 +176,56 @@ def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: 
     The history has to reach limit_ts. Time without a row is passed over in ever longer steps. The instant of an initial load is a batch of
     its own, and the one before it ends just below; from_ts is returned while tables are still being read.
     """
+    limit, is_instant = _limit(reader, history, from_ts, limit_ts)
+    return limit if is_instant else _end_by_rows(reader, range(reader.partitions), from_ts, limit, MAX_BATCH_BYTES)
+
+
+def next_position(reader: LogReader, history: SchemaHistory, begin: Position, ends: Sequence[int]) -> Position:
+    """Where the batch after `begin` ends if each log partition p goes by itself, up to ends[p] at most; `begin` where nothing is to do yet.
+
+    The history has to reach all of `ends`. No partition passes what `next_end` stops at before all have reached it.
+    """
+    furthest = max(ends)
+    if furthest <= begin.ts:
+        return begin
+    limit, is_instant = _limit(reader, history, begin.ts, furthest)
+    if is_instant:  # no partition is past what lies just below
+        return Position(limit) if min(ends) >= limit else begin
+    goals = [min(end, limit) for end in ends]
+    moving = [p for p, goal in enumerate(goals) if goal > begin.at(p)]
+    reached = begin.ends(len(ends))
+    for p in moving:
+        reached[p] = _end_by_rows(reader, [p], begin.at(p), goals[p], MAX_BATCH_BYTES // len(moving))
+    return Position.of(reached)
+
+
+def _limit(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: int) -> tuple[int, bool]:
+    """How far a batch after from_ts may go, and whether that is the instant of an initial load, or from_ts because its tables are still
+    being read."""
     plan = initial_load.next_plan(reader.storage, from_ts)
     if plan is not None and plan.ts <= limit_ts:
         if plan.ts == from_ts + 1:
             complete = initial_load.is_complete(reader.storage, plan.ts) or not initial_load.missing(reader.storage, plan)
-            return plan.ts if complete else from_ts
+            return plan.ts if complete else from_ts, True
         limit_ts = plan.ts - 1
-    barriers = sorted([*history.barriers(from_ts, limit_ts), *style_changes(reader.identity_now())])
-    limit = batch_end(from_ts, limit_ts, barriers)
+    return batch_end(from_ts, limit_ts, _barriers(reader, history, from_ts, limit_ts)), False
+
+
+def _barriers(reader: LogReader, history: SchemaHistory, from_ts: int, to_ts: int) -> list[int]:
+    """Where batches end: at changes of schemas, of the log's layout, from which on a table's rows are in another partition,
+    and of how documents are printed."""
+    styles = [ts for ts in style_changes(reader.identity_now()) if from_ts < ts <= to_ts]
+    return sorted({*history.barriers(from_ts, to_ts), *reader.identity.switches(from_ts, to_ts), *styles})
+
+
+def _end_by_rows(reader: LogReader, partitions: Sequence[int], from_ts: int, limit: int, max_bytes: int) -> int:
+    """The end of a batch of these partitions: when enough has come together, at the latest at `limit`."""
     step = MAX_INTERVAL
     while True:
         to_ts = min(limit, from_ts + step)
-        found = [(p, _chain(reader, p, from_ts, to_ts)) for p in range(reader.partitions)]
+        found = [(p, _chain(reader, p, from_ts, to_ts)) for p in partitions]
         if to_ts == limit or any(intervals for _, intervals in found):
             break
         step *= 2
     loads = [Load(p, tuple(intervals), tuple(reader.partition_bytes(i) for i in intervals)) for p, intervals in found]
-    return end_by_size(loads, to_ts)
+    return end_by_size(loads, to_ts, max_bytes)

@@ -198,10 +198,12 @@ def _check_interval(path: str, found: npt.NDArray[np.uint64]) -> None:
 class Sources:
     """Sorted sources side by side, their words in one table for the kernels."""
 
-    def __init__(self, chains: Sequence[Sequence[str]], from_ts: int, to_ts: int) -> None:
+    def __init__(self, chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, ranges: Sequence[tuple[int, int]] = ()) -> None:
+        """The rows of (from_ts, to_ts], or of each chain those of its own range."""
         self.words = np.zeros((max(1, len(chains)), f.S_WORDS), np.int64)
         self.address = int(self.words.ctypes.data)
-        self.all = [Source(paths, from_ts, to_ts, self.words[i]) for i, paths in enumerate(chains)]
+        bounds = ranges or [(from_ts, to_ts)] * len(chains)
+        self.all = [Source(paths, *bounds[i], self.words[i]) for i, paths in enumerate(chains)]
         self._alive: list[pa.RecordBatch | None] = []
 
     def __len__(self) -> int:

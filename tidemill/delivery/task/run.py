@@ -61,7 +61,7 @@ def deliver(item: WorkItem) -> TaskStats:
     sink.begin(_context(item, compiled, look))
     try:
         owned = owned_targets(len(targets), item.share, item.shares)
-        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts), compiled, owned)
+        chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts, item.ranges), compiled, owned)
         shaper = Shaper(compiled, owned)
         then = clock()
         for chunk in chunker:

@@ -25,6 +25,7 @@ from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.regions.state import Phase, SubRange
 from tidemill.capture.tikv.watchdog.detect import Holder, Patience, Stuck, StuckReason, Survey, Watch
+from tidemill.capture.tikv.watchdog.held import LOOKED_AT, Held, HeldTables, Lagging
 from tidemill.errors import MalformedBytes, MalformedKey, UpstreamError
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tso import describe
@@ -39,6 +40,7 @@ GRACE = 5.0  # seconds after a lock was ended
 SEARCHES = 32  # regions that are searched in one round at most
 RENEW = 4  # subscriptions that are renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
+HELD_AFTER = 10.0  # seconds behind, and without moving, after which a table is told of
 
 UNSUBSCRIBED = "not subscribed"
 """What is wrong with a piece that no store takes."""
@@ -52,6 +54,8 @@ class Verdicts:
 
     holders: list[dict[str, Any]] = field(default_factory=list)  # per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)
+    held_tables: list[dict[str, Any]] = field(default_factory=list)  # the slowest first
+    ranges_behind: int = 0
     locks_resolved: int = 0
     renewed: int = 0
     streams_renewed: int = 0
@@ -74,6 +78,9 @@ class Watchdog:
         self.puller, self.receiver, self.label = puller, receiver, label
         self.watch = Watch(partitions, patience)
         self.verdicts = Verdicts()
+        self._held = HeldTables(min(HELD_AFTER, self.watch.patience.frozen))
+        self._present = 0  # PD's clock as last heard
+        self._silent: set[int] = set()  # pieces
         self._resolver = LockResolver(puller.pd)
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
@@ -104,8 +111,10 @@ class Watchdog:
         except UpstreamError as e:
             _log.debug("no timestamp, no judgement: %s", e.message)
         else:
+            self._present = present
             await self._search_locks(present, now)
             self._renew(now)
+        self._tell_held(time.monotonic())
         holders = self.watch.holders(time.monotonic())
         self.verdicts.holders = [self._described_holder(h) for h in holders]
         self._tell_unsubscribed(holders)
@@ -175,6 +184,7 @@ class Watchdog:
     def _renew(self, now: float) -> None:
         """Subscribe again what is silent or frozen without a reason that is known."""
         stuck = self.watch.stuck(now)
+        self._silent = {one.sub_range for one in stuck if one.ail is StuckReason.SILENT}
         excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
         lost_streams = self._lost_streams(stuck)
         self.verdicts.stuck = [self._described(s) for s in stuck]
@@ -249,7 +259,51 @@ class Watchdog:
                 )  # fmt: skip
         self._told_unsubscribed, self.verdicts.stuck = telling, found
 
+    def _tell_held(self, now: float) -> None:
+        """Which tables are held up: by what, since when."""
+        present = max(self._present, self.watch.newest())
+        behind, slowest = self.watch.behind(present - (round(self._held.after * 1000) << tso.LOGICAL_BITS), now, LOOKED_AT)
+        lagging = []
+        for id_, resolved, seconds in slowest:
+            sub_range = self.puller.machine.sub_range(id_)
+            if sub_range is not None:
+                has_reason = sub_range.phase is not Phase.LIVE or self._is_locked(sub_range)
+                lagging.append(Lagging(sub_range.span.id, id_, resolved, seconds, has_reason))
+        held = self._held.look(lagging, now)
+        self.verdicts.ranges_behind = behind
+        self.verdicts.held_tables = [self._described_table(one, present) for one in held]
+
+    def _is_locked(self, sub_range: SubRange) -> bool:
+        return sub_range.region is not None and bool(self._locks.get(sub_range.region.id))
+
     # ------------------------------------------------------------------ words
+
+    def _described_table(self, one: Held, present: int) -> dict[str, Any]:
+        since = datetime.now(UTC) - timedelta(seconds=one.seconds)
+        where = self._where(one.sub_range, one.resolved)
+        sub_range = self.puller.machine.sub_range(one.sub_range)
+        return {
+            "partition": sub_range.span.partition if sub_range is not None else -1,
+            "seconds": round(one.seconds, 1),
+            "since": since.isoformat(timespec="seconds"),
+            "behind_s": max(0.0, round((tso.physical_ms(present) - tso.physical_ms(one.resolved)) / 1000, 1)),
+            "ranges": one.ranges,
+            "by": self._reason(sub_range, one, where),
+            **where,
+        }
+
+    def _reason(self, sub_range: SubRange | None, one: Held, where: dict[str, Any]) -> str:
+        """What holds a table up, in a word or two."""
+        if sub_range is None:
+            return "unknown"
+        if sub_range.phase is not Phase.LIVE:
+            return UNSUBSCRIBED if sub_range.why else sub_range.phase.value
+        if "lock" in where:
+            return "lock"
+        if one.sub_range in self._silent:
+            return StuckReason.SILENT.value
+        locked = (lock.start_ts for region, locks in self._locks.items() for lock in locks)
+        return "a lock beside it" if one.resolved in locked else StuckReason.FROZEN.value
 
     def _described(self, one: Stuck) -> dict[str, Any]:
         return {"problem": one.ail.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}

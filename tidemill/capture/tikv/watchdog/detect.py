@@ -134,6 +134,27 @@ class Watch:
         slow = slow[np.argsort(subs["resolved"][slow], kind="stable")][:most]
         return [(int(subs["piece"][i]), int(subs["resolved"][i])) for i in slow.tolist()]
 
+    def newest(self) -> int:
+        """The largest resolved ts of a live subscription; 0 without one."""
+        subs = self._subs
+        if not len(subs):
+            return 0
+        live = subs["resolved"][(subs["state"] == ACTIVE) & (subs["initialized"] != 0)]
+        return int(live.max()) if len(live) else 0
+
+    def behind(self, below: int, now: float, most: int) -> tuple[int, list[tuple[int, int, float]]]:
+        """How many ranges, subscribed or not, have a resolved ts below `below`; and the `most` slowest: piece, resolved ts, seconds without
+        moving."""
+        subs = self._subs
+        if not len(subs):
+            return 0, []
+        low = np.flatnonzero((subs["state"] != FREE) & (subs["resolved"] < below))
+        chosen = low
+        if len(low) > most:
+            chosen = low[np.argpartition(subs["resolved"][low], most)[:most]]
+        waited = now - self._since[chosen]
+        return len(low), list(zip(subs["piece"][chosen].tolist(), subs["resolved"][chosen].tolist(), waited.tolist(), strict=True))
+
     def on_stream(self, stream: int) -> int:
         """How many live subscriptions a stream has."""
         subs = self._subs

@@ -1,0 +1,151 @@
+"""Tables that are held up are named: by what, since when, how far; those that go on are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.capture.tikv.test_locks import playground_table
+from tests.capture.tikv.watchdog.test_watchdog import Fleet, run
+from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.progress import key_of, tables_apart
+from tidemill.capture.capture import Capture
+from tidemill.capture.status import CaptureStatus, Section
+from tidemill.capture.tikv.watchdog.held import TOLD, HeldTables, Lagging
+from tidemill.cli import status as status_verb
+from tidemill.playground.server import Playground
+from tidemill.playground.store.feed import region_not_found
+
+
+def named(capture: Capture) -> set[str]:
+    return {one["table"].split(" ")[0] for one in capture.status.held_tables}
+
+
+def test_a_table_is_told_by_its_slowest_range_and_its_time_goes_on_through_new_subscriptions() -> None:
+    tables = HeldTables(after=10)
+    assert tables.look([Lagging(1, 11, 100, 0.0), Lagging(1, 12, 90, 0.0), Lagging(2, 21, 95, 0.0)], 0.0) == []
+    again = [Lagging(1, 13, 90, 0.0), Lagging(1, 11, 100, 5.0), Lagging(2, 21, 99, 0.0)]
+    (held,) = tables.look(again, 10.0)
+    assert (held.span, held.sub_range, held.resolved, held.seconds, held.ranges) == (1, 13, 90, 10.0, 2)
+    assert tables.look([Lagging(1, 13, 91, 0.0)], 11.0) == [], "it moves"
+    (held,) = tables.look([Lagging(1, 13, 91, 1.0), Lagging(3, 31, 40, 25.0)], 12.0)
+    assert (held.span, held.seconds) == (3, 25.0), "it stood still before anybody looked"
+
+
+def test_of_tables_at_one_ts_the_ones_with_a_reason_come_first() -> None:
+    """A store tells a group of regions its minimum: whose lock that is stands above those that it holds with it."""
+    tables = HeldTables(after=1)
+    together = [Lagging(span, span, 50, 5.0, span == 70) for span in range(1, 2 * TOLD)]
+    held = tables.look(together, 5.0)
+    assert len(held) == TOLD
+    assert held[0].span == 70
+
+
+def test_the_slowest_ranges_are_found_among_many() -> None:
+    fleet = Fleet(5000)
+    fleet.pass_time(20, still=(7, 4000))
+    fleet.subs["resolved"][9] = 3
+    fleet.pass_time(1, still=(7, 4000))
+    behind, slowest = fleet.watch.behind(119, fleet.now, 2)
+    assert behind == 3
+    assert {piece for piece, _, _ in slowest} <= {8, 4001, 10}
+    behind, slowest = fleet.watch.behind(119, fleet.now, 1000)
+    assert {(piece, resolved) for piece, resolved, _ in slowest} == {(8, 100), (4001, 100), (10, 4)}
+    assert fleet.watch.newest() == 121
+
+
+def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
+    """The region of one table falls silent. The table is named; one in another partition of the log, and one beside it, are not, and the
+    partition of the other goes on."""
+
+    async def main() -> None:
+        async with Playground(41, stores=2, resolved_interval=0.1) as playground:
+            held, beside, other = tables_apart(playground, ("a", 0), ("b", 0), ("c", 1))
+            settings = config(playground, tmp_path / "log", partitions=2, stuck_after=600.0)
+            async with running(settings) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                capture.pulling.watchdog._held.after = 1.0
+                region = playground.cluster.regions.at(key_of(held))
+                playground.cluster.feeds.mute.add(region.id)
+                playground.execute("insert into a values (1)")
+                await until(lambda: "test.a" in named(capture))
+                assert named(capture) == {"test.a"}
+                (one,) = capture.status.held_tables
+                assert (one["partition"], one["region"], one["phase"], one["ranges"]) == (0, region.id, "live", 1)
+                assert one["resolved_ts"] <= capture.status.heads[0] + 1
+                assert one["behind_s"] >= 1
+                ts = playground.cluster.oracle.next()
+                playground.execute("insert into c values (1)")
+                await until(lambda: capture.status.heads[1] >= ts)
+                assert capture.status.heads[0] < ts
+                samples = [s for s in capture._samples() if s.name == "tidemill_capture_table_held_seconds"]
+                assert [s.labels["table"].split(" ")[0] for s in samples] == ["test.a"]
+                page = "\n".join(status_verb.summary(capture.status.as_dict()))
+                assert "held up    part 0: test.a (" in page
+                playground.cluster.feeds.fail_region(region.id, region_not_found(region.id))  # it is subscribed again, and heard again
+                await caught_up(capture, ts)
+                await until(lambda: not capture.status.held_tables)
+            assert beside != other
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_a_lock_and_a_range_without_a_subscription_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Playground(42, resolved_interval=0.1) as playground:
+            locked, gone = tables_apart(playground, ("t", 0), ("u", 1))
+            playground.execute("insert into t values (1)")
+            key = next(k for k, _ in playground.cluster.mvcc.items(b"t", b"u") if k[1:9] == playground_table(playground))
+            async with running(config(playground, tmp_path / "log", partitions=2, stuck_after=1.5)) as capture:
+                await caught_up(capture, playground.cluster.oracle.next())
+                pending = playground.cluster.prewrite([(key, playground.cluster.mvcc.get(key, 1 << 62))], ttl_ms=3_600_000)
+                region = playground.cluster.regions.at(key_of(gone))
+                feeds, check = playground.cluster.feeds, playground.cluster.feeds._check
+                with monkeypatch.context() as away:
+                    away.setattr(feeds, "_check", lambda s, r: region_not_found(r.region_id) if r.region_id == region.id else check(s, r))
+                    feeds.fail_region(region.id, region_not_found(region.id))
+                    found: dict[str, dict[str, object]] = {}
+
+                    def both() -> bool:
+                        found.update({one["table"].split(" ")[0]: one for one in capture.status.held_tables})
+                        return found.get("test.t", {}).get("by") == "lock" and "test.u" in found
+
+                    await until(both)
+                assert found["test.t"]["resolved_ts"] == pending.start_ts
+                assert (found["test.u"]["by"], found["test.u"]["why"]) == ("not subscribed", "region_not_found")
+                assert locked != gone
+                playground.cluster.commit(pending)
+                await caught_up(capture, playground.cluster.oracle.next())
+            compare(playground.cluster, tmp_path / "log")
+
+    run(main())
+
+
+def test_the_held_tables_of_groups_come_together() -> None:
+    status = CaptureStatus()
+    one = {"table": "test.a (1)", "partition": 0, "by": "lock", "seconds": 12.0, "resolved_ts": 7, "group": 0, "host": "h"}
+    sections = [Section(held_tables=[one], ranges_behind=2), Section(held_tables=[one | {"resolved_ts": 5, "group": 1}], ranges_behind=1)]
+    status.take(sections)
+    assert [held["group"] for held in status.held_tables] == [1, 0]
+    assert status.ranges_behind == 3
+    assert Section.from_dict({"held_tables": [one]}).held_tables == [one]
+
+
+def test_many_held_tables_are_not_all_shown() -> None:
+    one = {"table": "test.a (1)", "partition": 0, "by": "scanning", "ranges": 1}
+    lines = status_verb.held_lines([one] * 15)
+    assert len(lines) == 11
+    assert "and 5 tables more" in lines[-1]
+
+
+def test_partitions_that_are_apart_are_told() -> None:
+    second = 1000 << 18
+    heads = [1000 * second, 1100 * second]
+    held = [{"table": "test.a (1)", "partition": 0}]
+    lines = status_verb.partition_lines({"heads": heads, "held_tables": held})
+    assert "100.0 s behind" in lines[0]
+    assert "1 table is held up" in lines[0]
+    assert "behind" not in lines[1]
+    assert status_verb.partition_lines({"heads": [heads[1], heads[1] - second]}) == []

@@ -1,0 +1,85 @@
+"""How far a changefeed is: one ts, or in `table` mode one for each partition of the log. Pure.
+
+No partition passes a DDL, the instant of an initial load or a switch of the log's layout before all partitions have reached it. So the
+schemas that are in force just above the least of them are those of all rows up to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Ranges = tuple[tuple[int, int], ...]
+"""What a batch has of each log partition: (from, to]. Empty: the batch's interval of all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Everything at or below `ts` is meant, and of log partition p everything at or below parts[p]. Without parts all partitions are at
+    `ts`, and so are those that have none."""
+
+    ts: int
+    parts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, ends: Sequence[int]) -> Position:
+        """Partitions that are so far."""
+        least = min(ends)
+        return cls(least) if max(ends) == least else cls(least, tuple(ends))
+
+    def at(self, partition: int) -> int:
+        """How far a partition is."""
+        return self.parts[partition] if partition < len(self.parts) else self.ts
+
+    @property
+    def furthest(self) -> int:
+        """How far the partition is that is ahead of all."""
+        return max(self.parts, default=self.ts)
+
+    def ends(self, partitions: int) -> list[int]:
+        """Of so many partitions."""
+        return [self.at(p) for p in range(partitions)]
+
+    def covers(self, other: Position) -> bool:
+        """Whether all that the other means is meant."""
+        return self.ts >= other.ts and all(a >= b for a, b in self._beside(other))
+
+    def joined(self, other: Position) -> Position:
+        """What either of them means."""
+        return self._made(max(self.ts, other.ts), [max(pair) for pair in self._beside(other)])
+
+    def capped(self, ts: int) -> Position:
+        """No partition further than `ts`."""
+        return self._made(min(self.ts, ts), [min(end, ts) for end in self.parts])
+
+    def _beside(self, other: Position) -> list[tuple[int, int]]:
+        return [(self.at(p), other.at(p)) for p in range(max(len(self.parts), len(other.parts)))]
+
+    @staticmethod
+    def _made(ts: int, ends: Sequence[int]) -> Position:
+        return Position.of(ends) if ends else Position(ts)
+
+    def __str__(self) -> str:
+        return str(self.ts) if not self.parts else f"{self.ts} ({', '.join(map(str, self.parts))})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"ts": self.ts} | ({"parts": list(self.parts)} if self.parts else {})
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Position:
+        """Raises KeyError, TypeError, ValueError."""
+        parts = tuple(int(end) for end in fields.get("parts", ()))
+        return cls.of(parts) if parts else cls(int(fields["ts"]))
+
+
+def ranges_of(begin: Position, end: Position) -> Ranges:
+    """What lies between two positions, of each partition; empty where it is the same of all."""
+    n = max(len(begin.parts), len(end.parts))
+    return tuple((begin.at(p), max(begin.at(p), end.at(p))) for p in range(n))
+
+
+def end_of(to_ts: int, ranges: Ranges) -> Position:
+    """Where a batch leads."""
+    return Position.of([end for _, end in ranges]) if ranges else Position(to_ts)

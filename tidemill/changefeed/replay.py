@@ -16,15 +16,13 @@ from tidemill.changelog import layout
 from tidemill.changelog.files.bounds import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import BatchDriver, Report, RetryPolicy
+from tidemill.delivery.batch import Report, RetryPolicy
+from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream, next_end
-from tidemill.delivery.inputs.registry import open_schemas
-from tidemill.delivery.inputs.table_pack import PackStore
-from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.inputs.log_upstream import next_end
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.process.places import is_in_process
-from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import EitherRunner, SparkRunner
 from tidemill.tso import describe
 
@@ -82,42 +80,18 @@ def replay(
 ) -> Delivered:
     """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
     reader = LogReader(log)
-    create_in = settings.zone if settings.sink.create_tables else None
-    start, target = interval(reader, start_ts, target_ts, created=create_in is not None)
+    start, target = interval(reader, start_ts, target_ts, created=settings.sink.create_tables)
     begin = reader.start_ts
     history = load_history(reader, within(begin, target), from_ts=within(begin, start))
     delivered = Delivered(start, target)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
-        sink = open_driver_sink(settings.sink.text, fresh=True)
-        stack.callback(sink.close)
-        chooser = TableRouter(settings, sink.place)
         stop = stop or threading.Event()
-        schemas = open_schemas(settings, chooser, stop=stop)
-        if schemas is not None:
-            stack.callback(schemas.close)
-        packs = PackStore(
-            *(folder / "packs", settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
-            schemas=schemas,
-            find_limits=sink.message_limits,
-        )
+        delivery = Delivery.open(stack, settings, stop, fresh=True)
+        packs = delivery.packs(folder / "packs")
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed, spark_conf, stop), parallelism)
         fence = _fence(stack, folder, master, reader)
-        events = SinkEvents(settings, chooser, packs)
-        driver = BatchDriver(
-            feed=settings.feed,
-            upstream=LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in),
-            events=events,
-            bootstraps=events.bootstraps if events.sends_bootstrap else None,
-            sink=sink,
-            sink_uri=settings.sink.text,
-            runner=runner,
-            fence=fence,
-            refresh_topics=packs.refresh_topics,
-            retry=RETRY,
-            stop=stop,
-            on_ddl=schemas.foresee if schemas is not None else lambda event: None,
-        )
+        driver = delivery.driver(packs, delivery.upstream(reader, history, packs), runner, fence, RETRY)
         at = start
         while True:
             end = next_end(reader, history, at, target) if at < target else target

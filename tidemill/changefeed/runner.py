@@ -28,12 +28,10 @@ from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.config.file import ChangefeedConfig, load_config
-from tidemill.delivery.batch import BatchDriver, Report, RetryPolicy, Stopped
+from tidemill.delivery.batch import Report, RetryPolicy, Stopped
+from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
-from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
-from tidemill.delivery.inputs.table_pack import PackStore
-from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     ConfigError,
@@ -51,8 +49,6 @@ from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import RETRIES, SUPERVISED
 from tidemill.rules.skip import SkipRow, parse_skip_rows
-from tidemill.sinks.base import DriverSink
-from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark import settings as spark_settings
 
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
@@ -143,24 +139,13 @@ class Runner:
         if wishes.target_ts is not None and at >= wishes.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
-        sink = open_driver_sink(settings.sink.text)
-        stack.callback(sink.close)
-        chooser = TableRouter(settings, sink.place)
-        schemas = open_schemas(settings, chooser, folder.schemas, self._stop)
-        if schemas is not None:
-            stack.callback(schemas.close)
-        self._meet(sink, schemas, settings, first=delivered is None)
-        packs = PackStore(
-            *(folder.packs, settings.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [settings.sink.topic]),
-            schemas=schemas,
-            find_limits=sink.message_limits,
-            lenient=delivered is not None,
-        )
+        delivery = Delivery.open(stack, settings, self._stop, schemas_file=folder.schemas)
+        self._meet(delivery, first=delivered is None)
+        packs = delivery.packs(folder.packs, lenient=delivered is not None)
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
-        create_in = settings.zone if settings.sink.create_tables else None
-        upstream = LogUpstream(reader, history, packs, chooser.ddl, chooser.rows, create_in)
-        if schemas is not None:
-            packs.follow(history.snapshot(within(history.start_ts, at)))  # what is refused had better be said before Spark starts
+        upstream = delivery.upstream(reader, history, packs)
+        if delivery.schemas is not None:
+            packs.follow(history.snapshot(within(history.start_ts, at)))  # a schema that the registry refuses is told before Spark starts
         fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(wishes.changefeed)}", floor=folder.old_epoch)
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
@@ -170,22 +155,8 @@ class Runner:
         name = f"tidemill {wishes.changefeed}"
         session = start_session(folder.spark_log, master=wishes.master, name=name, user=wishes.spark_conf)
         stack.callback(stop_session, session)
-        events = SinkEvents(settings, chooser, packs)
-        driver = BatchDriver(
-            feed=wishes.changefeed,
-            upstream=upstream,
-            events=events,
-            bootstraps=events.bootstraps if events.sends_bootstrap else None,
-            sink=sink,
-            sink_uri=settings.sink.text,
-            runner=SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}", stop=self._stop, tell=self._note_failure),
-            fence=fence,
-            refresh_topics=packs.refresh_topics,
-            retry=RetryPolicy(total_s=wishes.retry_s),
-            stop=self._stop,
-            on_failure=self._note_failure,
-            on_ddl=schemas.foresee if schemas is not None else lambda event: None,
-        )
+        runner = SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}", stop=self._stop, tell=self._note_failure)
+        driver = delivery.driver(packs, upstream, runner, fence, RetryPolicy(total_s=wishes.retry_s), self._note_failure)
         changefeed = Changefeed(
             session,
             driver,
@@ -213,13 +184,13 @@ class Runner:
         if error.get("code") in (RegistryError.code, SchemaIncompatible.code):
             self._folder.schemas.unlink(missing_ok=True)
 
-    def _meet(self, sink: DriverSink, schemas: RegisteredSchemas | None, settings: Settings, *, first: bool) -> None:
+    def _meet(self, delivery: Delivery, *, first: bool) -> None:
         """Find out what the sink refuses before Spark starts. One that is away is waited for if it was there before. Raises Stopped."""
 
         def meet() -> None:
-            sink.ensure_topics({settings.sink.topic})
-            if schemas is not None:
-                schemas.meet()
+            delivery.sink.ensure_topics({delivery.settings.sink.topic})
+            if delivery.schemas is not None:
+                delivery.schemas.meet()
 
         for pause in RetryPolicy(total_s=self._wishes.retry_s).pauses():
             try:

@@ -1,0 +1,92 @@
+"""What a delivery is put together from, for `run` and `replay` alike: sink, router of tables, schema registry, packs, log, batch driver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemill.changelog.reader import LogReader
+from tidemill.delivery.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
+from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.errors import TidemillError
+from tidemill.sinks.base import DriverSink
+from tidemill.sinks.spec import open_driver_sink
+from tidemill.tidb.schema.tracking.history import SchemaHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The downstream side of a changefeed. The methods make the rest, in the order in which they stand here."""
+
+    settings: Settings
+    sink: DriverSink
+    router: TableRouter
+    schemas: RegisteredSchemas | None
+    """None for protocols without a schema registry."""
+    stop: threading.Event
+
+    @classmethod
+    def open(
+        cls, stack: ExitStack, settings: Settings, stop: threading.Event, *, schemas_file: Path | None = None, fresh: bool = False
+    ) -> Delivery:
+        """Open the sink and the registry's client, to be closed by `stack`. `schemas_file`: remembers what was registered, over starts.
+        `fresh`: the sink is written from its beginning. Raises ConfigError and what the sink refuses."""
+        sink = open_driver_sink(settings.sink.text, fresh=fresh)
+        stack.callback(sink.close)
+        router = TableRouter(settings, sink.place)
+        schemas = open_schemas(settings, router, schemas_file, stop)
+        if schemas is not None:
+            stack.callback(schemas.close)
+        return cls(settings, sink, router, schemas, stop)
+
+    def packs(self, folder: Path, *, lenient: bool = False) -> PackStore:
+        """Where the tables of each batch are described for its tasks. Asks the sink for the default topic. `lenient` as in PackStore."""
+        return PackStore(
+            folder,
+            self.settings.output,
+            self.router.table,
+            lambda topics: self.sink.ensure_topics(set(topics)),
+            [self.settings.sink.topic],
+            schemas=self.schemas,
+            find_limits=self.sink.message_limits,
+            lenient=lenient,
+        )
+
+    def upstream(self, reader: LogReader, history: SchemaHistory, packs: PackStore) -> LogUpstream:
+        """The change log, as the batches see it."""
+        create_in = self.settings.zone if self.settings.sink.create_tables else None
+        return LogUpstream(reader, history, packs, self.router.ddl, self.router.rows, create_in)
+
+    def driver(
+        self,
+        packs: PackStore,
+        upstream: LogUpstream,
+        runner: JobRunner,
+        fence: Fence,
+        retry: RetryPolicy,
+        on_failure: Callable[[TidemillError], None] = lambda error: None,
+    ) -> BatchDriver:
+        """What runs the batches. `on_failure`: called for each failed try that will be followed by another."""
+        events = SinkEvents(self.settings, self.router, packs)
+        return BatchDriver(
+            feed=self.settings.feed,
+            upstream=upstream,
+            events=events,
+            bootstraps=events.bootstraps if events.sends_bootstrap else None,
+            sink=self.sink,
+            sink_uri=self.settings.sink.text,
+            runner=runner,
+            fence=fence,
+            refresh_topics=packs.refresh_topics,
+            retry=retry,
+            stop=self.stop,
+            on_failure=on_failure,
+            on_ddl=self.schemas.foresee if self.schemas is not None else lambda event: None,
+        )

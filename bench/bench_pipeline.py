@@ -115,14 +115,14 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
     settings = Settings("bench", config.sink_uri(sink_uri), config, UTC)
     sink = open_driver_sink(settings.sink.text, fresh=True)
     stack.callback(sink.close)
-    chooser = TableRouter(settings, sink.place)
+    router = TableRouter(settings, sink.place)
     packs = PackStore(
-        *(folder / "packs", settings.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [settings.sink.topic]),
+        *(folder / "packs", settings.output, router.table, lambda t: sink.ensure_topics(set(t)), [settings.sink.topic]),
         find_limits=sink.message_limits,
     )
     reader = LogReader(log)
-    upstream = LogUpstream(reader, load_history(reader), packs, chooser.ddl)
-    events = SinkEvents(settings, chooser, packs)
+    upstream = LogUpstream(reader, load_history(reader), packs, router.ddl)
+    events = SinkEvents(settings, router, packs)
     return Delivery(BatchDriver("bench", upstream, events, sink, settings.sink.text, runner, Fence.at(folder)), reader)
 
 

@@ -66,8 +66,8 @@ def test_a_sink_that_is_away_too_long_and_a_person_who_resumes(tmp_path: Path, c
     assert "TM:ErrSinkUnavailable: Kafka b:1: away" in caplog.text
     assert "type this" in caplog.text
     assert world.keeper.resumed()
-    half = ChildProcess("changefeed", [], rule=world.keeper)
-    assert (Health(world.folder, [half]).look()["state"], Health(world.folder, [half]).look()["error"]) == ("normal", None)
+    child = ChildProcess("changefeed", [], rule=world.keeper)
+    assert (Health(world.folder, [child]).look()["state"], Health(world.folder, [child]).look()["error"]) == ("normal", None)
     assert world.written["error"]["code"] == AWAY[0], "the process looks at what it was"
     assert world.keeper.environment() == {}
     world.now = 2000
@@ -158,12 +158,12 @@ def test_status_while_the_new_process_has_not_spoken(tmp_path: Path) -> None:
     """What the last run left is not told of this one."""
     world = World(tmp_path)
     world.folder.save_status(Status("f", pid=1, state=State.FAILED, error={"code": "c", "message": "old"}, running=False))
-    half = ChildProcess("changefeed", [], rule=world.keeper, pid=2)
-    health = Health(world.folder, [half])
+    child = ChildProcess("changefeed", [], rule=world.keeper, pid=2)
+    health = Health(world.folder, [child])
     assert (health.look()["state"], health.look()["error"], health.look()["resume"]) == ("normal", None, None)
     world.process(2, state=State.WARNING)
     assert health.look()["state"] == "warning"
-    half.pid = None
+    child.pid = None
     world.ends(2, EXIT_FATAL, ("TM:ErrMessageTooLarge", "d.t"))
     assert (health.look()["state"], health.look()["resume"]) == ("failed", "type this")
 
@@ -198,26 +198,26 @@ async def supervised(
     folder = FeedFolder(tmp_path, "f")
     folder.path.mkdir(parents=True)
     keeper = FeedKeeper(folder, Patience(stuck_s, Backoff(first_s=0.01, longest_s=0.02)))
-    halves = ChildProcess("capture", capture), ChildProcess("changefeed", program, rule=keeper)
-    boss = Supervisor(halves, until="changefeed")
-    task = asyncio.create_task(boss.run())
+    children = ChildProcess("capture", capture), ChildProcess("changefeed", program, rule=keeper)
+    supervisor = Supervisor(children, until="changefeed")
+    task = asyncio.create_task(supervisor.run())
     try:
-        await scenario(boss, *halves)
+        await scenario(supervisor, *children)
         await task
     finally:
-        boss.stop()
+        supervisor.stop()
         await asyncio.gather(task, return_exceptions=True)
 
 
-def state_of(half: ChildProcess) -> State:
-    assert isinstance(half.rule, FeedKeeper)
-    return half.rule.state
+def state_of(child: ChildProcess) -> State:
+    assert isinstance(child.rule, FeedKeeper)
+    return child.rule.state
 
 
-async def becomes(boss: Supervisor, condition: Callable[[], bool]) -> None:
+async def becomes(supervisor: Supervisor, condition: Callable[[], bool]) -> None:
     """Wait for a change that makes it so."""
     changed = asyncio.Event()
-    boss.on_change = changed.set
+    supervisor.on_change = changed.set
     while not condition():
         await changed.wait()
         changed.clear()
@@ -230,15 +230,15 @@ async def becomes(boss: Supervisor, condition: Callable[[], bool]) -> None:
 def test_the_capture_lives_on_beside_a_failed_changefeed_until_it_is_resumed(
     tmp_path: Path, status: int, code: str, stuck_s: float
 ) -> None:
-    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
-        await becomes(boss, lambda: state_of(feed) is State.FAILED)
+    async def scenario(supervisor: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
+        await becomes(supervisor, lambda: state_of(feed) is State.FAILED)
         pid = capture.pid
         assert pid is not None
-        assert (feed.pid, boss.stopping) == (None, False)
+        assert (feed.pid, supervisor.stopping) == (None, False)
         starts = len((tmp_path / "starts").read_text())
         (tmp_path / "mended").touch()
-        assert boss.resume()
-        await becomes(boss, lambda: capture.pid is None)  # the changefeed ends with 0, and so the run
+        assert supervisor.resume()
+        await becomes(supervisor, lambda: capture.pid is None)  # the changefeed ends with 0, and so the run
         assert len((tmp_path / "starts").read_text()) == starts + 1
         assert capture.restarts == 0
 
@@ -246,9 +246,9 @@ def test_the_capture_lives_on_beside_a_failed_changefeed_until_it_is_resumed(
 
 
 def test_a_failed_changefeed_can_be_stopped(tmp_path: Path) -> None:
-    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
-        await becomes(boss, lambda: state_of(feed) is State.FAILED)
-        boss.stop()
+    async def scenario(supervisor: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
+        await becomes(supervisor, lambda: state_of(feed) is State.FAILED)
+        supervisor.stop()
 
     program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")
     asyncio.run(asyncio.wait_for(supervised(tmp_path, program, 100, scenario), 600))
@@ -262,8 +262,8 @@ def test_a_capture_that_cannot_go_on_ends_the_run_beside_a_failed_changefeed(tmp
         sys.exit({EXIT_FATAL})
     """
 
-    async def scenario(boss: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
-        await becomes(boss, lambda: state_of(feed) is State.FAILED)
+    async def scenario(supervisor: Supervisor, capture: ChildProcess, feed: ChildProcess) -> None:
+        await becomes(supervisor, lambda: state_of(feed) is State.FAILED)
         (tmp_path / "over").touch()
 
     program = feed_program(tmp_path, status=EXIT_FATAL, code="TM:ErrMessageTooLarge")

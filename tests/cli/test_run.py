@@ -1,4 +1,4 @@
-"""What `tidemill run` starts its halves with, and what it tells of them; secrets are in neither."""
+"""What `tidemill run` starts its children with, and what it tells of them; secrets are in neither."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.writer import LogWriter
-from tidemill.cli.run import Options, Times, check_id, given, halves, resolve
+from tidemill.cli.run import Options, Times, check_id, children, given, resolve
 from tidemill.config.file import parse_config
 from tidemill.errors import ClusterMismatch, ConfigError, FeedMismatch, StartTsOutOfLog
 from tidemill.metrics.samples import metrics_page
@@ -38,89 +38,89 @@ def upstream() -> Iterator[PlaygroundThread]:
         yield playground
 
 
-def wishes_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: object) -> Options:
+def options_for(folder: Path, pd: str = "h:1", *, sink: str = SINK, **more: object) -> Options:
     config = parse_config("")
-    wishes = Options(
+    options = Options(
         pd=pd, sink_uri=sink, sink=config.sink_uri(sink), log=str(folder / "log"), changefeed_id="f", data_dir=folder / "data",
         start_ts=None, target_ts=None, config_file=None, config=config, zone="-05:00", status_addr=None, common_options=(),
         capture_options=(), feed_options=(),
     )  # fmt: skip
-    return replace(wishes, **more)  # type: ignore[arg-type]
+    return replace(options, **more)  # type: ignore[arg-type]
 
 
-def resolved(wishes: Options) -> Times:
-    return asyncio.run(resolve(wishes, FeedFolder(wishes.data_dir, wishes.changefeed_id)))
+def resolved(options: Options) -> Times:
+    return asyncio.run(resolve(options, FeedFolder(options.data_dir, options.changefeed_id)))
 
 
-def identity_of(wishes: Options, playground: PlaygroundThread, start_ts: int) -> FeedIdentity:
-    config = wishes.config.model_dump(mode="json", by_alias=True)
+def identity_of(options: Options, playground: PlaygroundThread, start_ts: int) -> FeedIdentity:
+    config = options.config.model_dump(mode="json", by_alias=True)
     cluster = str(playground.playground.cluster.cluster_id)
-    return FeedIdentity(wishes.changefeed_id, cluster, str(Path(wishes.log)), str(wishes.sink), config, wishes.zone, start_ts)
+    return FeedIdentity(options.changefeed_id, cluster, str(Path(options.log)), str(options.sink), config, options.zone, start_ts)
 
 
 def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
-    wishes = wishes_for(tmp_path)
-    both = halves(wishes, Times(1, 2, 3), FeedFolder(tmp_path, "f"))
-    assert PASSWORD not in json.dumps([half.argv for half in both])
+    options = options_for(tmp_path)
+    both = children(options, Times(1, 2, 3), FeedFolder(tmp_path, "f"))
+    assert PASSWORD not in json.dumps([child.argv for child in both])
     assert PASSWORD not in repr(both)
-    assert all(half.secrets["TIDEMILL_SINK_URI"] == SINK for half in both)
-    assert PASSWORD not in str(wishes.sink)
+    assert all(child.secrets["TIDEMILL_SINK_URI"] == SINK for child in both)
+    assert PASSWORD not in str(options.sink)
 
 
 def test_the_halves_get_their_times(tmp_path: Path) -> None:
-    capture, feed = halves(wishes_for(tmp_path), Times(1 << 50, 1 << 51, 1 << 52), FeedFolder(tmp_path, "f"))
+    capture, feed = children(options_for(tmp_path), Times(1 << 50, 1 << 51, 1 << 52), FeedFolder(tmp_path, "f"))
     assert capture.argv[capture.argv.index("--start-ts") + 1] == str(1 << 50)
     assert feed.argv[feed.argv.index("--start-ts") + 1] == str(1 << 51)
     assert feed.argv[feed.argv.index("--target-ts") + 1] == str(1 << 52)
     assert "--tz=-05:00" in feed.argv  # not taken for a flag
-    assert "--start-ts" not in halves(wishes_for(tmp_path), Times(None, None, None), FeedFolder(tmp_path, "f"))[1].argv
+    assert "--start-ts" not in children(options_for(tmp_path), Times(None, None, None), FeedFolder(tmp_path, "f"))[1].argv
 
 
 def test_a_new_log_begins_now_or_where_it_is_told(tmp_path: Path, upstream: PlaygroundThread) -> None:
-    wishes = wishes_for(tmp_path, upstream.pd_address)
+    options = options_for(tmp_path, upstream.pd_address)
     before = upstream.playground.cluster.oracle.last
-    times = resolved(wishes)
+    times = resolved(options)
     assert times.capture_start is not None
     assert times.capture_start > before
     assert times.feed_start == times.capture_start
-    early = resolved(replace(wishes, start_ts=str(before)))
+    early = resolved(replace(options, start_ts=str(before)))
     assert (early.capture_start, early.feed_start, early.target) == (before, before, None)
     for change in ({"start_ts": "+1h"}, {"start_ts": "now", "target_ts": "-1h"}):
         with pytest.raises(ConfigError, match=r"--start-ts|--target-ts"):
-            resolved(replace(wishes, **change))
-    assert not wishes.data_dir.exists()
+            resolved(replace(options, **change))
+    assert not options.data_dir.exists()
 
 
 def test_a_feed_whose_log_is_gone_lets_the_log_begin_at_its_checkpoint(tmp_path: Path, upstream: PlaygroundThread) -> None:
-    wishes = wishes_for(tmp_path, upstream.pd_address)
-    folder = FeedFolder(wishes.data_dir, "f")
-    folder.settle(identity_of(wishes, upstream, 1000), start_given=True)
-    assert resolved(wishes).capture_start == 1000
+    options = options_for(tmp_path, upstream.pd_address)
+    folder = FeedFolder(options.data_dir, "f")
+    folder.settle(identity_of(options, upstream, 1000), start_given=True)
+    assert resolved(options).capture_start == 1000
     folder.save_checkpoint(2000)
-    assert resolved(wishes).capture_start == 2000
+    assert resolved(options).capture_start == 2000
 
 
 def test_an_old_log(tmp_path: Path, upstream: PlaygroundThread) -> None:
     golden_log(tmp_path / "log")
     reader = LogReader(tmp_path / "log")
-    wishes = wishes_for(tmp_path, upstream.pd_address)
+    options = options_for(tmp_path, upstream.pd_address)
     with pytest.raises(ClusterMismatch, match=r"PD at .* is of cluster"):
-        resolved(wishes)
+        resolved(options)
     identity = json.loads((tmp_path / "log/log.json").read_text())
     identity["cluster_id"] = str(upstream.playground.cluster.cluster_id)
     (tmp_path / "log/log.json").write_text(json.dumps(identity))
     begin, end = reader.start_ts, reader.resolved_ts()
-    assert resolved(wishes) == Times(None, end, None)
-    assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, begin, None)
+    assert resolved(options) == Times(None, end, None)
+    assert resolved(replace(options, start_ts=str(begin))) == Times(None, begin, None)
     for outside in (begin - 1, end + 1):
         with pytest.raises(StartTsOutOfLog, match=rf"(?s){begin}.*{end}"):
-            resolved(replace(wishes, start_ts=str(outside)))
+            resolved(replace(options, start_ts=str(outside)))
 
 
 def test_a_known_feed_refuses_other_settings_once_it_has_delivered(tmp_path: Path, upstream: PlaygroundThread) -> None:
-    wishes = wishes_for(tmp_path, upstream.pd_address)
-    folder = FeedFolder(wishes.data_dir, "f")
-    folder.settle(identity_of(wishes, upstream, 1000), start_given=True)
+    options = options_for(tmp_path, upstream.pd_address)
+    folder = FeedFolder(options.data_dir, "f")
+    folder.settle(identity_of(options, upstream, 1000), start_given=True)
     folder.save_checkpoint(2000)
     for change, named in (
         ({"zone": "UTC"}, "--tz"),
@@ -129,18 +129,18 @@ def test_a_known_feed_refuses_other_settings_once_it_has_delivered(tmp_path: Pat
         ({"config": parse_config("[filter]\nrules = ['a.*']")}, "--config"),
     ):
         with pytest.raises(FeedMismatch, match=named):
-            resolved(replace(wishes, **change))
+            resolved(replace(options, **change))
     other = SINK.replace(PASSWORD, "another")
-    resolved(replace(wishes, sink_uri=other, sink=wishes.config.sink_uri(other)))  # a password may change
+    resolved(replace(options, sink_uri=other, sink=options.config.sink_uri(other)))  # a password may change
     with pytest.raises(FeedMismatch, match="--sink-uri") as caught:
-        resolved(replace(wishes, sink=wishes.config.sink_uri(SINK.replace("h:9092", "g:9092"))))
+        resolved(replace(options, sink=options.config.sink_uri(SINK.replace("h:9092", "g:9092"))))
     assert PASSWORD not in str(caught.value)
 
 
 def test_a_feed_that_failed_before_it_delivered_may_be_started_otherwise(tmp_path: Path, upstream: PlaygroundThread) -> None:
-    wishes = wishes_for(tmp_path, upstream.pd_address)
-    folder = FeedFolder(wishes.data_dir, "f")
-    first = identity_of(wishes, upstream, 1000)
+    options = options_for(tmp_path, upstream.pd_address)
+    folder = FeedFolder(options.data_dir, "f")
+    first = identity_of(options, upstream, 1000)
     folder.settle(first, start_given=True)
     folder.save_status(Status("f", state=State.FAILED))
     other = replace(first, sink="kafka://g:9092/t", start_ts=3000)
@@ -167,8 +167,8 @@ def test_only_what_is_given_is_passed_on() -> None:
 
 def test_the_status_is_made_of_what_the_halves_wrote(tmp_path: Path) -> None:
     folder = FeedFolder(tmp_path, "f")
-    half = ChildProcess("changefeed", ["x"], pid=os.getpid(), last_error=("TM:ErrX", f"kafka://me:{PASSWORD}@h/t"))
-    health = Health(folder, [half])
+    child = ChildProcess("changefeed", ["x"], pid=os.getpid(), last_error=("TM:ErrX", f"kafka://me:{PASSWORD}@h/t"))
+    health = Health(folder, [child])
     assert health.look()["checkpoint_ts"] == 0  # nobody has said anything yet
     folder.save_status(Status("f", rows=7, checkpoint_ts=1 << 50, state=State.WARNING))
     folder.capture.mkdir(parents=True)
@@ -211,43 +211,43 @@ def test_a_feed_with_the_tables_begins_before_the_log(
 ) -> None:
     """Before the rows as of the start, and before what creates the tables; a later start finds it there and says nothing."""
     sink = SINK + ("&create-tables=true" if created else "")
-    wishes = wishes_for(tmp_path, upstream.pd_address, sink=sink, snapshot=True)
-    times = resolved(wishes)
+    options = options_for(tmp_path, upstream.pd_address, sink=sink, snapshot=True)
+    times = resolved(options)
     assert times.capture_start is not None
     assert times == Times(times.capture_start, times.capture_start - ahead, None, snapshot=True)
-    capture, feed = halves(wishes, times, FeedFolder(tmp_path, "f"))
+    capture, feed = children(options, times, FeedFolder(tmp_path, "f"))
     assert "--snapshot" in capture.argv
     assert feed.argv[feed.argv.index("--start-ts") + 1] == str(times.capture_start - ahead)
     begin = 1 << 50
     identity = LogIdentity(str(upstream.playground.cluster.cluster_id), begin, 1)
     LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
     with pytest.raises(ConfigError, match="does not hold the tables as of its start"):
-        resolved(wishes)
+        resolved(options)
     initial_load.write_plan(open_storage(tmp_path / "log"), initial_load.Plan(begin, ()))
-    assert resolved(wishes) == Times(None, begin - ahead, None)
-    assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, begin - ahead, None)
+    assert resolved(options) == Times(None, begin - ahead, None)
+    assert resolved(replace(options, start_ts=str(begin))) == Times(None, begin - ahead, None)
     with pytest.raises(ConfigError, match="which --start-ts has to be then"):
-        resolved(replace(wishes, start_ts=str(begin + 1)))
-    folder = FeedFolder(wishes.data_dir, "f")
-    folder.settle(identity_of(wishes, upstream, begin - ahead), start_given=True)
+        resolved(replace(options, start_ts=str(begin + 1)))
+    folder = FeedFolder(options.data_dir, "f")
+    folder.settle(identity_of(options, upstream, begin - ahead), start_given=True)
     folder.save_checkpoint(6000)
-    assert resolved(wishes) == Times(None, None, None)
-    assert resolved(replace(wishes, start_ts=str(begin))) == Times(None, None, None)
+    assert resolved(options) == Times(None, None, None)
+    assert resolved(replace(options, start_ts=str(begin))) == Times(None, None, None)
     assert [r for r in caplog.records if r.name.startswith("tidemill")] == []
 
 
 def test_a_feed_that_began_without_the_tables_says_that_it_goes_on_without(
     tmp_path: Path, upstream: PlaygroundThread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wishes = wishes_for(tmp_path, upstream.pd_address)
+    options = options_for(tmp_path, upstream.pd_address)
     identity = LogIdentity(str(upstream.playground.cluster.cluster_id), 5000, 1)
     LogWriter.create(tmp_path / "log", identity, snapshot={}).close()
-    folder = FeedFolder(wishes.data_dir, "f")
-    folder.settle(identity_of(wishes, upstream, 5500), start_given=True)
+    folder = FeedFolder(options.data_dir, "f")
+    folder.settle(identity_of(options, upstream, 5500), start_given=True)
     folder.save_checkpoint(6000)
-    assert resolved(replace(wishes, snapshot=True)) == Times(None, None, None)
+    assert resolved(replace(options, snapshot=True)) == Times(None, None, None)
     assert "changefeed f is there already and goes on from 6000" in caplog.text
     assert "`tidemill resync`" in caplog.text
     caplog.clear()
-    assert resolved(wishes) == Times(None, None, None)
+    assert resolved(options) == Times(None, None, None)
     assert [r for r in caplog.records if r.name.startswith("tidemill")] == []

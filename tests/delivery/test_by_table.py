@@ -65,11 +65,11 @@ def make(tmp_path: Path) -> Iterator[Make]:
             chosen = settings(tmp_path / "out", partitions=2, mode="index-value")
             sink = open_driver_sink(chosen.sink.text)
             stack.callback(sink.close)
-            chooser = TableRouter(chosen)
-            packs = PackStore(tmp_path / "packs", chosen.output, chooser.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
+            router = TableRouter(chosen)
+            packs = PackStore(tmp_path / "packs", chosen.output, router.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
             reader = LogReader(log)
-            upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, chooser.ddl)
-            events, fence = SinkEvents(chosen, chooser, packs), Fence.at(tmp_path)
+            upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, router.ddl)
+            events, fence = SinkEvents(chosen, router, packs), Fence.at(tmp_path)
             return BatchDriver("f", upstream, events, sink, chosen.sink.text, LocalRunner(), fence, RetryPolicy(), threading.Event())
 
         yield made

@@ -45,14 +45,14 @@ def test_a_half_that_dies_is_started_again_until_it_succeeds(tmp_path: Path) -> 
         if n == 1: os.kill(os.getpid(), signal.SIGKILL)
         if n == 2: sys.exit({EXIT_RETRY})
     """)
-    half = ChildProcess("deliver", flaky)
-    asyncio.run(Supervisor([ChildProcess("capture", WAITS), half], until="deliver").run())
+    child = ChildProcess("deliver", flaky)
+    asyncio.run(Supervisor([ChildProcess("capture", WAITS), child], until="deliver").run())
     assert tries.read_text() == "xxx"
-    assert half.restarts == 2
+    assert child.restarts == 2
 
 
 def test_what_a_restart_cannot_mend_ends_both_with_the_halfs_own_code(capfd: pytest.CaptureFixture[str]) -> None:
-    """The error is left to the supervisor to tell, so that it is told once; everything else that a half says is passed on."""
+    """The error is left to the supervisor to tell, so that it is told once; everything else that a child says is passed on."""
     text = "on its way\\nError TM:ErrFeedMismatch: sink differs\\n  Start it as before.\\nafter it"
     broken = program(f"import sys; print('{text}', file=sys.stderr); sys.exit({EXIT_FATAL})")
     with pytest.raises(ChildFailed, match=r"sink differs\n  Start it as before\.$") as caught:
@@ -62,17 +62,17 @@ def test_what_a_restart_cannot_mend_ends_both_with_the_halfs_own_code(capfd: pyt
 
 
 def test_a_half_may_say_lines_of_any_length(capfd: pytest.CaptureFixture[str]) -> None:
-    half = ChildProcess("deliver", program("import sys; sys.stderr.write('x' * 3_000_000)"))
-    asyncio.run(Supervisor([half], until="deliver").run())
+    child = ChildProcess("deliver", program("import sys; sys.stderr.write('x' * 3_000_000)"))
+    asyncio.run(Supervisor([child], until="deliver").run())
     assert len(capfd.readouterr().err.replace("\n", "")) == 3_000_000
 
 
 def test_a_half_that_only_crashes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "CRASHES_IN_A_ROW", 3)
-    half = ChildProcess("deliver", program("import sys; sys.exit(9)"))
+    child = ChildProcess("deliver", program("import sys; sys.exit(9)"))
     with pytest.raises(ChildFailed, match="exit code 9"):
-        asyncio.run(Supervisor([half], until="deliver").run())
-    assert half.restarts == 3
+        asyncio.run(Supervisor([child], until="deliver").run())
+    assert child.restarts == 3
 
 
 def test_a_half_that_gets_further_is_not_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_a_half_that_gets_further_is_not_given_up(monkeypatch: pytest.MonkeyPatc
         with open({str(tries)!r}, "a") as f: f.write("x")
         sys.exit(0 if os.path.getsize({str(tries)!r}) == 6 else 9)
     """)
-    half = ChildProcess("deliver", flaky, progress=lambda: tries.stat().st_size if tries.exists() else 0)
-    asyncio.run(Supervisor([half], until="deliver").run())
-    assert half.restarts == 5
+    child = ChildProcess("deliver", flaky, progress=lambda: tries.stat().st_size if tries.exists() else 0)
+    asyncio.run(Supervisor([child], until="deliver").run())
+    assert child.restarts == 5
 
 
 def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,26 +93,26 @@ def test_a_half_that_does_not_heed_the_signal_is_killed(monkeypatch: pytest.Monk
     deaf = program("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('x', flush=True); signal.pause()")
 
     async def scenario() -> None:
-        half = ChildProcess("deliver", deaf)
+        child = ChildProcess("deliver", deaf)
         running = asyncio.Event()
-        boss = Supervisor([half], until="deliver", on_change=running.set)
-        task = asyncio.create_task(boss.run())
+        supervisor = Supervisor([child], until="deliver", on_change=running.set)
+        task = asyncio.create_task(supervisor.run())
         await running.wait()
-        boss.stop()
+        supervisor.stop()
         await task
-        assert half.pid is None
+        assert child.pid is None
 
     asyncio.run(asyncio.wait_for(scenario(), 600))
 
 
 def test_stop_ends_both_halves() -> None:
     async def scenario() -> None:
-        halves = [ChildProcess("capture", WAITS), ChildProcess("deliver", WAITS)]
+        children = [ChildProcess("capture", WAITS), ChildProcess("deliver", WAITS)]
         running = asyncio.Event()
-        boss = Supervisor(halves, until="deliver", on_change=lambda: running.set() if all(h.pid for h in halves) else None)
-        task = asyncio.create_task(boss.run())
+        supervisor = Supervisor(children, until="deliver", on_change=lambda: running.set() if all(h.pid for h in children) else None)
+        task = asyncio.create_task(supervisor.run())
         await running.wait()
-        boss.stop()
+        supervisor.stop()
         await task
 
     asyncio.run(asyncio.wait_for(scenario(), 600))
@@ -120,9 +120,9 @@ def test_stop_ends_both_halves() -> None:
 
 @pytest.mark.parametrize("heeds", [True, False])
 def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
-    """kill -9 of a supervisor: its halves notice, and those that do not heed the signal end all the same."""
+    """kill -9 of a supervisor: its children notice, and those that do not heed the signal end all the same."""
     handler = "lambda *a: sys.exit(0)" if heeds else "signal.SIG_IGN"
-    half = program(f"""
+    child = program(f"""
         import signal, sys
         from tidemill.changefeed import lifeline
         lifeline.GRACE_S = 0.2
@@ -133,15 +133,15 @@ def test_the_death_of_the_supervisor_ends_its_halves(heeds: bool) -> None:
     code = textwrap.dedent(f"""
         import asyncio
         from tidemill.process.supervisor import ChildProcess, Supervisor
-        half = ChildProcess("deliver", {half!r})
-        boss = Supervisor([half], until="deliver", on_change=lambda: half.pid and print(half.pid, flush=True))
-        asyncio.run(boss.run())
+        child = ChildProcess("deliver", {child!r})
+        supervisor = Supervisor([child], until="deliver", on_change=lambda: child.pid and print(child.pid, flush=True))
+        asyncio.run(supervisor.run())
     """)
-    boss = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert boss.stdout is not None
-    child = psutil.Process(int(boss.stdout.readline()))
-    os.kill(boss.pid, signal.SIGKILL)
-    boss.wait()
+    supervisor = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert supervisor.stdout is not None
+    child = psutil.Process(int(supervisor.stdout.readline()))
+    os.kill(supervisor.pid, signal.SIGKILL)
+    supervisor.wait()
     psutil.wait_procs([child], timeout=30)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
@@ -170,7 +170,7 @@ def test_how_a_half_ended_is_said_once(caplog: pytest.LogCaptureFixture) -> None
 
 def test_what_was_raised_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     """An error that nobody expected is named, and its traceback is passed on."""
-    half = ChildProcess("deliver", program("raise ZeroDivisionError('by nothing')"))
+    child = ChildProcess("deliver", program("raise ZeroDivisionError('by nothing')"))
     seen = []
 
     class Rests(Restarts):
@@ -178,7 +178,7 @@ def test_what_was_raised_is_told(capfd: pytest.CaptureFixture[str]) -> None:
             seen.append(end)
             return Answer(Then.OVER)
 
-    half.rule = Rests("deliver", lambda: 0)
-    asyncio.run(Supervisor([half], until="deliver").run())
+    child.rule = Rests("deliver", lambda: 0)
+    asyncio.run(Supervisor([child], until="deliver").run())
     assert seen[0].why == "exit code 1: ZeroDivisionError: by nothing"
     assert "Traceback" in capfd.readouterr().err

@@ -92,19 +92,19 @@ def test_a_capture_lives_through_what_befalls_its_pds(tmp_path: Path) -> None:
                 assert orphan.start_ts < capture.resolved_ts
                 await capture.safe_point.protect(capture.resolved_ts)
                 service = capture.safe_point.service_id
-                assert service in (await wishes(servers))
+                assert service in (await options(servers))
                 await until(lambda: capture.status.gc_seconds_left > 80_000)
             assert compare(playground.cluster, tmp_path / "log")[0] > 10
-            assert service in (await wishes(servers)), "a capture that is down still needs its history"
+            assert service in (await options(servers)), "a capture that is down still needs its history"
             dropping = [sys.executable, "-m", "tidemill.cli.main", "log", "drop", str(tmp_path / "log"), "--pd", servers.addresses[0]]
             done = await asyncio.to_thread(subprocess.run, dropping, capture_output=True, text=True, timeout=60, check=False)
             assert "PD no longer keeps history for it" in done.stdout, done.stderr
-            assert service not in (await wishes(servers))
+            assert service not in (await options(servers))
 
     asyncio.run(asyncio.wait_for(main(), 400))
 
 
-async def wishes(servers: PdServers) -> dict[str, int]:
+async def options(servers: PdServers) -> dict[str, int]:
     """What PD lists of service safe points."""
     told = json.loads(await servers.http("GET", "/pd/api/v1/gc/safepoint", await servers.leader()))
     return {one["service_id"]: one["safe_point"] for one in told["service_gc_safe_points"]}

@@ -49,17 +49,17 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
     config = parse_config("")
     chosen = Settings("f", config.sink_uri(f"messages://{tmp_path}/out?protocol=open-protocol"), config, UTC)
     sink = open_driver_sink(chosen.sink.text)
-    chooser = TableRouter(chosen)
-    packs = PackStore(data / "packs", chosen.output, chooser.table, lambda topics: sink.ensure_topics(set(topics)), [chosen.sink.topic])
+    router = TableRouter(chosen)
+    packs = PackStore(data / "packs", chosen.output, router.table, lambda topics: sink.ensure_topics(set(topics)), [chosen.sink.topic])
     reader = LogReader(log)
-    upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, chooser.ddl)
+    upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, router.ddl)
     user = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
     session: Any = start_session(data / "spark.log", master="local[2]", user=user)
     try:
         command = Path(f"/proc/{session.sparkContext._gateway.proc.pid}/cmdline").read_bytes().decode()
         fence = Fence(reader.storage, "fences/f.json")
         runner = SparkRunner(session.sparkContext, "g")
-        driver = BatchDriver("f", upstream, SinkEvents(chosen, chooser, packs), sink, chosen.sink.text, runner, fence)
+        driver = BatchDriver("f", upstream, SinkEvents(chosen, router, packs), sink, chosen.sink.text, runner, fence)
         reports: list[Any] = []
         feed = Changefeed(
             session, driver, log=log, checkpoint_folder=data / "spark", start_ts=START, delivered=None, target_ts=world.end,

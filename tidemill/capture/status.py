@@ -94,7 +94,7 @@ class CaptureStatus:
     schema_head: int = 0
     heads: list[int] = field(default_factory=list)  # per partition
     tables: int = 0  # physical
-    regions: dict[str, int] = field(default_factory=dict)  # pieces by phase
+    regions: dict[str, int] = field(default_factory=dict)  # sub-ranges by phase
     rows: int = 0  # since the start of the process, as the next six
     bytes: int = 0
     segments: int = 0
@@ -106,7 +106,7 @@ class CaptureStatus:
     waiting_bytes: int = 0  # rows that are not resolved yet
     prewrite_bytes: int = 0
     parts_to_read: int = 0  # of tables as of one ts (initial load, resync)
-    holding: dict[str, Any] = field(default_factory=dict)  # the piece that holds the watermark: region, store, lock, table, since
+    holding: dict[str, Any] = field(default_factory=dict)  # the sub-range that holds the watermark: region, store, lock, table, since
     slowest: list[dict[str, Any]] = field(default_factory=list)  # the same per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
     held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: by what, since when; the slowest first
@@ -218,7 +218,7 @@ class CaptureStatus:
             yield gauge("tidemill_capture_table_held_seconds", "How long the slowest tables have been at their resolved ts",
                         one["seconds"], **labels)  # fmt: skip
             yield gauge("tidemill_capture_table_resolved_ts", "Resolved ts of the slowest tables", one["resolved_ts"], **labels)
-        yield gauge("tidemill_capture_held_seconds", "How long the slowest piece has been at its resolved ts",
+        yield gauge("tidemill_capture_held_seconds", "How long the slowest sub-range has been at its resolved ts",
                     self.holding.get("seconds", 0.0))  # fmt: skip
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_ttl_used", "Share of gc-ttl for which the log has not caught up", self.gc_ttl_used)

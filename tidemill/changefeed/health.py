@@ -1,4 +1,4 @@
-"""What `tidemill run` tells of itself, made of what its halves write down: status.json each second, /status and /metrics.
+"""What `tidemill run` tells of itself, made of what its children write down: status.json each second, /status and /metrics.
 
 DIR/changefeeds/ID/status.json            this: the changefeed, with `capture` and `processes` inside
 DIR/changefeeds/ID/delivery.json          by the Spark driver, after each batch
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Health:
-    """Reads what the halves wrote, and knows their processes."""
+    """Reads what the children wrote, and knows their processes."""
 
-    def __init__(self, folder: FeedFolder, halves: Sequence[ChildProcess]) -> None:
-        self._folder, self._halves = folder, halves
+    def __init__(self, folder: FeedFolder, children: Sequence[ChildProcess]) -> None:
+        self._folder, self._children = folder, children
         self.error: dict[str, str] | None = None
         """What ended the run."""
         self.state = "starting"
@@ -57,21 +57,21 @@ class Health:
             "checkpoint_lag_s": _lag(checkpoint),
             "error": self.error or delivery.get("error"),
             "capture": capture,
-            "processes": [{"name": h.name, "pid": h.pid, "restarts": h.restarts, "last_error": _error(h)} for h in self._halves],
+            "processes": [{"name": h.name, "pid": h.pid, "restarts": h.restarts, "last_error": _error(h)} for h in self._children],
             "updated_at": time.time(),
         }
 
     def _delivery(self) -> dict[str, Any]:
         """What the changefeed says of itself; of one whose process has not spoken yet, what its keeper knows."""
         said = {"state": State.NORMAL, **_read(self._folder.delivery)}
-        for half in self._halves:
-            if isinstance(half.rule, FeedKeeper):
-                said |= half.rule.told(said, half.pid)
+        for child in self._children:
+            if isinstance(child.rule, FeedKeeper):
+                said |= child.rule.told(said, child.pid)
         return said
 
     @property
     def _resume(self) -> str | None:
-        return next((half.rule.resume for half in self._halves if isinstance(half.rule, FeedKeeper)), None)
+        return next((child.rule.resume for child in self._children if isinstance(child.rule, FeedKeeper)), None)
 
     def write(self) -> None:
         """Replace status.json at once and whole. Nothing hangs on it: where it cannot be written, that is told, and the run goes on."""
@@ -95,9 +95,9 @@ class Health:
         yield gauge("tidemill_changefeed_checkpoint_lag_seconds", "How far it is behind the clock", _lag(checkpoint), changefeed=feed)
         for name, text in _COUNTED.items():
             yield counter(f"tidemill_changefeed_{name}", text, int(status.get(name) or 0), changefeed=feed)
-        for half in self._halves:
-            yield gauge("tidemill_process_up", "1 while a half runs", half.pid is not None, process=half.name)
-            yield counter("tidemill_process_restarts", "How often a half was started again", half.restarts, process=half.name)
+        for child in self._children:
+            yield gauge("tidemill_process_up", "1 while a child runs", child.pid is not None, process=child.name)
+            yield counter("tidemill_process_restarts", "How often a child was started again", child.restarts, process=child.name)
         yield from CaptureStatus(**_known(CaptureStatus, _read(self._folder.capture / "status.json"))).samples()
 
 
@@ -138,8 +138,8 @@ def error_dict(code: str, message: str) -> dict[str, str]:
     return {"code": code, "message": redact(message)}
 
 
-def _error(half: ChildProcess) -> dict[str, str] | None:
-    return None if half.last_error is None else error_dict(*half.last_error)
+def _error(child: ChildProcess) -> dict[str, str] | None:
+    return None if child.last_error is None else error_dict(*child.last_error)
 
 
 def _lag(ts: int) -> float:

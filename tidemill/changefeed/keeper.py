@@ -27,7 +27,7 @@ CRASHED = "TM:ErrProcessLost"
 
 
 class FeedKeeper:
-    """The rule for the half that delivers. `resume`: the command that lets a failed changefeed go on. `new`: it has never delivered."""
+    """The rule for the child that delivers. `resume`: the command that lets a failed changefeed go on. `new`: it has never delivered."""
 
     def __init__(
         self,

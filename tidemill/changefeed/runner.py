@@ -85,13 +85,13 @@ class Options:
 class Runner:
     """One changefeed, from start to end."""
 
-    def __init__(self, wishes: Options, stop: threading.Event) -> None:
-        self._wishes, self._stop = wishes, stop
+    def __init__(self, options: Options, stop: threading.Event) -> None:
+        self._options, self._stop = options, stop
         self._patience = Patience(stop)  # with the storage of the log, and of the changefeed's state
         # When the next words are due: of storage that is away, of a status that cannot be written.
         self._next_storage_word = self._next_status_word = 0.0
-        self._folder = FeedFolder(wishes.data_dir, wishes.changefeed, wishes.state)
-        self._status = Status(wishes.changefeed, pid=os.getpid(), target_ts=wishes.target_ts)
+        self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
+        self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_word = 0.0
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Runner:
                 if isinstance(error, LogUnavailable) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
-                if not self._wishes.supervised:  # else the supervisor says what it means
+                if not self._options.supervised:  # else the supervisor says what it means
                     self._note_end(Event.REFUSED, error)
                 raise
             finally:
@@ -120,23 +120,23 @@ class Runner:
         from tidemill.spark.query import Changefeed
         from tidemill.spark.session import start_session, stop_session
 
-        wishes, folder = self._wishes, self._folder
+        options, folder = self._options, self._folder
         settings = Settings(
-            wishes.changefeed, wishes.config.sink_uri(wishes.sink_uri), wishes.config, parse_zone(wishes.tz), wishes.skip_rows
+            options.changefeed, options.config.sink_uri(options.sink_uri), options.config, parse_zone(options.tz), options.skip_rows
         )
-        for rule in wishes.skip_rows:
+        for rule in options.skip_rows:
             log.warning("a row is left out where it comes by: %s", rule)
         patient = self._patience.through
         self._wait_for_log()
-        reader = patient(lambda: LogReader(wishes.log))
-        identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=wishes.start_ts is not None))
+        reader = patient(lambda: LogReader(options.log))
+        identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
         patient(lambda: self._check_start(reader, at))
         patient(self._forget_refused)
         patient(lambda: self._begin_status(identity, at))
-        patient(lambda: feeds.register(wishes.log, wishes.changefeed, within(reader.start_ts, at)))
-        if wishes.target_ts is not None and at >= wishes.target_ts:
+        patient(lambda: feeds.register(options.log, options.changefeed, within(reader.start_ts, at)))
+        if options.target_ts is not None and at >= options.target_ts:
             self._note_end(Event.TARGET_REACHED)
             return
         delivery = Delivery.open(stack, settings, self._stop, schemas_file=folder.schemas)
@@ -146,30 +146,30 @@ class Runner:
         upstream = delivery.upstream(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # a schema that the registry refuses is told before Spark starts
-        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(wishes.changefeed)}", floor=folder.old_epoch)
+        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(options.changefeed)}", floor=folder.old_epoch)
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
-        name = f"tidemill {wishes.changefeed}"
-        session = start_session(folder.spark_log, master=wishes.master, name=name, user=wishes.spark_conf)
+        name = f"tidemill {options.changefeed}"
+        session = start_session(folder.spark_log, master=options.master, name=name, user=options.spark_conf)
         stack.callback(stop_session, session)
-        runner = SparkRunner(session.sparkContext, f"tidemill-{wishes.changefeed}", stop=self._stop, tell=self._note_failure)
-        driver = delivery.driver(packs, upstream, runner, fence, RetryPolicy(total_s=wishes.retry_s), self._note_failure)
+        runner = SparkRunner(session.sparkContext, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
+        driver = delivery.driver(packs, upstream, runner, fence, RetryPolicy(total_s=options.retry_s), self._note_failure)
         changefeed = Changefeed(
             session,
             driver,
-            log=wishes.log,
+            log=options.log,
             checkpoint_folder=folder.spark,
             start_ts=identity.start_ts,
             delivered=delivered,
-            target_ts=wishes.target_ts,
-            trigger_ms=max(wishes.trigger_ms, settings.sink.flush_interval_ms),
+            target_ts=options.target_ts,
+            trigger_ms=max(options.trigger_ms, settings.sink.flush_interval_ms),
             on_report=self._save,
             planned=fence.planned,
             planned_ranges=fence.planned_ranges,
-            by_table=wishes.config.by_table,
+            by_table=options.config.by_table,
             look=self._look,
         )
         self._note_begin()
@@ -192,7 +192,7 @@ class Runner:
             if delivery.schemas is not None:
                 delivery.schemas.meet()
 
-        for pause in RetryPolicy(total_s=self._wishes.retry_s).pauses():
+        for pause in RetryPolicy(total_s=self._options.retry_s).pauses():
             try:
                 meet()
                 return
@@ -210,17 +210,17 @@ class Runner:
         without end. Raises Stopped, LogUnavailable."""
         told = False
         within_s = START_S if self._folder.identity() is None else None
-        while not self._patience.through(lambda: log_exists(self._wishes.log), within_s):
+        while not self._patience.through(lambda: log_exists(self._options.log), within_s):
             if not told:
-                log.info("waiting for the log %s", redact(self._wishes.log))
+                log.info("waiting for the log %s", redact(self._options.log))
                 told = True
             if self._stop.wait(LOG_POLL_S):
                 raise Stopped("stopped while waiting for the log")
 
     def _identity(self, reader: LogReader, settings: Settings) -> FeedIdentity:
-        start_ts = reader.start_ts if self._wishes.start_ts is None else self._wishes.start_ts
+        start_ts = reader.start_ts if self._options.start_ts is None else self._options.start_ts
         return FeedIdentity(
-            changefeed=self._wishes.changefeed,
+            changefeed=self._options.changefeed,
             cluster_id=reader.identity.cluster_id,
             log=redact(reader.location),
             sink=str(settings.sink),
@@ -232,7 +232,7 @@ class Runner:
     def _check_start(self, reader: LogReader, at: int) -> None:
         if not is_covered(reader, at):
             raise StartTsOutOfLog(
-                f"changefeed {self._wishes.changefeed} needs changes from {tso.describe(at)} on; the log {redact(reader.location)} "
+                f"changefeed {self._options.changefeed} needs changes from {tso.describe(at)} on; the log {redact(reader.location)} "
                 f"holds {tso.describe(reader.start_ts)} to {tso.describe(reader.resolved_ts())}"
             )
 
@@ -241,13 +241,13 @@ class Runner:
         status = self._status
         for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows"):
             setattr(status, name, int(before.get(name, 0)))
-        if self._wishes.retries and before.get("state") == State.WARNING:
+        if self._options.retries and before.get("state") == State.WARNING:
             status.state, status.error, status.warning_since = State.WARNING, before.get("error"), before.get("warning_since")
         else:
             status.state = after(State(before.get("state", State.NORMAL)), Event.RESUMED)
         status.moved_at = time.time()
         status.start_ts, status.checkpoint_ts, status.resolved_ts = identity.start_ts, at, at
-        status.progress = self._wishes.config.progress
+        status.progress = self._options.config.progress
         self._save_status()
         self._folder.save_state(status.state)
 
@@ -284,14 +284,14 @@ class Runner:
     def _tell_log(self, checkpoint_ts: int) -> None:
         """The log keeps less from now on. Nothing hangs on it: where that cannot be written, the next batch writes it."""
         try:
-            feeds.update(self._wishes.log, self._wishes.changefeed, checkpoint_ts)
+            feeds.update(self._options.log, self._options.changefeed, checkpoint_ts)
         except (LogUnavailable, DiskLow) as error:
             log.debug("the log is not told of the checkpoint: %s", error.message)
 
     def _look(self) -> None:
         """While no batch comes: is it because the log's storage is away?"""
         try:
-            log_exists(self._wishes.log)
+            log_exists(self._options.log)
         except LogUnavailable as error:
             if time.monotonic() >= self._next_storage_word:
                 self._next_storage_word = time.monotonic() + TELL_EVERY_S
@@ -353,29 +353,29 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def wishes_of(options: argparse.Namespace) -> Options:
+def options_of(parsed: argparse.Namespace) -> Options:
     """Raises ConfigError."""
-    sink_uri = options.sink_uri or os.environ.get(SINK_VARIABLE)
+    sink_uri = parsed.sink_uri or os.environ.get(SINK_VARIABLE)
     if not sink_uri:
         raise ConfigError(f"no sink: neither --sink-uri nor {SINK_VARIABLE} is given")
-    location = options.log or os.environ.get(LOG_VARIABLE)
+    location = parsed.log or os.environ.get(LOG_VARIABLE)
     if not location:
         raise ConfigError(f"no log: neither --log nor {LOG_VARIABLE} is given")
     return Options(
-        changefeed=options.changefeed_id,
+        changefeed=parsed.changefeed_id,
         log=location,
-        data_dir=options.data_dir,
+        data_dir=parsed.data_dir,
         sink_uri=sink_uri,
-        config=load_config(options.config),
-        tz=options.tz,
-        start_ts=tso.parse(options.start_ts) if options.start_ts is not None else None,
-        target_ts=tso.parse(options.target_ts) if options.target_ts is not None else None,
-        master=options.master,
-        trigger_ms=options.trigger_ms,
-        retry_s=options.retry_s,
-        skip_rows=parse_skip_rows(options.skip_row),
-        state=options.state,
-        spark_conf=spark_settings.options(options.spark_conf),
+        config=load_config(parsed.config),
+        tz=parsed.tz,
+        start_ts=tso.parse(parsed.start_ts) if parsed.start_ts is not None else None,
+        target_ts=tso.parse(parsed.target_ts) if parsed.target_ts is not None else None,
+        master=parsed.master,
+        trigger_ms=parsed.trigger_ms,
+        retry_s=parsed.retry_s,
+        skip_rows=parse_skip_rows(parsed.skip_row),
+        state=parsed.state,
+        spark_conf=spark_settings.options(parsed.spark_conf),
         supervised=SUPERVISED in os.environ,
         retries=RETRIES in os.environ,
     )
@@ -383,15 +383,15 @@ def wishes_of(options: argparse.Namespace) -> Options:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
-    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if SUPERVISED in os.environ:
         lifeline.hold()
     try:
-        logs.setup(options.log_level, options.log_file, part="changefeed")
-        Runner(wishes_of(options), stop).run()
+        logs.setup(parsed.log_level, parsed.log_file, part="changefeed")
+        Runner(options_of(parsed), stop).run()
     except TidemillError as error:
         fail(error)
     except OSError as error:

@@ -79,9 +79,9 @@ def command(
     if any(place.iterdir()):
         raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
-    wishes = Options(seconds, rate, seed, stores, partitions, kafka, place)
+    options = Options(seconds, rate, seed, stores, partitions, kafka, place)
     console.print(f"Everything of this demo lies in {place}")
-    outcome = run(wishes, console)
+    outcome = run(options, console)
     summarize(outcome, console)
     if not outcome.equal:
         console.print(f"[red]Not equal.[/] Logs and data are in {place}; seed {seed}.")
@@ -91,23 +91,23 @@ def command(
         shutil.rmtree(place)
 
 
-def run(wishes: Options, console: Console) -> Outcome:
+def run(options: Options, console: Console) -> Outcome:
     """The demo itself. Raises DemoFailed when a part of it ends."""
     outcome = Outcome(lags_s=[])
-    folder = wishes.folder
+    folder = options.folder
     with ExitStack() as stack:
-        broker = _broker(stack, console) if wishes.kafka else ""
+        broker = _broker(stack, console) if options.kafka else ""
         sink = f"kafka://{broker}/{TOPIC}" if broker else f"file://{folder}/delivered"
         console.print("Starting the upstream …")
         upstream = stack.enter_context(
-            Upstream(folder, seed=wishes.seed, rate=wishes.rate, options=("--stores", str(wishes.stores), "--resolved-interval", "0.5"))
+            Upstream(folder, seed=options.seed, rate=options.rate, options=("--stores", str(options.stores), "--resolved-interval", "0.5"))
         )
         upstream.call("pause")
         console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (some seconds) …")
-        uri = f"{sink}?protocol=open-protocol&partition-num={wishes.partitions}"
+        uri = f"{sink}?protocol=open-protocol&partition-num={options.partitions}"
         delivery = stack.enter_context(Delivery(folder, upstream, uri, start_ts=upstream.began_ts))
         began = time.monotonic()
-        _watch(wishes, upstream, delivery, outcome, console)
+        _watch(options, upstream, delivery, outcome, console)
         end_ts = upstream.rest()
         console.print("The workload rests; waiting until all of it is delivered …")
         delivery.wait_until(end_ts)
@@ -116,7 +116,7 @@ def run(wishes: Options, console: Console) -> Outcome:
         outcome.upstream, outcome.feed = upstream.stats(), dict(delivery.feed_status())
         if delivery.stop() != 0:
             raise DemoFailed("tidemill run did not end with 0", hint=f"See {delivery.output}.")
-        _compare(wishes, broker, truth, outcome)
+        _compare(options, broker, truth, outcome)
     return outcome
 
 
@@ -127,7 +127,7 @@ def _broker(stack: ExitStack, console: Console) -> str:
     return str(stack.enter_context(KafkaBroker()).address)
 
 
-def _watch(wishes: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
+def _watch(options: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
     """Show progress while the workload runs. It rests until the first batch is delivered: Spark's start is not part of its time."""
     assert outcome.lags_s is not None
     end: float | None = None
@@ -137,7 +137,7 @@ def _watch(wishes: Options, upstream: Upstream, delivery: Delivery, outcome: Out
             feed, stats = delivery.feed_status(), upstream.stats()
             if end is None and feed.get("batches"):
                 upstream.call("resume")
-                end = time.monotonic() + wishes.seconds
+                end = time.monotonic() + options.seconds
             if end is not None and delivery.checkpoint():
                 outcome.lags_s.append(max(0.0, (tso.physical_ms(stats["ts"]) - tso.physical_ms(delivery.checkpoint())) / 1000))
             live.update(_progress(stats, delivery.capture_status(), feed))
@@ -159,16 +159,16 @@ def _progress(upstream: Any, capture: Any, feed: Any) -> Table:
     return table
 
 
-def _compare(wishes: Options, broker: str, truth: Any, outcome: Outcome) -> None:
+def _compare(options: Options, broker: str, truth: Any, outcome: Outcome) -> None:
     from tidemill.consumer.tables.sqlite import SqliteTables
     from tidemill.demo.audit import Audit
     from tidemill.demo.compare import compare
     from tidemill.demo.delivered import from_files, from_kafka
 
     audit = Audit()
-    audit.take(from_kafka(broker, TOPIC) if broker else from_files(wishes.folder / "delivered"))
+    audit.take(from_kafka(broker, TOPIC) if broker else from_files(options.folder / "delivered"))
     audit.finish()
-    tables = SqliteTables(wishes.folder / "tables.db")
+    tables = SqliteTables(options.folder / "tables.db")
     audit.rebuild(tables)
     outcome.rows, outcome.repeats, outcome.messages = len(audit.rows), audit.repeats, audit.messages
     outcome.ddls, outcome.tables = len(audit.ddls), len(truth)

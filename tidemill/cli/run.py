@@ -88,7 +88,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When the halves start: numbers, or None where their durable state decides."""
+    """When the children start: numbers, or None where their durable state decides."""
 
     capture_start: int | None
     feed_start: int | None
@@ -105,7 +105,7 @@ def check_id(changefeed_id: str) -> str:
     return changefeed_id
 
 
-async def resolve(wishes: Options, folder: FeedFolder) -> Times:
+async def resolve(options: Options, folder: FeedFolder) -> Times:
     """What the cluster, the log and the changefeed's own state say to what is asked for. Nothing is written.
 
     A new log starts at --start-ts or now; a new feed on an old log starts at --start-ts or the log's resolved ts; a feed that exists
@@ -118,14 +118,14 @@ async def resolve(wishes: Options, folder: FeedFolder) -> Times:
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.changelog.reader import LogReader, log_exists
 
-    addresses = wishes.pd.split(",")
-    client = await PdClient.connect(addresses, patience=PD_PATIENCE_S, security=security_of(addresses, *wishes.tls))
+    addresses = options.pd.split(",")
+    client = await PdClient.connect(addresses, patience=PD_PATIENCE_S, security=security_of(addresses, *options.tls))
     try:
         now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:
         await client.close()
-    start = tso.parse(wishes.start_ts, now) if wishes.start_ts is not None else None
-    target = tso.parse(wishes.target_ts, now) if wishes.target_ts is not None else None
+    start = tso.parse(options.start_ts, now) if options.start_ts is not None else None
+    target = tso.parse(options.target_ts, now) if options.target_ts is not None else None
     if start is not None and start > now:
         raise ConfigError(f"--start-ts {tso.describe(start)} lies in the future; the cluster's clock says {tso.describe(now)}")
     if start is not None and target is not None and target < start:
@@ -133,28 +133,28 @@ async def resolve(wishes: Options, folder: FeedFolder) -> Times:
     known = folder.identity()
     delivered = folder.checkpoint()
     if known is not None and delivered is not None:
-        given = known.start_ts if start is None else start - wishes.ahead
-        folder.check(known, _identity(wishes, cluster_id, given), start_given=start is not None)
-    if not await asyncio.to_thread(log_exists, wishes.log):
+        given = known.start_ts if start is None else start - options.ahead
+        folder.check(known, _identity(options, cluster_id, given), start_given=start is not None)
+    if not await asyncio.to_thread(log_exists, options.log):
         if known is not None and delivered is not None:
-            _tell_of_snapshot(wishes, delivered)
+            _tell_of_snapshot(options, delivered)
             return Times(delivered, None, target)
         begin = now if start is None else start
         if known is not None:
-            begin = known.start_ts + wishes.ahead
-        return Times(begin, begin - wishes.ahead, target, wishes.snapshot)
-    reader = LogReader(wishes.log)
+            begin = known.start_ts + options.ahead
+        return Times(begin, begin - options.ahead, target, options.snapshot)
+    reader = LogReader(options.log)
     if reader.identity.cluster_id != cluster_id:
         raise ClusterMismatch(
-            f"the log {redact(wishes.log)} is of cluster {reader.identity.cluster_id}, PD at {wishes.pd} is of cluster {cluster_id}",
+            f"the log {redact(options.log)} is of cluster {reader.identity.cluster_id}, PD at {options.pd} is of cluster {cluster_id}",
             hint="Name the PD of the log's cluster, or another --log.",
         )
     if known is not None:
-        if wishes.snapshot and not holds_tables(reader, known.start_ts + wishes.ahead):
-            _tell_of_snapshot(wishes, known.start_ts if delivered is None else delivered)
+        if options.snapshot and not holds_tables(reader, known.start_ts + options.ahead):
+            _tell_of_snapshot(options, known.start_ts if delivered is None else delivered)
         return Times(None, None, target)
-    if wishes.snapshot:
-        return Times(None, _start_of_tables(reader, start) - wishes.ahead, target)
+    if options.snapshot:
+        return Times(None, _start_of_tables(reader, start) - options.ahead, target)
     begin = reader.resolved_ts() if start is None else start
     _check_inside(reader, "--start-ts", begin)
     if target is not None and target < begin:
@@ -162,12 +162,12 @@ async def resolve(wishes: Options, folder: FeedFolder) -> Times:
     return Times(None, begin, target)
 
 
-def _tell_of_snapshot(wishes: Options, at: int) -> None:
+def _tell_of_snapshot(options: Options, at: int) -> None:
     """A changefeed that began without the tables does not get them by being started again."""
-    if wishes.snapshot:
+    if options.snapshot:
         log.warning(
             "changefeed %s is there already and goes on from %s; --snapshot is for new ones: `tidemill resync` reads one table again",
-            *(wishes.changefeed_id, tso.describe(at)),
+            *(options.changefeed_id, tso.describe(at)),
         )
 
 
@@ -194,29 +194,29 @@ def _check_inside(reader: Any, flag: str, ts: int) -> None:
         )
 
 
-def _identity(wishes: Options, cluster_id: str, start_ts: int) -> FeedIdentity:
+def _identity(options: Options, cluster_id: str, start_ts: int) -> FeedIdentity:
     return FeedIdentity(
-        changefeed=wishes.changefeed_id,
+        changefeed=options.changefeed_id,
         cluster_id=cluster_id,
-        log=redact(open_storage(wishes.log).location),
-        sink=str(wishes.sink),
-        config=wishes.config.given(),
-        tz=wishes.zone,
+        log=redact(open_storage(options.log).location),
+        sink=str(options.sink),
+        config=options.config.given(),
+        tz=options.zone,
         start_ts=start_ts,
     )
 
 
-def halves(wishes: Options, times: Times, folder: FeedFolder, *, new: bool = False) -> list[ChildProcess]:
+def children(options: Options, times: Times, folder: FeedFolder, *, new: bool = False) -> list[ChildProcess]:
     """The capture, and the delivery that ends the run. Addresses of log and sink go by the environment: they may hold passwords."""
-    capture = ["capture", "--pd", wishes.pd, "--data-dir", str(folder.capture), *wishes.capture_options]
-    feed = ["--changefeed-id", wishes.changefeed_id, "--data-dir", str(wishes.data_dir), f"--tz={wishes.zone}", *wishes.feed_options]
+    capture = ["capture", "--pd", options.pd, "--data-dir", str(folder.capture), *options.capture_options]
+    feed = ["--changefeed-id", options.changefeed_id, "--data-dir", str(options.data_dir), f"--tz={options.zone}", *options.feed_options]
     capture += given(("--start-ts", times.capture_start))
     capture += ["--snapshot"] if times.snapshot else []
-    capture += given(("--master", _master_of_capture(wishes, times)))
-    feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", wishes.config_file))
-    python, common = [sys.executable, "-m"], wishes.common_options
-    secrets = {"TIDEMILL_SINK_URI": wishes.sink_uri, "TIDEMILL_LOG": wishes.log}
-    keeper = FeedKeeper(folder, Patience(wishes.stuck_s), resume=resume_command(wishes.data_dir, wishes.changefeed_id), new=new)
+    capture += given(("--master", _master_of_capture(options, times)))
+    feed += given(("--start-ts", times.feed_start), ("--target-ts", times.target), ("--config", options.config_file))
+    python, common = [sys.executable, "-m"], options.common_options
+    secrets = {"TIDEMILL_SINK_URI": options.sink_uri, "TIDEMILL_LOG": options.log}
+    keeper = FeedKeeper(folder, Patience(options.stuck_s), resume=resume_command(options.data_dir, options.changefeed_id), new=new)
     return [
         ChildProcess("capture", [*python, "tidemill.cli.main", *capture, *common], lambda: resolved_of(folder), secrets),
         ChildProcess("changefeed", [*python, "tidemill.changefeed.runner", *feed, *common], secrets=secrets, rule=keeper),
@@ -228,22 +228,22 @@ def resume_command(data_dir: Path, changefeed_id: str) -> str:
     return f"tidemill changefeed resume --data-dir {shlex.quote(str(data_dir))} --changefeed-id {changefeed_id}"
 
 
-def _master_of_capture(wishes: Options, times: Times) -> str | None:
+def _master_of_capture(options: Options, times: Times) -> str | None:
     """It reads the tables as of the start, and runs the capture's groups if it is a cluster's: on one machine these are processes."""
-    if wishes.workers > 1:
-        return None if is_here(wishes.master) else wishes.master
-    return wishes.master if times.snapshot else None
+    if options.workers > 1:
+        return None if is_here(options.master) else options.master
+    return options.master if times.snapshot else None
 
 
-async def run(wishes: Options) -> None:
-    """Run both halves until the target is reached or a signal comes. Raises what is refused, HalfFailed."""
+async def run(options: Options) -> None:
+    """Run both children until the target is reached or a signal comes. Raises what is refused, ChildFailed."""
     loop = asyncio.get_running_loop()
     over, resumed = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGUSR1, resumed.set)
-    folder = FeedFolder(wishes.data_dir, wishes.changefeed_id, wishes.state)
-    times = await unless(over, reached(folder, lambda: resolve(wishes, folder)))
+    folder = FeedFolder(options.data_dir, options.changefeed_id, options.state)
+    times = await unless(over, reached(folder, lambda: resolve(options, folder)))
     if times is None:
         return
     delivered = folder.checkpoint()
@@ -253,41 +253,41 @@ async def run(wishes: Options) -> None:
     folder.lock("run.lock")
     try:
         if await unless(over, orphans_gone(folder)):
-            times = await unless(over, reached(folder, lambda: resolve(wishes, folder)))
-        await unless(over, reached(folder, partial(asyncio.to_thread, _meet, wishes, new=delivered is None)))
+            times = await unless(over, reached(folder, lambda: resolve(options, folder)))
+        await unless(over, reached(folder, partial(asyncio.to_thread, _meet, options, new=delivered is None)))
         if times is not None and not over.is_set():
-            await _supervise(wishes, halves(wishes, times, folder, new=delivered is None), folder, over, resumed)
+            await _supervise(options, children(options, times, folder, new=delivered is None), folder, over, resumed)
     finally:
         folder.unlock()
 
 
-def _meet(wishes: Options, *, new: bool) -> None:
+def _meet(options: Options, *, new: bool) -> None:
     """Ask what the start needs. Of a changefeed that is there already sink and Spark may be away: it waits for them, and the capture lives.
 
     Raises what is refused.
     """
-    storage = open_storage(wishes.log)
+    storage = open_storage(options.log)
     check_free(storage)
     if new:
-        meet_sink(wishes.sink)
-        meet_master(wishes.master)
+        meet_sink(options.sink)
+        meet_master(options.master)
     if storage.read(IDENTITY) is None:
         check_place(storage)
 
 
-async def _supervise(wishes: Options, both: list[ChildProcess], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
-    boss = Supervisor(both, until="changefeed")
-    health = Health(folder, boss.halves)
-    boss.on_change = health.write
+async def _supervise(options: Options, both: list[ChildProcess], folder: FeedFolder, over: asyncio.Event, resumed: asyncio.Event) -> None:
+    supervisor = Supervisor(both, until="changefeed")
+    health = Health(folder, supervisor.children)
+    supervisor.on_change = health.write
     pages = PageServer({"/status": json_page(health.look), "/metrics": metrics_page(health.samples)})
-    if wishes.status_addr:
-        await pages.start(wishes.status_addr)
+    if options.status_addr:
+        await pages.start(options.status_addr)
         log.info("/status and /metrics are served at http://%s", pages.address)
         health.address = pages.address
-    helpers = [asyncio.ensure_future(work) for work in (_forward(over, boss), _resume(resumed, boss), _report(health))]
+    helpers = [asyncio.ensure_future(work) for work in (_forward(over, supervisor), _resume(resumed, supervisor), _report(health))]
     try:
         health.state = "running"
-        await boss.run()
+        await supervisor.run()
         health.state = "stopped"
     except TidemillError as error:
         health.state, health.error = "failed", error_dict(error.code, str(error))
@@ -299,18 +299,18 @@ async def _supervise(wishes: Options, both: list[ChildProcess], folder: FeedFold
         await pages.stop()
 
 
-async def _forward(over: asyncio.Event, boss: Supervisor) -> None:
+async def _forward(over: asyncio.Event, supervisor: Supervisor) -> None:
     await over.wait()
     log.info("stopping at the end of the batch")
-    boss.stop()
+    supervisor.stop()
 
 
-async def _resume(resumed: asyncio.Event, boss: Supervisor) -> None:
+async def _resume(resumed: asyncio.Event, supervisor: Supervisor) -> None:
     """SIGUSR1, which `tidemill changefeed resume` sends: what failed, or waits for its next try, goes on at once."""
     while True:
         await resumed.wait()
         resumed.clear()
-        log.info("resumed by a person" if boss.resume() else "asked to resume, but the changefeed is running")
+        log.info("resumed by a person" if supervisor.resume() else "asked to resume, but the changefeed is running")
 
 
 async def _report(health: Health) -> None:
@@ -425,7 +425,7 @@ def command(
     retry_s = duration_ms(retry, "--sink-retry") / 1000 if retry is not None else RETRY_S
     zone = zone_name(parse_zone(tz))
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
-    wishes = Options(
+    options = Options(
         pd=pd,
         sink_uri=sink_uri,
         sink=checked_sink(changefeed, sink_uri),
@@ -468,9 +468,9 @@ def command(
         ),
     )
     logging.getLogger(__name__).info("TIMESTAMP values are written in the time zone %s", zone)
-    for warning in (*changefeed.warnings, *wishes.sink.warnings):
+    for warning in (*changefeed.warnings, *options.sink.warnings):
         logging.getLogger(__name__).warning("%s", warning)
-    asyncio.run(run(wishes))
+    asyncio.run(run(options))
 
 
 def _seconds(text: str) -> float:

@@ -13,7 +13,7 @@ from tidemill.changefeed.health import old_processes
 from tidemill.changelog.storage.patience import START_S, Patience
 
 ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
-"""How long halves of a supervisor that was killed may take to end, see `lifeline`."""
+"""How long children of a supervisor that was killed may take to end, see `lifeline`."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,8 @@ async def reached(folder: FeedFolder, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def orphans_gone(folder: FeedFolder) -> bool:
-    """Halves of a supervisor that was killed end by themselves; the log and the changefeed are theirs until then. Were there any?"""
+    """Wait until the child processes of a supervisor that was killed have ended: they have the log and the changefeed until then. Were there
+    any?"""
     deadline = asyncio.get_running_loop().time() + ORPHANS_S
     told = False
     while (old := old_processes(folder)) and asyncio.get_running_loop().time() < deadline:

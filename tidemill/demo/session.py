@@ -140,7 +140,7 @@ class Delivery:
         return self.process.wait(90)
 
     def kill(self) -> None:
-        """kill -9 of the supervisor; its halves end by themselves."""
+        """kill -9 of the supervisor; its child processes end by themselves."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()

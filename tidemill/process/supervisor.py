@@ -1,10 +1,10 @@
-"""Keeps the halves of a running changefeed alive: the capture and the Spark driver, each a process of its own.
+"""Keeps the child processes of a running changefeed alive: the capture and the Spark driver, each a process of its own.
 
-What the end of a half means is its rule's to say: that it is started again after a pause, that it rests until somebody resumes it, or that
+What the end of a child means is its rule's to say: that it is started again after a pause, that it rests until somebody resumes it, or that
 everything ends. The capture's rule is `Restarts`, the changefeed's is in `keeper`. The end of the supervisor, however it comes, ends the
-halves: see `lifeline`.
+children: see `lifeline`.
 
-What a half writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
+What a child writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 CRASHES_IN_A_ROW = 20
 STOP_WITHIN_S = 25.0
-"""What a stop may take before halves are killed: below the 30 s that a person was promised."""
+"""What a stop may take before children are killed: below the 30 s that a person was promised."""
 
 _ERROR_LINE = re.compile(r"Error (TM:\w+): (.*)")
 _HINT = "  "  # what `errors` puts before the second line of an error
@@ -37,10 +37,10 @@ _LONGEST_LINE = 1 << 20
 
 
 class ChildFailed(TidemillError):
-    """A half of the changefeed ended in a way that a restart cannot mend; `code` is the half's own."""
+    """A child process of the changefeed ended in a way that a restart cannot mend; `code` is the child's own."""
 
-    def __init__(self, half: str, code: str, message: str) -> None:
-        super().__init__(f"{half}: {message}")
+    def __init__(self, child: str, code: str, message: str) -> None:
+        super().__init__(f"{child}: {message}")
         self.code = code
 
 
@@ -66,7 +66,7 @@ class End:
 
 
 class Then(enum.Enum):
-    """What follows the end of a half."""
+    """What follows the end of a child."""
 
     AGAIN = "again"  # it is started again
     REST = "rest"  # it is not, until somebody resumes it
@@ -83,7 +83,7 @@ class Answer:
 
 
 class Rule(Protocol):
-    """Says what the end of a half means."""
+    """Says what the end of a child means."""
 
     def environment(self) -> Mapping[str, str]:
         """What the process that is about to start is told besides."""
@@ -99,9 +99,9 @@ class Rule(Protocol):
 
 
 class Restarts:
-    """The rule of a half without which nothing goes on. `progress`: a number that grows as the half gets further.
+    """The rule of a child without which nothing goes on. `progress`: a number that grows as the child gets further.
 
-    An error that may pass is waited out for as long as it lasts. A half that is lost without a word again and again, and gets no
+    An error that may pass is waited out for as long as it lasts. A child process that is lost without a word again and again, and gets no
     further in between, is given up; one that says that a restart cannot help is given up at once.
     """
 
@@ -159,10 +159,10 @@ def pause_after(crashes: int) -> float:
 
 
 class Supervisor:
-    """Runs halves until one that is named `until` ends with 0, a stop is asked for, or one fails for good."""
+    """Runs children until one that is named `until` ends with 0, a stop is asked for, or one fails for good."""
 
-    def __init__(self, halves: Sequence[ChildProcess], *, until: str, on_change: Callable[[], None] = lambda: None) -> None:
-        self.halves = list(halves)
+    def __init__(self, children: Sequence[ChildProcess], *, until: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self.children = list(children)
         self.until = until
         self.on_change = on_change
         self._stop = asyncio.Event()
@@ -173,20 +173,20 @@ class Supervisor:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask for the end: the halves get SIGTERM and time to finish what they are at."""
+        """Ask for the end: the children get SIGTERM and time to finish what they are at."""
         self._stop.set()
 
     def resume(self) -> bool:
-        """Let what rests, or waits for its next start, go on at once. Whether there was such a half."""
-        found = [half for half in self.halves if half.rule is not None and half.rule.resumed()]
-        for half in found:
-            half.wake.set()
+        """Let what rests, or waits for its next start, go on at once. Whether there was such a child."""
+        found = [child for child in self.children if child.rule is not None and child.rule.resumed()]
+        for child in found:
+            child.wake.set()
         self.on_change()
         return bool(found)
 
     async def run(self) -> None:
-        """Returns when all has ended well. Raises HalfFailed."""
-        tasks = [asyncio.create_task(self._keep(half), name=half.name) for half in self.halves]
+        """Returns when all has ended well. Raises ChildFailed."""
+        tasks = [asyncio.create_task(self._keep(child), name=child.name) for child in self.children]
         stopping = asyncio.create_task(self._stop.wait())
         try:
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -194,73 +194,73 @@ class Supervisor:
                 task.result()
         finally:
             self._stop.set()
-            await asyncio.gather(*(self._end(half) for half in self.halves))
+            await asyncio.gather(*(self._end(child) for child in self.children))
             stopping.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, half: ChildProcess) -> None:
-        """One half, started as often as its rule says. Returns when it is over."""
-        rule = half.rule = half.rule or Restarts(half.name, half.progress)
+    async def _keep(self, child: ChildProcess) -> None:
+        """One child, started as often as its rule says. Returns when it is over."""
+        rule = child.rule = child.rule or Restarts(child.name, child.progress)
         while not self._stop.is_set():
-            end = await self._once(half, rule.environment())
-            if self._stop.is_set() or (end.status == 0 and half.name == self.until):
+            end = await self._once(child, rule.environment())
+            if self._stop.is_set() or (end.status == 0 and child.name == self.until):
                 return
-            half.wake.clear()
+            child.wake.clear()
             answer = rule.ended(end)
             if answer.then is Then.OVER:
                 return
             if answer.then is Then.GIVE_UP:
-                raise ChildFailed(half.name, *(end.error or ("TM:ErrHalfCrashed", f"ended with {end.why}")))
+                raise ChildFailed(child.name, *(end.error or ("TM:ErrProcessCrashed", f"ended with {end.why}")))
             self.on_change()
             await asyncio.to_thread(rule.note)
-            await self._pause(half, None if answer.then is Then.REST else answer.pause_s)
-            half.restarts += 1
+            await self._pause(child, None if answer.then is Then.REST else answer.pause_s)
+            child.restarts += 1
 
-    async def _once(self, half: ChildProcess, environment: Mapping[str, str]) -> End:
-        half.last_error = half.raised = None
+    async def _once(self, child: ChildProcess, environment: Mapping[str, str]) -> End:
+        child.last_error = child.raised = None
         process = await asyncio.create_subprocess_exec(
-            *half.argv,
+            *child.argv,
             stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **half.secrets, **environment, SUPERVISED: "1"},
+            env={**os.environ, **child.secrets, **environment, SUPERVISED: "1"},
         )
-        half.process, half.pid = process, process.pid
-        log.info("%s started (pid %d)", half.name, process.pid)
+        child.process, child.pid = process, process.pid
+        log.info("%s started (pid %d)", child.name, process.pid)
         self.on_change()
         assert process.stderr is not None
-        relay = asyncio.create_task(_relay(half, process.stderr))
+        relay = asyncio.create_task(_relay(child, process.stderr))
         status = await process.wait()
-        # A child of the half may live on for a moment and hold the pipe: what it says is not waited for.
+        # A process that the child started may live on for a moment and hold the pipe: what it says is not waited for.
         await asyncio.wait([relay], timeout=1.0)
         relay.cancel()
-        half.process, half.pid = None, None
+        child.process, child.pid = None, None
         self.on_change()
-        return End(status, process.pid, half.last_error, half.raised)
+        return End(status, process.pid, child.last_error, child.raised)
 
-    async def _pause(self, half: ChildProcess, seconds: float | None) -> None:
-        """Wait for so long (None: for ever), for a stop, or until the half is resumed."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, half.wake)]
+    async def _pause(self, child: ChildProcess, seconds: float | None) -> None:
+        """Wait for so long (None: for ever), for a stop, or until the child is resumed."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, child.wake)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
             one.cancel()
 
     @staticmethod
-    async def _end(half: ChildProcess) -> None:
+    async def _end(child: ChildProcess) -> None:
         """SIGTERM to what still runs, then time."""
-        process = half.process
+        process = child.process
         if process is None or process.returncode is not None:
             return
         process.terminate()
         try:
             await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
         except TimeoutError:
-            log.warning("%s did not end within %.0f s and is killed; it resumes from its checkpoint", half.name, STOP_WITHIN_S)
+            log.warning("%s did not end within %.0f s and is killed; it resumes from its checkpoint", child.name, STOP_WITHIN_S)
             process.kill()
             await process.wait()
 
 
 class ErrorFilter:
-    """Takes a half's lines, gives back those to pass on, and keeps the error it ends with: `Error CODE: …` and its hint, or the last line
+    """Takes a child's lines, gives back those to pass on, and keeps the error it ends with: `Error CODE: …` and its hint, or the last line
     of a traceback, which is passed on as well."""
 
     def __init__(self) -> None:
@@ -288,8 +288,8 @@ class ErrorFilter:
             self.raised, self._traced = line, False
 
 
-async def _relay(half: ChildProcess, stderr: asyncio.StreamReader) -> None:
-    """Pass a half's stderr on, and remember the error it ends with."""
+async def _relay(child: ChildProcess, stderr: asyncio.StreamReader) -> None:
+    """Pass a child's stderr on, and remember the error it ends with."""
     errors, rest = ErrorFilter(), b""
     while True:
         data = await stderr.read(1 << 16)
@@ -299,6 +299,6 @@ async def _relay(half: ChildProcess, stderr: asyncio.StreamReader) -> None:
         for line in errors.lines([raw.decode(errors="replace") for raw in whole]):
             sys.stderr.write(line + "\n")
         sys.stderr.flush()
-        half.last_error, half.raised = errors.last_error, errors.raised
+        child.last_error, child.raised = errors.last_error, errors.raised
         if not data:
             return

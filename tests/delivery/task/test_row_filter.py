@@ -286,12 +286,12 @@ def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) ->
     sink = parse_sink_uri("blackhole:///?partition-num=2")
     chosen = Settings("test", sink, config, UTC)
     reader = LogReader(world.log(folder / "log"))
-    chooser = TableRouter(chosen)
-    packs = PackStore(folder / "packs", chosen.output, chooser.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
+    router = TableRouter(chosen)
+    packs = PackStore(folder / "packs", chosen.output, router.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
     driver = BatchDriver(
         feed="test",
-        upstream=LogUpstream(reader, load_history(reader), packs, chooser.ddl, chooser.rows),
-        events=SinkEvents(chosen, chooser, packs),
+        upstream=LogUpstream(reader, load_history(reader), packs, router.ddl, router.rows),
+        events=SinkEvents(chosen, router, packs),
         sink=open_driver_sink(sink.text),
         sink_uri=sink.text,
         runner=LocalRunner(),

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class RegisteredSchemas:
     """See `pack.Schemas`."""
 
-    def __init__(self, registrar: Registrar, chooser: TableRouter) -> None:
-        self._registrar, self._chooser = registrar, chooser
+    def __init__(self, registrar: Registrar, router: TableRouter) -> None:
+        self._registrar, self._router = registrar, router
 
     def meet(self) -> None:
         """Is the registry there? Raises RegistryUnavailable."""
@@ -42,16 +42,16 @@ class RegisteredSchemas:
         self._registrar.foresee(event, self._sent(event.before), self._sent(event.after))
 
     def _sent(self, version: TableVersion | None) -> Sent | None:
-        chosen = self._chooser.table(version) if version is not None else None
+        chosen = self._router.table(version) if version is not None else None
         return (chosen.shown, chosen.topic) if chosen is not None else None
 
 
 def open_schemas(
-    settings: Settings, chooser: TableRouter, cache: Path | None = None, stop: threading.Event | None = None
+    settings: Settings, router: TableRouter, cache: Path | None = None, stop: threading.Event | None = None
 ) -> RegisteredSchemas | None:
     """For a changefeed whose protocol has a schema registry, else None. `cache`: see `registry.cache`. Raises ConfigError."""
     if settings.sink.protocol is None or not spec_of(settings.sink.protocol).uses_registry:
         return None
     from tidemill.registry.registrar import open_registrar  # an HTTP client, which others need not load
 
-    return RegisteredSchemas(open_registrar(settings.sink.encoding, cache, stop), chooser)
+    return RegisteredSchemas(open_registrar(settings.sink.encoding, cache, stop), router)

@@ -188,8 +188,8 @@ def control_messages_of(sink: SinkUri) -> ControlMessages | None:
 class SinkEvents:
     """DDL and resolved events for the sink. See `batch.Events`."""
 
-    def __init__(self, settings: Settings, chooser: TableRouter, packs: PackStore) -> None:
-        self._words, self._chooser, self._packs = control_messages_of(settings.sink), chooser, packs
+    def __init__(self, settings: Settings, router: TableRouter, packs: PackStore) -> None:
+        self._words, self._router, self._packs = control_messages_of(settings.sink), router, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
         if self._words is None:
@@ -197,7 +197,7 @@ class SinkEvents:
         message = self._words.ddl_message(event)
         if message is None:
             return None
-        topic = self._chooser.topic(event)
+        topic = self._router.topic(event)
         partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
         return topic, *message, range(partitions)
 

@@ -123,7 +123,7 @@ class Puller:
             self._loop.call_soon(self._visibly, self._drain)
 
     def _take(self, event: Event, now: float, room: int) -> int:
-        """Handle one event, or a part of it that fits. Returns how many pieces that were."""
+        """Handle one event, or a part of it that fits. Returns how many sub-ranges that were."""
         match event:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, now)
@@ -238,7 +238,7 @@ class Puller:
             )
         )
         feed = self._feeds.get(action.slot)
-        if feed is not None:  # else its end is on the way, and the piece with it
+        if feed is not None:  # else its end is on the way, and the sub-range with it
             feed.send(register(self.header, action).SerializeToString())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -343,7 +343,7 @@ def register(header: cdcpb_pb2.Header, action: A.Subscribe) -> cdcpb_pb2.ChangeD
 
 
 def _raw(encoded: bytes) -> bytes:
-    """The raw key of a piece's border; open where a region ends at no valid key (the server sends no more than its region)."""
+    """The raw key of a sub-range's border; open where a region ends at no valid key (the server sends no more than its region)."""
     try:
         return from_encoded(encoded) if encoded else b""
     except MalformedBytes:

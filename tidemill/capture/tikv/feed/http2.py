@@ -117,8 +117,8 @@ class H2Feed(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        wishes = Setting.ENABLE_PUSH, 0, Setting.INITIAL_WINDOW_SIZE, self._our_window, Setting.MAX_FRAME_SIZE, FRAME
-        settings = struct.pack(">HIHIHI", *wishes)
+        asked = Setting.ENABLE_PUSH, 0, Setting.INITIAL_WINDOW_SIZE, self._our_window, Setting.MAX_FRAME_SIZE, FRAME
+        settings = struct.pack(">HIHIHI", *asked)
         block = hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(k, v) for k, v in self._headers])
         self._transport.write(
             PREFACE
@@ -211,7 +211,7 @@ class H2Feed(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ messages
 
     def flush(self) -> None:
-        """Hand the complete messages over; begin a new buffer with the piece of an incomplete one."""
+        """Hand the complete messages over; begin a new buffer with the sub-range of an incomplete one."""
         if self._timer:
             self._timer.cancel()
             self._timer = None

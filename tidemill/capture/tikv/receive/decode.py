@@ -60,7 +60,7 @@ class Scanner:
         self._entries: Array = np.empty(8192, ENTRY)
 
     def scan(self, messages: Sequence[bytes | Packed], streams: Sequence[int] | int = 0) -> Batch:
-        """`streams`: the stream slot of each piece, or one for all."""
+        """`streams`: the stream slot of each sub-range, or one for all."""
         total = sum(map(len, messages))
         if total > MAX_BATCH:
             raise ValueError(f"{total} bytes in one batch")

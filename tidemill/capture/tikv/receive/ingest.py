@@ -38,14 +38,14 @@ LATE_JOIN = 65536
 
 @dataclass(frozen=True, slots=True)
 class ScanDone:
-    """The incremental scan of a piece is over."""
+    """The incremental scan of a sub-range is over."""
 
     sub_range: int
 
 
 @dataclass(frozen=True, slots=True)
 class PieceFailed:
-    """The store ended the subscription of a piece; `error` is a serialised cdcpb.Error."""
+    """The store ended the subscription of a sub-range; `error` is a serialised cdcpb.Error."""
 
     sub_range: int
     resolved: int
@@ -54,7 +54,7 @@ class PieceFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolBroken:
-    """The store broke the protocol, as `row` shows; the piece's subscription was ended on this side. Its range is complete up to
+    """The store broke the protocol, as `row` shows; the sub-range's subscription was ended on this side. Its range is complete up to
     `resolved`, which may be less than what was told of it before."""
 
     sub_range: int
@@ -66,7 +66,7 @@ class ProtocolBroken:
 @dataclass(frozen=True, slots=True)
 class RowLost:
     """As ProtocolBroken, but the log is complete up to `head` already, which `row` is not above: it cannot be written any more.
-    `piece` may be over."""
+    `sub_range` may be over."""
 
     sub_range: int
     region: int
@@ -77,7 +77,7 @@ class RowLost:
 
 @dataclass(frozen=True, slots=True)
 class PieceFrozen:
-    """The watchdog asked for an end of the piece's subscription; it was ended on this side."""
+    """The watchdog asked for an end of the sub-range's subscription; it was ended on this side."""
 
     sub_range: int
     resolved: int
@@ -85,7 +85,7 @@ class PieceFrozen:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """A stream is over (`reason`): these pieces, with their resolved ts, have no subscription any more. `bad`: its bytes make no
+    """A stream is over (`reason`): these sub-ranges, with their resolved ts, have no subscription any more. `bad`: its bytes make no
     sense, so it has to be cancelled."""
 
     stream: int
@@ -204,7 +204,7 @@ class Receiver:
     # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
 
     def place(self, sub_range: int, checkpoint: int, partition: int) -> None:
-        """A piece that nothing is subscribed for yet: it holds its partition's head at `checkpoint`."""
+        """A sub-range that nothing is subscribed for yet: it holds its partition's head at `checkpoint`."""
         self._bind(sub_range, self.matcher.place(checkpoint, partition))
 
     def subscribe(
@@ -219,7 +219,8 @@ class Receiver:
         partition: int,
         since: int | None = None,
     ) -> None:
-        """The piece's register is about to be sent; what stood for it before goes. lo, hi: raw keys. `since`: see `Matcher.subscribe`."""
+        """The sub-range's register is about to be sent; what stood for it before goes. lo, hi: raw keys. `since`: as in
+        `Matcher.subscribe`."""
         if stream in self._ended:  # the other side does not know yet
             self.place(sub_range, checkpoint, partition)
             self._on_events([StreamLost(stream, ((sub_range, checkpoint),), "the stream is over")])
@@ -240,7 +241,7 @@ class Receiver:
         self.matcher.drop(sub)
 
     def drop(self, sub_ranges: Sequence[int]) -> None:
-        """Forget the pieces: others stand for their ranges, or nobody wants these any more."""
+        """Forget the sub-ranges: others stand for their ranges, or nobody wants these any more."""
         for sub_range in sub_ranges:
             self._unbind(self._sub_of.pop(sub_range))
         self.prewrites.some_ended = True
@@ -251,13 +252,13 @@ class Receiver:
         self.matcher.set_multiplexed(stream, multiplexed)
 
     def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
-        """The stream is over. Tells which pieces lost their subscription."""
+        """The stream is over. Tells which sub-ranges lost their subscription."""
         self._ended.add(stream)
         lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
         self._on_events([StreamLost(stream, lost, reason, bad)])
 
     def renew(self, sub_range: int) -> None:
-        """End the piece's subscription, if it has one, so that it begins again from its resolved ts."""
+        """End the sub-range's subscription, if it has one, so that it begins again from its resolved ts."""
         sub = self._sub_of.get(sub_range)
         if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
             self.matcher.hold(sub)

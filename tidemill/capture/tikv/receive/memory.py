@@ -63,7 +63,7 @@ class Chunks:
         self._free = list(range(2 * n - 1, n - 1, -1))
 
     def room(self, n: int) -> tuple[int, Array]:
-        """(chunk, n bytes of it). Small pieces share a slab. Valid until the next call unless records hold it."""
+        """(chunk, n bytes of it). Small sub-ranges share a slab. Valid until the next call unless records hold it."""
         if n > SLAB:
             buffer = np.empty(n, np.uint8)
             return self.add(buffer, n), buffer

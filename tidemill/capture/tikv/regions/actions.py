@@ -32,7 +32,7 @@ class RowSeen:
 
 @dataclass(frozen=True, slots=True)
 class HoldFrontier:
-    """Hold the partition's frontier at `checkpoint` for this piece."""
+    """Hold the partition's frontier at `checkpoint` for this sub-range."""
 
     sub_range: int
     checkpoint: int
@@ -41,7 +41,7 @@ class HoldFrontier:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFrontier:
-    """These pieces are over."""
+    """These sub-ranges are over."""
 
     sub_ranges: tuple[int, ...]
 

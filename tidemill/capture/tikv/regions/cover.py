@@ -1,7 +1,7 @@
-"""The cover of spans by pieces: gaps become pieces with regions, by what PD tells. Pure.
+"""The cover of spans by sub-ranges: gaps become sub-ranges with regions, by what PD tells. Pure.
 
-A piece is either a gap (no region is known for it) or belongs to one region. The pieces of a span lie side by side and cover it at all
-times; successors are placed before what they replace is dropped, so the receiver holds the frontier at every moment.
+A sub-range is either a gap (no region is known for it) or belongs to one region. The sub-ranges of a span lie side by side and cover it
+at all times; successors are placed before what they replace is dropped, so the receiver holds the frontier at every moment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Cover(ABC):
 
     @abstractmethod
     def _queue(self, sub_range: SubRange, region: Region, now: float, delay: float) -> None:
-        """The piece is the region's from now on: subscribe it."""
+        """The sub-range is the region's from now on: subscribe it."""
 
     # ------------------------------------------------------------------ looking
 
@@ -54,11 +54,11 @@ class Cover(ABC):
         return self._gaps.questions
 
     def covered(self, span_id: int) -> list[tuple[bytes, bytes, Phase]]:
-        """The pieces of a span in key order."""
+        """The sub-ranges of a span in key order."""
         return [(p.start, p.end, p.phase) for p in self._spans[span_id]]
 
     def sub_range(self, id_: int) -> SubRange | None:
-        """A piece, for reading; None where it is over."""
+        """A sub-range, for reading; None where it is over."""
         return self._pieces.get(id_)
 
     # ------------------------------------------------------------------ spans
@@ -184,7 +184,7 @@ class Cover(ABC):
         return run
 
     def _divide(self, gaps: list[SubRange], regions: Sequence[Region], complete: bool, now: float) -> None:
-        """Replace contiguous gaps by a piece for each region that PD knows, and new gaps for what it does not."""
+        """Replace contiguous gaps by a sub-range for each region that PD knows, and new gaps for what it does not."""
         span, lock = gaps[0].span, self._spans[gaps[0].span.id]
         cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
         new: list[SubRange] = []

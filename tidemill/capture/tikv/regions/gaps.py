@@ -17,7 +17,7 @@ AT_ONCE = 4096  # gaps whose time has come that are looked at together: the even
 
 
 class Gaps:
-    """`pieces`: all that there are, by id. A piece that is not a gap any more when its time comes is passed over."""
+    """`pieces`: all sub-ranges, by id. A sub-range that is not a gap any more when its time comes is passed over."""
 
     def __init__(self, sub_ranges: Mapping[int, SubRange]) -> None:
         self._pieces = sub_ranges

@@ -1,15 +1,15 @@
-"""Which subscription carries which piece of each span: a state machine without IO.
+"""Which subscription carries which sub-range of each span: a state machine without IO.
 
-A span is the key range of one physical table (or of meta keys). Its range lock (rangelock.py) holds pieces that cover it without
-overlap; a piece is either a gap (no region is known for it) or belongs to one region. Whoever drives the machine tells it what
+A span is the key range of one physical table (or of meta keys). Its range lock (rangelock.py) holds sub-ranges that cover it without
+overlap; a sub-range is either a gap (no region is known for it) or belongs to one region. Whoever drives the machine tells it what
 happened and when, and carries out the actions that it asks for, in their order:
 
     gap ──(its time comes)──▶ loading ──(PD knows regions)──▶ queued ──(the store has room)──▶ scanning ──(INITIALIZED)──▶ live
      ▲                                                          ▲                                  │                       │
      └────── split, merge, lost region, broken stream ──────────┴── busy, congested, new leader ───┴───────────────────────┘
 
-What follows from which error is the table in reactions.py. Every piece has at all times a record with the receiver that holds the
-frontier at the piece's resolved ts; successors are placed before what they replace is dropped. So no error can let the resolved
+What follows from which error is the table in reactions.py. Every sub-range has at all times a record with the receiver that holds the
+frontier at the sub-range's resolved ts; successors are placed before what they replace is dropped. So no error can let the resolved
 ts pass a row.
 """
 
@@ -33,7 +33,7 @@ from tidemill.capture.tikv.regions.reactions import (
 from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase, Store, Stream, SubRange
 from tidemill.capture.tikv.regions.streams import Streams
 
-WAKE_AT_ONCE = 4096  # pieces that are queued again together
+WAKE_AT_ONCE = 4096  # sub-ranges that are queued again together
 MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
 
 
@@ -44,7 +44,7 @@ class RegionMachine(Cover):
         super().__init__()
         self.partitions, self.max_scans = partitions, max_scans
         self._streams = Streams(partitions, max_scans)
-        self._timers: list[tuple[float, int]] = []  # of pieces that are queued
+        self._timers: list[tuple[float, int]] = []  # of sub-ranges that are queued
         self._held_back = False
         self.errors: dict[str, int] = {}
 
@@ -90,13 +90,13 @@ class RegionMachine(Cover):
     # ------------------------------------------------------------------ looking
 
     def describe(self, sub_range: SubRange) -> str:
-        """Region, table and store of a piece, for people."""
+        """Region, table and store of a sub-range, for people."""
         region = f"region {sub_range.region.id}" if sub_range.region is not None else "a range"
         store = self.store_of(sub_range)
         return f"{region} of {sub_range.span.label or f'span {sub_range.span.id}'}" + (f" at store {store}" if store else "")
 
     def store_of(self, sub_range: SubRange) -> int:
-        """The store that a piece is subscribed at or waits for; 0: none."""
+        """The store that a sub-range is subscribed at or waits for; 0: none."""
         stream = self._streams.by_slot.get(sub_range.slot)
         if stream is not None:
             return stream.store_id
@@ -178,7 +178,7 @@ class RegionMachine(Cover):
         )
 
     def _leave_stream(self, sub_range: SubRange, now: float) -> None:
-        """The piece's subscription is over."""
+        """The sub-range's subscription is over."""
         stream = self._streams.by_slot.get(sub_range.slot)
         if stream is not None and sub_range.id in stream.sub_ranges:
             stream.sub_ranges.discard(sub_range.id)
@@ -228,8 +228,8 @@ class RegionMachine(Cover):
                 self._gap(sub_range, now, sub_range.backoff(now))
 
     def stream_lost(self, slot: int, sub_ranges: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
-        """The receiver has let go of the stream; these pieces (with their resolved ts) were on it. `last`: these were all. A receiver that
-        ends a stream by itself may not know yet of registers that were on their way: they are over as well, with nothing received."""
+        """The receiver has let go of the stream; these sub-ranges (with their resolved ts) were on it. `last`: these were all. A receiver
+        that ends a stream by itself may not know yet of registers that were on their way: they are over as well, with nothing received."""
         stream = self._streams.by_slot.get(slot)
         if stream is None:
             return
@@ -274,7 +274,7 @@ class RegionMachine(Cover):
         self._react(id_, resolved, error, now)
 
     def broken(self, id_: int, resolved: int, now: float, cause: str = "protocol") -> None:
-        """The store broke the protocol for this piece, which is complete up to `resolved` only, whatever was said of it before."""
+        """The store broke the protocol for this sub-range, which is complete up to `resolved` only, whatever was said of it before."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is not None:
             sub_range.checkpoint = resolved
@@ -289,11 +289,11 @@ class RegionMachine(Cover):
         self._actions.append(Fail(row_lost(where, cause, row, head)))
 
     def frozen(self, id_: int, resolved: int, now: float) -> None:
-        """The watchdog gave up on this piece's subscription."""
+        """The watchdog gave up on this sub-range's subscription."""
         self._react(id_, resolved, StoreError(End.FROZEN), now)
 
     def _subscribed(self, id_: int, resolved: int) -> SubRange | None:
-        """The piece, if it is subscribed; its resolved ts is noted: it never goes back."""
+        """The sub-range, if it is subscribed; its resolved ts is noted: it never goes back."""
         sub_range = self._pieces.get(id_)
         if sub_range is None or sub_range.phase not in (Phase.SCANNING, Phase.LIVE):
             return None

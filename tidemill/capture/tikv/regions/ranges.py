@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tidemill.capture.tikv.model import Region
 
 Cut = tuple[bytes, bytes, Region | None]
-"""A piece of a range and its region; None where no region with a leader is known."""
+"""A sub-range of a range and its region; None where no region with a leader is known."""
 
 
 def cut(start: bytes, end: bytes, regions: Sequence[Region]) -> tuple[list[Cut], bytes]:

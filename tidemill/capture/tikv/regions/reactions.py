@@ -2,7 +2,7 @@
 
     end                     what follows                                  where it comes from
     not_leader              the leader that is named; else ask PD         the region's leader moved
-    epoch_not_match         ask PD for the sub-range                      split (pieces are named: at once) or merge (none are)
+    epoch_not_match         ask PD for the sub-range                      split (sub-ranges are named: at once) or merge (none are)
     region_not_found        ask PD for the sub-range                      the peer is gone, or was moved
     server_is_busy          the same region, after the time it names      too many scans wait; the store's window halves
     congested               the same region, later                        the store's memory is full; the store's window halves
@@ -16,7 +16,7 @@
     store (ours)            ask PD                                        the store cannot be reached, or is gone
     anything else           the same region; from the third time ask PD   an error that a newer TiKV knows
 
-Every way waits for the piece's back-off first: 50 ms, doubling to 2 s, each shortened by up to a half at random, forgotten after
+Every way waits for the sub-range's back-off first: 50 ms, doubling to 2 s, each shortened by up to a half at random, forgotten after
 five minutes without an error. Only a split skips it the first time.
 """
 

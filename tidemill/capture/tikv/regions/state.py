@@ -1,4 +1,4 @@
-"""The state that the region state machine keeps: pieces of spans, streams, stores."""
+"""The state that the region state machine keeps: sub-ranges of spans, streams, stores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
-BACKOFF_FORGET = 300.0  # seconds without an error after which a piece's back-off begins again
+BACKOFF_FORGET = 300.0  # seconds without an error after which a sub-range's back-off begins again
 TOGETHER = 0.05  # gaps that are due within so many seconds are loaded together
 FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # scans that a store is given at the same time
 
 
 class Phase(enum.Enum):
-    """Where a piece is."""
+    """Where a sub-range is."""
 
     GAP = "gap"
     LOADING = "loading"
@@ -58,8 +58,8 @@ class SubRange:
         return self.phase is Phase.GAP and self.due <= now + TOGETHER
 
     def backoff(self, now: float) -> float:
-        """Seconds to wait after an error. Shortened by up to a half, each piece in its own way, so that many that failed together do not
-        come back together."""
+        """Seconds to wait after an error. Shortened by up to a half, each sub-range in its own way, so that those that failed together
+        do not come back together."""
         if now - self.failed_at > BACKOFF_FORGET:
             self.attempts = 0
         self.failed_at = now
@@ -71,7 +71,7 @@ class SubRange:
 @dataclass(slots=True)
 class RequestIds:
     """The request ids of one stream. All regions of a partition share one id where they can, so that the store can batch their resolved ts.
-    A second piece of the same region takes the next id of its partition: 1 + partition, then every `partitions`-th one behind it."""
+    A second sub-range of the same region takes the next id of its partition: 1 + partition, then every `partitions`-th one behind it."""
 
     partitions: int
     _given: dict[tuple[int, int], int] = field(default_factory=dict)  # (region, partition) -> how many ids were given out, in a row
@@ -126,7 +126,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Store:
-    """A store, its streams and who waits for them. The queues hold each waiting piece once, so they are never longer than the store
+    """A store, its streams and who waits for them. The queues hold each waiting sub-range once, so they are never longer than the store
     has regions; `window` is how many scans may be under way: it grows by one with every scan that ends and shrinks when the store
     complains."""
 
@@ -140,7 +140,7 @@ class Store:
 
     @property
     def waiting(self) -> deque[int]:
-        """Where the next piece is taken from."""
+        """Where the next sub-range is taken from."""
         return self.live or self.queue
 
     def enqueue(self, sub_range: SubRange) -> None:
@@ -158,7 +158,7 @@ class Store:
         return found
 
     def waits(self, sub_range: SubRange, now: float) -> bool:
-        """Whether a piece in the queue is still to be subscribed here now."""
+        """Whether a sub-range in the queue is still to be subscribed here now."""
         leader = sub_range.region.leader if sub_range.region is not None else None
         return sub_range.phase is Phase.QUEUED and sub_range.due <= now and leader is not None and leader.store_id == self.id
 

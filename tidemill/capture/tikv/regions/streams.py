@@ -26,7 +26,7 @@ class Streams:
 
     def choose(self, store: Store, region_id: int) -> Stream | None:
         """A stream of the store on which the region can be subscribed; None: there has to be another one. Without multiplexing a second
-        piece of a region takes another stream."""
+        sub-range of a region takes another stream."""
         for stream in store.streams:
             if not stream.ended and stream.multiplexed == store.multiplexed and (stream.multiplexed or region_id not in stream.alone):
                 return stream

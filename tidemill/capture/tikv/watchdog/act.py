@@ -39,11 +39,11 @@ LOCKS_AT_ONCE = 4
 GRACE = 5.0  # seconds after a lock was ended
 SEARCHES = 32  # regions that are searched in one round at most
 RENEW = 4  # subscriptions that are renewed in one round at most
-RENEW_AGAIN = 600.0  # the longest wait between two renewals of one piece
+RENEW_AGAIN = 600.0  # the longest wait between two renewals of one sub-range
 HELD_AFTER = 10.0  # seconds behind, and without moving, after which a table is told of
 
 UNSUBSCRIBED = "not subscribed"
-"""What is wrong with a piece that no store takes."""
+"""What is wrong with a sub-range that no store takes."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Verdicts:
 
 @dataclass(slots=True)
 class RenewalBackoff:
-    """A piece that has been renewed."""
+    """A sub-range that has been renewed."""
 
     times: int = 0
     next_time: float = 0.0
@@ -80,7 +80,7 @@ class Watchdog:
         self.verdicts = Verdicts()
         self._held = HeldTables(min(HELD_AFTER, self.watch.patience.frozen))
         self._present = 0  # PD's clock as last heard
-        self._silent: set[int] = set()  # pieces
+        self._silent: set[int] = set()  # sub-ranges
         self._resolver = LockResolver(puller.pd)
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
@@ -135,7 +135,7 @@ class Watchdog:
     async def _search_locks(self, present: int, now: float) -> None:
         """Look for locks in the regions that lag behind, the slowest first."""
         fence = present - (FENCE_MS << tso.LOGICAL_BITS)
-        wanted: dict[int, tuple[SubRange, Region, int]] = {}  # the region as it is now: a piece may lose its own before its turn comes
+        wanted: dict[int, tuple[SubRange, Region, int]] = {}  # the region as it is now: a sub-range may lose its own before its turn comes
         for id_, resolved in self.watch.lagging(fence, now, FENCE_MS / 1000):
             sub_range = self.puller.machine.sub_range(id_)
             if sub_range is None or sub_range.region is None or len(wanted) >= SEARCHES:
@@ -223,7 +223,7 @@ class Watchdog:
         return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
 
     def _due(self, one: Stuck, now: float) -> bool:
-        """Whether the piece may be renewed now; each time it has to wait twice as long."""
+        """Whether the sub-range may be renewed now; each time it has to wait twice as long."""
         patient = self._patients.setdefault(one.sub_range, RenewalBackoff())
         if now < patient.next_time:
             return False
@@ -314,7 +314,7 @@ class Watchdog:
         return {"partition": holder.partition, "seconds": round(holder.seconds, 1), "since": since.isoformat(timespec="seconds"), **where}
 
     def _where(self, id_: int, resolved: int) -> dict[str, Any]:
-        """Region, store, range, lock and table of a piece."""
+        """Region, store, range, lock and table of a sub-range."""
         sub_range = self.puller.machine.sub_range(id_)
         told: dict[str, Any] = {"resolved_ts": resolved, "resolved_time": describe(resolved)}
         if sub_range is None:
@@ -341,7 +341,7 @@ class Watchdog:
         region = (
             f"region {where['region']} at store {where['store']} {where['store_address']}"
             if "region" in where
-            else f"piece {one.sub_range}"
+            else f"sub-range {one.sub_range}"
         )
         lock = f", lock {where['lock']['key']} of transaction {where['lock']['start_ts']}" if "lock" in where else ""
         return (

@@ -48,7 +48,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The piece that holds a partition's watermark, and for how long it has been at this resolved ts."""
+    """The sub-range that holds a partition's watermark, and for how long it has been at this resolved ts."""
 
     partition: int
     sub_range: int
@@ -125,7 +125,7 @@ class Watch:
         return sorted(found, key=lambda s: s.resolved)[:most]
 
     def lagging(self, below: int, now: float, seconds: float, most: int = 64) -> list[tuple[int, int]]:
-        """Live subscriptions (piece, resolved) whose resolved ts is below `below` and has not moved for so many seconds."""
+        """Live subscriptions (sub-range, resolved) whose resolved ts is below `below` and has not moved for so many seconds."""
         subs = self._subs
         if not len(subs):
             return []
@@ -143,8 +143,8 @@ class Watch:
         return int(live.max()) if len(live) else 0
 
     def behind(self, below: int, now: float, most: int) -> tuple[int, list[tuple[int, int, float]]]:
-        """How many ranges, subscribed or not, have a resolved ts below `below`; and the `most` slowest: piece, resolved ts, seconds without
-        moving."""
+        """How many ranges, subscribed or not, have a resolved ts below `below`; and the `most` slowest: sub-range, resolved ts, seconds
+        without moving."""
         subs = self._subs
         if not len(subs):
             return 0, []
@@ -161,7 +161,7 @@ class Watch:
         return int(((subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["stream"] == stream)).sum()) if len(subs) else 0
 
     def holders(self, now: float) -> list[Holder]:
-        """The slowest piece of each partition that has any, the slowest partition first. Its time goes on through new subscriptions."""
+        """The slowest sub-range of each partition that has any, the slowest partition first. Its time goes on through new subscriptions."""
         subs = self._subs
         if not len(subs):
             return []

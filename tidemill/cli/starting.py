@@ -41,7 +41,7 @@ async def reached(folder: FeedFolder, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def orphans_gone(folder: FeedFolder) -> bool:
-    """Wait until the child processes of a supervisor that was killed have ended: they have the log and the changefeed until then. Were there
+    """Wait until the child processes of a supervisor that was killed have ended: they have log and changefeed until then. Were there
     any?"""
     deadline = asyncio.get_running_loop().time() + ORPHANS_S
     told = False

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test test-fast realpd golden chaos soak cluster outage lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka test test-fast recordings realpd golden chaos soak cluster outage lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch

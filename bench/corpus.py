@@ -26,7 +26,7 @@ TABLE_IDS = {"narrow": 112, "mixed": 114, "wide": 116}
 
 UNSIGNED, NOT_NULL, BINARY = 32, 1, 128
 TEXT = (
-    "order payment review express normal high low pending approved rejected store region customer ticket refund manager quantity "
+    "order payment review express normal high low pending approved rejected store region customer credentials refund manager quantity "
     "discount account number job naïve Größe café 上海 北京 with and the to for was"
 )
 WORDS = TEXT.split()

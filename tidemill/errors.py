@@ -1,6 +1,6 @@
 """What can go wrong, told so that a person can act on it.
 
-Every error that Tidemill raises on purpose is a `TidemillError`: it has a stable code for machines, a message that names
+Every error that Tidemill raises is a `TidemillError`: it has a stable code for machines, a message that names
 what, where and what to do, and says whether trying again can help. The supervisor, the changefeed's state machine and the
 command line look at nothing else. Messages never hold secrets: addresses are passed through `redact` first.
 """
@@ -13,7 +13,7 @@ from tidemill.redaction import redact as redact
 
 
 class TidemillError(Exception):
-    """Base of all errors on purpose. `code` is stable, in the style of TiCDC's: `TM:ErrLogCorrupt`."""
+    """Base of all errors that Tidemill raises. `code` is stable, in the style of TiCDC's: `TM:ErrLogCorrupt`."""
 
     code = "TM:ErrUnknown"
     retryable = False

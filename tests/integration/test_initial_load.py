@@ -99,7 +99,7 @@ def test_whoever_dies_while_the_tables_are_read(tmp_path: Path) -> None:
             expected = truth(playground.call(lambda: playground.playground.tables_at(end)))
             assert delivery.stop() == 0
         assert {"reader", "capture"} <= set(killed), "they had something to do still"
-        assert "tidemill/pipeline/" not in (tmp_path / "run.log").read_text(), "no traceback of ours"
+        assert "/tidemill/delivery/" not in (tmp_path / "run.log").read_text(), "no traceback of ours"
         storage = open_storage(str(delivery.log))
         (plan,) = initial_load.plans(storage)
         assert len(plan.parts()) == REGIONS + 1

@@ -1,4 +1,8 @@
-"""From an upstream to the change log."""
+"""From an upstream to the change log.
+
+In: TiKV's change feed and TiDB's schema. Out: segments of the change log, complete up to a resolved ts. `capture.py` is the process,
+`worker.py` pulls partitions, `groups/` divides them among processes, `tikv/` speaks to the cluster. Read `capture.py` first, then `tikv/`.
+"""
 
 import os
 

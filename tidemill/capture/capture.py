@@ -92,7 +92,7 @@ class Capture:
         self.safe_point: GcGuard
         self.loading: Loading
         self.growth: Growth
-        self.company: WorkerManager | None = None
+        self.manager: WorkerManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
         self._status_told = 0.0  # when the next word is due of a status that cannot be written
@@ -203,18 +203,18 @@ class Capture:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()
             if self.divided:
-                self.company = WorkerManager(
+                self.manager = WorkerManager(
                     self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
                 )
-                await self.company.open()
+                await self.manager.open()
             await self._reached(self._open_log)
             try:
                 return await self._pull(folder)
             finally:
                 self.writer.close()
         finally:
-            if self.company is not None:
-                await self.company.close()
+            if self.manager is not None:
+                await self.manager.close()
             await self.pd.close()
 
     # ------------------------------------------------------------------ the log
@@ -347,9 +347,9 @@ class Capture:
             await pulling.begin()
             self.status.state = "running"
             _log.info("capturing %s from %s", self._what(), tso.describe(self.resolved_ts))
-            if self.company is not None:
+            if self.manager is not None:
                 self.divided = divide(writer.identity.partitions, len(self.divided), pulling.spans.counts())
-                self.company.begin(self.divided)
+                self.manager.begin(self.divided)
             await together(
                 self._report(folder),
                 maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),
@@ -359,14 +359,14 @@ class Capture:
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
                 self._load(),
                 self.growth.run(),
-                *([self.company.run()] if self.company is not None else []),
+                *([self.manager.run()] if self.manager is not None else []),
             )
         except Settled as ready:
             settled = ready
         finally:
             self.status.state = "stopping"
-            if self.company is not None:
-                await self.company.stop()
+            if self.manager is not None:
+                await self.manager.stop()
             await pulling.stop()
             self._look()
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
@@ -381,8 +381,8 @@ class Capture:
         await together(self._let_load(), self.loading.run(self._plan_what_is_asked))
 
     async def _let_load(self) -> None:
-        if self.company is not None:
-            await self.company.assembled.wait()
+        if self.manager is not None:
+            await self.manager.assembled.wait()
         self.loading.begin.set()
 
     def _what(self) -> str:
@@ -397,14 +397,14 @@ class Capture:
         """Of all partitions; of those of groups as far as these have told."""
         if not self.divided:
             return [self.writer.partition(p).head for p in self.writer.partitions]
-        told = self.company.heads if self.company is not None else {}
+        told = self.manager.heads if self.manager is not None else {}
         return [max(head, told.get(p, 0)) for p, head in enumerate(self._known_heads)]
 
     async def _needed_ts(self) -> int:
         """What TiKV has to keep: the log's end, as a crash of the machine leaves it, and where tables are still being read."""
         ends = [await asyncio.to_thread(self.writer.sync_heads)]
-        if self.company is not None:
-            ends += [max(head, self.company.synced.get(p, 0)) for p, head in enumerate(self._known_heads)]
+        if self.manager is not None:
+            ends += [max(head, self.manager.synced.get(p, 0)) for p, head in enumerate(self._known_heads)]
         return self._not_loaded(min(ends))
 
     def _not_loaded(self, ts: int) -> int:
@@ -434,8 +434,8 @@ class Capture:
         changes: pa.Table | Sequence[Any] = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
         self.history.advance(changes, done.head)
         self.pulling.follow(done.head)
-        if self.company is not None:
-            self.company.follow()
+        if self.manager is not None:
+            self.manager.follow()
 
     def _schema_end(self) -> tuple[int, int]:
         """What groups may read: the schema's head as far as we have followed it, and the end of the last segment up to there."""
@@ -457,9 +457,9 @@ class Capture:
         away = self._patience.away
         status.storage = away.as_dict() if away is not None else None
         if status.state in ("running", "stopping"):
-            groups = self.company.sections() if self.company is not None else []
+            groups = self.manager.sections() if self.manager is not None else []
             status.take([self.pulling.look(), *groups])
-            status.groups = self.company.look() if self.company is not None else []
+            status.groups = self.manager.look() if self.manager is not None else []
             status.heads, status.schema_head = self.heads(), self.writer.schema.head
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
             status.growth = self.growth.text

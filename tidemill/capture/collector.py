@@ -1,5 +1,5 @@
-"""Python's collector of cyclic garbage, and what there is to be looked at when it runs: every object, with all threads standing still. With
-100,000 tables that takes a second each time, again and again while they are read, and they are not garbage.
+"""Pauses Python's garbage collector while a capture starts. A collection looks at every object and stops all threads; with 100,000 tables
+it takes a second each time, and finds nothing.
 
 So the collector rests while a capture begins, and what has been made by then is never looked at again: it lives as long as the capture,
 and what of it goes, goes by its count of references.

@@ -3,7 +3,7 @@
     imports/<commit_ts>-<physical table id>.json     nothing inside: the name says it
 
 The capture writes one before the rows themselves. Of an import the stream has only some rows or none, so a changefeed that wants the table
-stops there (`pipeline.captured`).
+stops there (`delivery.inputs.coverage`).
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class PartitionWriter:
             return self._publish(to_ts, parts, trusted)
 
     def _keep_pledge(self, head: int) -> None:
-        """An interval that a writer before announced has no rows, if all up to `head` is there or never was: publish it so."""
+        """A previous writer announced a segment and did not publish it. If the log is complete up to `head`, that interval has no
+        rows: publish it empty."""
         pledged = self._pledged
         if pledged is not None and pledged <= head:
             self._publish(pledged, [()], trusted=False)

@@ -82,7 +82,7 @@ def _load(app: typer.Typer, verb: str, text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Errors on purpose end with 1 and `Error CODE: message`, wrong usage with 2."""
+    """Entry point. A TidemillError ends with 1 and `Error CODE: message`, wrong usage with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if SUPERVISED in os.environ:
         lifeline.hold()

@@ -82,7 +82,7 @@ class Options:
 
     @property
     def ahead(self) -> int:
-        """How far before the log's start the feed begins: see `changelog.beginning`."""
+        """How far before the log's start the feed begins: see `changelog.files.bounds`."""
         return -before_tables(0, created=self.sink.create_tables) if self.snapshot else 0
 
 

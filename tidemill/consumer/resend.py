@@ -69,7 +69,7 @@ class Republish:
         self._sink, self._state = sink, state
         self._dispatcher = config.dispatcher()
         self._driver, self._tasks = open_driver_sink(sink.text), open_task_sink(sink.text)
-        self._words = control_messages_of(sink)
+        self._control = control_messages_of(sink)
         self._output = Output(sink.encoding, UTC)
         self._counts = self._driver.ensure_topics({sink.topic})
         self._targets, self._first = targets_of(self._counts)
@@ -174,7 +174,7 @@ class Republish:
             self._deliver(BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts, item=0), batch.rows)
             for ddl in batch.ddls:
                 self._send_ddl(ddl)
-            resolved = self._words.resolved_message(to_ts) if self._words is not None else None
+            resolved = self._control.resolved_message(to_ts) if self._control is not None else None
             if resolved is not None:
                 self._driver.resolved(self._targets, *resolved)
             self._driver.finish_batch(context)
@@ -218,11 +218,11 @@ class Republish:
             ts=ddl.ts, done_ts=ddl.ts, job_id=0, schema_version=0, seq=0, type=int(ddl.type), schema=ddl.schema, table=ddl.table,
             pre_schema="", pre_table="", table_id=0, query=ddl.query, raw_query=ddl.query, reprinted=True,
         )  # fmt: skip
-        message = self._words.ddl_message(event) if self._words is not None else None
-        if message is None or self._words is None:
+        message = self._control.ddl_message(event) if self._control is not None else None
+        if message is None or self._control is None:
             return
         topic = self._topic(ddl.schema, ddl.table) if ddl.table else self._sink.topic
-        partitions = [0] if self._words.ddl_on_first_partition else range(self._counts[topic])
+        partitions = [0] if self._control.ddl_on_first_partition else range(self._counts[topic])
         self._driver.ddl(topic, *message, partitions)
 
 

@@ -7,7 +7,7 @@
 In `table` mode each log partition has a range of its own (`position.Ranges`), and from_ts and to_ts are the least of their ends. Rows of a
 partition may then be ahead of to_ts; DDLs and resolved events never are.
 
-Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`fence`).
+Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`epoch_fence`).
 
 A sink that is away is tried again for as long as the policy says. Storage that is away (of the log, of the changefeed's state), or full, is
 waited for without end: nothing is lost meanwhile, and a restart would only meet the same.

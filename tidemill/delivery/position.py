@@ -16,15 +16,14 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Everything at or below `ts` is meant, and of log partition p everything at or below parts[p]. Without parts all partitions are at
-    `ts`, and so are those that have none."""
+    """All changes at or below `ts`; of log partition p, all at or below parts[p]. A partition without an entry in `parts` is at `ts`."""
 
     ts: int
     parts: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, ends: Sequence[int]) -> Position:
-        """Partitions that are so far."""
+        """The position of partitions that end there."""
         least = min(ends)
         return cls(least) if max(ends) == least else cls(least, tuple(ends))
 
@@ -34,19 +33,19 @@ class Position:
 
     @property
     def furthest(self) -> int:
-        """How far the partition is that is ahead of all."""
+        """How far the furthest partition is."""
         return max(self.parts, default=self.ts)
 
     def ends(self, partitions: int) -> list[int]:
-        """Of so many partitions."""
+        """How far each of so many partitions is."""
         return [self.at(p) for p in range(partitions)]
 
     def covers(self, other: Position) -> bool:
-        """Whether all that the other means is meant."""
+        """Whether this position is at least as far as the other one in every partition."""
         return self.ts >= other.ts and all(a >= b for a, b in self._beside(other))
 
     def joined(self, other: Position) -> Position:
-        """What either of them means."""
+        """The further of the two, partition by partition."""
         return self._made(max(self.ts, other.ts), [max(pair) for pair in self._beside(other)])
 
     def capped(self, ts: int) -> Position:
@@ -81,5 +80,5 @@ def ranges_of(begin: Position, end: Position) -> Ranges:
 
 
 def end_of(to_ts: int, ranges: Ranges) -> Position:
-    """Where a batch leads."""
+    """The position after a batch."""
     return Position.of([end for _, end in ranges]) if ranges else Position(to_ts)

@@ -58,7 +58,7 @@ class TaskStats:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """An error on purpose that ended a task: given back rather than raised, so that Spark does not stop the others in the middle."""
+    """A TidemillError that ended a task. It is returned and not raised, so that Spark does not stop the other tasks."""
 
     number: int
     code: str

@@ -1,4 +1,4 @@
-"""All protocols. A new one is a folder, its kernels, and one line here."""
+"""All protocols. A new one is a folder, its kernels, a member of `MessageFormat`, and its spec in the list below."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ def start_session(
     user: Mapping[str, str] | None = None,
     host: str | None = None,
 ) -> SparkSession:
-    """A new Spark session; what Java prints goes to `log_file`. Settings: `sparkconf.settings`, `extra` are those that this session needs.
+    """A new Spark session; what Java prints goes to `log_file`. Settings: `spark.settings.settings`;
+    `extra` are those that this session needs.
     `host`: where a cluster's executors reach this process, by default the address that the master is reached from. On a cluster
     PYSPARK_PYTHON may say which Python executors run. Raises NoJava, ConfigError, SparkUnavailable."""
     if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would hold the new one's settings

@@ -40,8 +40,8 @@ async def all_run(capture: Capture) -> None:
     """Every group has its partitions."""
 
     def there() -> bool:
-        return capture.company is not None and all(
-            m.phase is Phase.RUNNING and m.section is not None for m in capture.company.roster.members
+        return capture.manager is not None and all(
+            m.phase is Phase.RUNNING and m.section is not None for m in capture.manager.scheduler.members
         )
 
     await until(lambda: there() or capture.status.state in ("failed", "stopped"), PATIENCE)
@@ -53,8 +53,8 @@ async def complete(capture: Capture, ts: int) -> None:
 
 
 def pid_of(capture: Capture, group: int) -> int:
-    assert capture.company is not None
-    who = capture.company.roster.members[group].who
+    assert capture.manager is not None
+    who = capture.manager.scheduler.members[group].who
     assert who is not None
     return who.pid
 
@@ -88,8 +88,8 @@ def test_a_table_goes_from_one_group_to_another_and_back(tmp_path: Path) -> None
                     execute(f"insert into d.p{i} values ({80 + step}, 1)")
                     await asyncio.sleep(0.05)
                 await complete(capture, playground.cluster.oracle.next())
-                assert capture.company is not None
-                assert [m.restarts for m in capture.company.roster.members] == [0, 0, 0]
+                assert capture.manager is not None
+                assert [m.restarts for m in capture.manager.scheduler.members] == [0, 0, 0]
             n, history = compare(playground.cluster, tmp_path / "log")
             assert n > 60
             groups = [set(group) for group in capture.divided]
@@ -124,8 +124,8 @@ def test_a_group_is_killed_and_goes_on_at_its_last_segment(tmp_path: Path) -> No
                         churn(playground, random_)
                     await asyncio.sleep(0.002)
                 await complete(capture, ts)
-                assert capture.company is not None
-                assert sum(m.restarts for m in capture.company.roster.members) == 3
+                assert capture.manager is not None
+                assert sum(m.restarts for m in capture.manager.scheduler.members) == 3
                 groups = capture.status.groups
                 assert sum(g["restarts"] for g in groups) == 3
                 assert all(g["host"] and g["pid"] for g in groups)
@@ -147,19 +147,19 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
     _, transactions = session()
     ends: list[tuple[int, int, str]] = []
 
-    def start(ticket: Credentials, company: WorkerManager) -> Processes:
+    def start(credentials: Credentials, manager: WorkerManager) -> Processes:
         def ended(group: int, attempt: int, how: str) -> None:
             ends.append((group, attempt, how))
-            company.exited(group, attempt, how)
+            manager.exited(group, attempt, how)
 
-        return Sleepers(ticket, company.folder, ["--log-file", str(folder / "groups.log")], ended)
+        return Sleepers(credentials, manager.folder, ["--log-file", str(folder / "groups.log")], ended)
 
     capture = Capture(config(playground, log, workers=2, silent_after=2.0, data_dir=folder / "data"), start)
     task = asyncio.ensure_future(capture.run())
     try:
         await all_run(capture)
-        assert capture.company is not None
-        member = capture.company.roster.members[0]
+        assert capture.manager is not None
+        member = capture.manager.scheduler.members[0]
         for i, mutations in enumerate(transactions[:200]):
             ts = playground.cluster.transact(mutations)
             if i == 100:

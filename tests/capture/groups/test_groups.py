@@ -278,13 +278,13 @@ def who(attempt: int) -> Who:
     return Who(attempt, 1000 + attempt, "h", 70 + attempt)
 
 
-def roster(groups: int = 1, *, launches: bool = True) -> Scheduler:
+def scheduler(groups: int = 1, *, launches: bool = True) -> Scheduler:
     return Scheduler(divide(max(groups, 2), groups), launches=launches, silent_after=10.0)
 
 
 def in_phase(phase: Phase, *, launches: bool = False) -> Scheduler:
-    """A roster of one group that has been brought there, at time 100."""
-    one = roster(launches=launches)
+    """A scheduler of one group that has been brought there, at time 100."""
+    one = scheduler(launches=launches)
     one.begin(0)
     if phase is Phase.WAITING:
         return one
@@ -339,7 +339,7 @@ def test_each_event_in_each_phase(phase: Phase, event: Event) -> None:
 
 
 def test_a_process_is_started_again_with_a_pause_that_grows_until_it_gets_further() -> None:
-    one = roster()
+    one = scheduler()
     assert one.begin(0) == [Launch(0, 0)]
     now, pauses = 0.0, []
     for attempt in range(4):
@@ -363,15 +363,15 @@ def test_a_process_that_never_comes_is_killed_and_started_again() -> None:
         one.begin(0)
         return [action for second in range(int(COMES_WITHIN_S) + 3) for action in one.tick(second)]
 
-    waits, lost, *others = ticked(roster())
+    waits, lost, *others = ticked(scheduler())
     assert isinstance(waits, Say)
     assert isinstance(lost, Say)
     assert others == [Kill(0, Who(0, 0, "")), Launch(0, 1)]
-    assert [type(a) for a in ticked(roster(launches=False))] == [Say], "a task waits for an executor"
+    assert [type(a) for a in ticked(scheduler(launches=False))] == [Say], "a task waits for an executor"
 
 
 def test_heads_stay_known_while_a_new_attempt_has_told_none() -> None:
-    one = roster(launches=False)
+    one = scheduler(launches=False)
     one.begin(0)
     one.hello(0, who(0), 0)
     one.report(0, 0, Section({0: 5, 1: 7}), 1)
@@ -384,7 +384,7 @@ def test_heads_stay_known_while_a_new_attempt_has_told_none() -> None:
 
 
 def test_an_attempt_that_comes_late_is_refused() -> None:
-    one = roster(launches=False)
+    one = scheduler(launches=False)
     one.begin(0)
     one.hello(0, who(3), 0)
     assert [type(a) for a in one.hello(0, who(2), 1)] == [Refuse]
@@ -396,7 +396,7 @@ def test_an_attempt_that_comes_late_is_refused() -> None:
 
 
 def test_a_group_that_says_nothing_is_given_up_unless_we_were_asleep() -> None:
-    one = roster(launches=False)
+    one = scheduler(launches=False)
     one.begin(0)
     one.hello(0, who(0), 0)
     for now in range(1, 10):
@@ -432,7 +432,7 @@ def test_errors_that_trying_again_does_not_mend_end_the_capture() -> None:
 
 
 def test_a_group_that_gets_nowhere_ends_the_capture_at_last() -> None:
-    one, now = roster(), 0.0
+    one, now = scheduler(), 0.0
     one.begin(now)
     for attempt in range(FAILURES_IN_A_ROW + 1):
         one.hello(0, who(attempt), now)
@@ -454,7 +454,7 @@ def test_a_group_that_does_not_come_is_named_once() -> None:
 
 
 def test_the_end_is_ordered_and_awaited() -> None:
-    one = roster(2, launches=False)
+    one = scheduler(2, launches=False)
     one.begin(0)
     one.hello(0, who(0), 1)
     assert one.stop(2) == [Order(0, 0)]
@@ -469,7 +469,7 @@ def test_the_end_is_ordered_and_awaited() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["hello", "gone", "tick", "report"]), st.integers(0, 1), st.integers(0, 4)), max_size=60))
 def test_whatever_happens_one_attempt_at_a_time_has_a_group(steps: list[tuple[str, int, int]]) -> None:
-    one = roster(2, launches=False)
+    one = scheduler(2, launches=False)
     one.begin(0)
     has: dict[int, int] = {}
     connected: set[tuple[int, int]] = set()
@@ -608,10 +608,10 @@ def test_an_attempt_is_connected_once_and_a_refusal_says_why(tmp_path: Path) -> 
     async def main() -> None:
         heard, token = Heard(), new_token()
         one = await control(heard, token)
-        ticket = Credentials("127.0.0.1", one.port, "/log", token)
-        first = asyncio.ensure_future(Group(ticket, 0, 1, tmp_path).run())
+        credentials = Credentials("127.0.0.1", one.port, "/log", token)
+        first = asyncio.ensure_future(Group(credentials, 0, 1, tmp_path).run())
         await until(lambda: len(heard.came_) == 1)
-        assert await Group(ticket, 0, 1, tmp_path).run() is Outcome.LOST
+        assert await Group(credentials, 0, 1, tmp_path).run() is Outcome.LOST
         one.refuse(0, 1, "another has it")
         assert await first is Outcome.LOST
         await until(lambda: heard.gone == [(0, 1)])

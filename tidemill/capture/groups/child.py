@@ -24,8 +24,8 @@ from tidemill.process import lifeline
 _log = logging.getLogger("tidemill.capture.groups.child")
 
 
-async def _run(ticket: Credentials, options: argparse.Namespace) -> Outcome:
-    group = Group(ticket, options.group, options.attempt, options.scratch)
+async def _run(credentials: Credentials, options: argparse.Namespace) -> Outcome:
+    group = Group(credentials, options.group, options.attempt, options.scratch)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, group.stop)

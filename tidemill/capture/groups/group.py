@@ -58,8 +58,8 @@ class Outcome(enum.Enum):
 class Group:
     """One attempt. `run` it once."""
 
-    def __init__(self, ticket: Credentials, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
-        self.ticket, self.group, self.attempt, self.scratch, self.task = ticket, group, attempt, scratch, task
+    def __init__(self, credentials: Credentials, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
+        self.credentials, self.group, self.attempt, self.scratch, self.task = credentials, group, attempt, scratch, task
         self.life: Lifecycle
         self._outcome = Outcome.ORDERED
         self._pulling: Pulling | None = None
@@ -76,9 +76,9 @@ class Group:
         self.life = Lifecycle()
         raise_limit()
         try:
-            wire = await Wire.connect(self.ticket.host, self.ticket.port)
+            wire = await Wire.connect(self.credentials.host, self.credentials.port)
         except OSError as e:
-            _log.warning("no coordinator at %s:%d: %s", self.ticket.host, self.ticket.port, e)
+            _log.warning("no coordinator at %s:%d: %s", self.credentials.host, self.credentials.port, e)
             return Outcome.LOST
         try:
             assignment = await self._meet(wire)
@@ -94,7 +94,7 @@ class Group:
         challenge = await wire.receive()
         if not isinstance(challenge, Challenge):
             return Outcome.LOST
-        token, mine, me = self.ticket.token, nonce(), (self.group, self.attempt)
+        token, mine, me = self.credentials.token, nonce(), (self.group, self.attempt)
         shown = proof(token, "group", challenge.nonce, mine, *me)
         wire.send(Hello(self.group, self.attempt, os.getpid(), socket.gethostname(), self.task, mine, shown))
         answer = await wire.receive()
@@ -103,7 +103,7 @@ class Group:
         if not isinstance(answer, Assignment):
             return Outcome.ORDERED if isinstance(answer, Stop) else Outcome.LOST
         if not is_proof(answer.proof, token, "coordinator", mine, *me):
-            raise MalformedMessage(f"what answers at {self.ticket.host}:{self.ticket.port} is not this capture's coordinator")
+            raise MalformedMessage(f"what answers at {self.credentials.host}:{self.credentials.port} is not this capture's coordinator")
         self._head = Head(answer.head, answer.last_to)
         return answer
 
@@ -161,7 +161,7 @@ class Group:
     # ------------------------------------------------------------------ capturing
 
     async def _capture(self, assignment: Assignment) -> None:
-        config = CaptureConfig.from_coordinator(assignment.settings, self.ticket.log, self.scratch)
+        config = CaptureConfig.from_coordinator(assignment.settings, self.credentials.log, self.scratch)
         pd = await PdClient.connect(config.pd, cluster_id=int(assignment.cluster_id), security=config.security)
         try:
             writer = await self._patience.later(partial(self._open, config, assignment))

@@ -52,8 +52,8 @@ class Processes:
     launches = True
     waits_for = "its process"
 
-    def __init__(self, ticket: Credentials, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
-        self._ticket, self._folder, self._options, self._on_exit = ticket, folder, list(options), on_exit
+    def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
+        self._credentials, self._folder, self._options, self._on_exit = credentials, folder, list(options), on_exit
         self._processes: dict[tuple[int, int], asyncio.subprocess.Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -74,7 +74,7 @@ class Processes:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tidemill.capture.groups.child", *numbers, *self._options),
                 stdin=asyncio.subprocess.PIPE,  # held open: the process ends when we do
-                env={**os.environ, **self._ticket.to_environment()},
+                env={**os.environ, **self._credentials.to_environment()},
                 start_new_session=True,
             )
         except OSError as e:
@@ -106,11 +106,11 @@ class SparkJob:
     launches = False
     waits_for = "Spark, to start or to have a core free on an executor,"
 
-    def __init__(self, ticket: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
+    def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
         plain = ["--scratch", str(folder), *options]
         self._argv = [sys.executable, "-m", "tidemill.capture.spark.groups", *plain]
         self._trouble: tuple[str, str] | None = None
-        self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, ticket.to_environment())
+        self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, credentials.to_environment())
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
 
     def _number(self) -> None:

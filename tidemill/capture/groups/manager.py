@@ -1,4 +1,4 @@
-"""All groups of a capture as its coordinator has them: connections, launcher and roster put together. On its event loop."""
+"""All groups of a capture as its coordinator has them: connections, launcher and scheduler put together. On its event loop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class WorkerManager:
         self._token = new_token()
         self._control = Control(self._token, self, self._assignment)
         self._launcher: Launcher  # these two from `open` on
-        self.roster: Scheduler
+        self.scheduler: Scheduler
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self.assembled = asyncio.Event()
@@ -62,9 +62,9 @@ class WorkerManager:
         for left in self.folder.glob("group-*"):  # of groups that were killed
             shutil.rmtree(left, ignore_errors=True)
         await self._control.start(*address_for(self.config))
-        ticket = Credentials(self._control.host, self._control.port, self.config.log, self._token)
-        self._launcher = self._start(ticket, self)
-        self.roster = Scheduler(
+        credentials = Credentials(self._control.host, self._control.port, self.config.log, self._token)
+        self._launcher = self._start(credentials, self)
+        self.scheduler = Scheduler(
             self.divided,
             launches=self._launcher.launches,
             waits_for=self._launcher.waits_for,
@@ -74,15 +74,15 @@ class WorkerManager:
     def begin(self, divided: Sequence[tuple[int, ...]]) -> None:
         """Start the groups, each with these partitions: their number is that of before."""
         self.divided = list(divided)
-        self.roster.divide(divided)
-        self._do(self.roster.begin(self._loop.time()))
+        self.scheduler.divide(divided)
+        self._do(self.scheduler.begin(self._loop.time()))
 
     async def run(self) -> None:
         """For ever. Raises what ends the capture."""
         launching = asyncio.ensure_future(self._launcher.run())
         try:
             while not launching.done():
-                self._do(self.roster.tick(self._loop.time()))
+                self._do(self.scheduler.tick(self._loop.time()))
                 await asyncio.wait([launching], timeout=TICK)
             launching.result()
         finally:
@@ -91,10 +91,10 @@ class WorkerManager:
 
     async def stop(self) -> None:
         """The groups seal what they have and end; what does not is killed."""
-        self._do(self.roster.stop(self._loop.time()))
+        self._do(self.scheduler.stop(self._loop.time()))
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                while not self.roster.is_over:
+                while not self.scheduler.is_over:
                     self._ended.clear()
                     await self._ended.wait()
         await self._launcher.stop()
@@ -105,29 +105,29 @@ class WorkerManager:
 
     def follow(self) -> None:
         """The schema stream has got further: say so."""
-        for group, attempt in self.roster.running():
+        for group, attempt in self.scheduler.running():
             self._control.head(group, attempt, *self._schema())
 
     # ------------------------------------------------------------------ what the connections and the launcher tell
 
     def came(self, group: int, who: Who) -> None:
-        self._do(self.roster.hello(group, who, self._loop.time()))
-        if len(self.roster.running()) == len(self.divided):
+        self._do(self.scheduler.hello(group, who, self._loop.time()))
+        if len(self.scheduler.running()) == len(self.divided):
             self.assembled.set()
 
     def reported(self, group: int, attempt: int, section: Section) -> None:
-        self.roster.report(group, attempt, section, self._loop.time())
+        self.scheduler.report(group, attempt, section, self._loop.time())
 
     def failed(self, group: int, attempt: int, ended: Ended) -> None:
         if ended.code:
-            self._do(self.roster.failed(group, attempt, ended.code, ended.message, ended.retryable))
+            self._do(self.scheduler.failed(group, attempt, ended.code, ended.message, ended.retryable))
 
     def went(self, group: int, attempt: int) -> None:
         self.exited(group, attempt, "its connection ended")
 
     def exited(self, group: int, attempt: int, how: str) -> None:
         """Its process, or its connection, has ended."""
-        self._do(self.roster.gone(group, attempt, how, self._loop.time()))
+        self._do(self.scheduler.gone(group, attempt, how, self._loop.time()))
         self._ended.set()
 
     def _assignment(self, group: int) -> Assignment:
@@ -157,12 +157,12 @@ class WorkerManager:
     @property
     def synced(self) -> dict[int, int]:
         """Of all partitions, as far as told: what a crash of their machine leaves of their heads."""
-        return {p: head for m in self.roster.members if m.section is not None for p, head in m.section.synced.items()}
+        return {p: head for m in self.scheduler.members if m.section is not None for p, head in m.section.synced.items()}
 
     @property
     def heads(self) -> dict[int, int]:
         """Of the partitions, as far as their groups have told."""
-        return {p: head for m in self.roster.members if m.section is not None for p, head in m.section.heads.items()}
+        return {p: head for m in self.scheduler.members if m.section is not None for p, head in m.section.heads.items()}
 
     def progress(self) -> int:
         """A number that grows as groups get further."""
@@ -170,13 +170,13 @@ class WorkerManager:
 
     def sections(self) -> list[Section]:
         """Each group's part, its regions marked with the group and its host."""
-        return [_marked(m) for m in self.roster.members if m.section is not None]
+        return [_marked(m) for m in self.scheduler.members if m.section is not None]
 
     def look(self) -> list[dict[str, Any]]:
         """For the status."""
         now = self._loop.time()
         trouble = self._launcher.trouble()
-        return [_described(m, now - m.since, trouble if m.phase is Phase.WAITING else None) for m in self.roster.members]
+        return [_described(m, now - m.since, trouble if m.phase is Phase.WAITING else None) for m in self.scheduler.members]
 
 
 def _marked(member: Member) -> Section:
@@ -210,12 +210,12 @@ def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) 
     }
 
 
-def _launcher(ticket: Credentials, company: WorkerManager) -> Launcher:
-    config = company.config
+def _launcher(credentials: Credentials, manager: WorkerManager) -> Launcher:
+    config = manager.config
     options = ["--log-level", config.log_level, *(["--log-file", str(config.log_file)] if config.log_file is not None else [])]
     if config.master is None:
-        return Processes(ticket, company.folder, options, company.exited)
-    groups = len(company.divided)
+        return Processes(credentials, manager.folder, options, manager.exited)
+    groups = len(manager.divided)
     quota = config.of_group(groups)["memory_quota"]
     options += ["--master", config.master, "--groups", str(groups), "--memory-quota", str(quota)]
-    return SparkJob(ticket, company.folder, options, company.progress)
+    return SparkJob(credentials, manager.folder, options, manager.progress)

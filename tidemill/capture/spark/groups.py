@@ -2,7 +2,7 @@
 
     python -m tidemill.capture.spark.groups --master MASTER --groups N --job J --memory-quota BYTES --scratch DIR
 
-The coordinator starts this driver with a ticket in its environment, and again when it dies, with a greater J. A task that is lost, with
+The coordinator starts this driver with credentials in its environment, and again when it dies, with a greater J. A task that is lost, with
 its executor or because it ended with an error, is run again by Spark; the coordinator decides which attempt counts, and the log keeps the
 others out. On stdin the coordinator may write `kill ID`: a task attempt that it hears nothing of any more. The driver ends with its stdin.
 """
@@ -67,7 +67,7 @@ def sizes(groups: int, quota: int) -> dict[str, str]:
     }
 
 
-def pull(ticket: Credentials, job: int, level: str, groups: Iterable[int]) -> Iterator[int]:
+def pull(credentials: Credentials, job: int, level: str, groups: Iterable[int]) -> Iterator[int]:
     """For RDD.mapPartitions: one group, until its coordinator says that it is over."""
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers"
@@ -76,18 +76,18 @@ def pull(ticket: Credentials, job: int, level: str, groups: Iterable[int]) -> It
         attempt = job * ATTEMPTS + context.attemptNumber()
         place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
         with tempfile.TemporaryDirectory(prefix="tidemill-group-", dir=place) as scratch:
-            outcome = uvloop.run(Group(ticket, group, attempt, Path(scratch), context.taskAttemptId()).run())
+            outcome = uvloop.run(Group(credentials, group, attempt, Path(scratch), context.taskAttemptId()).run())
         if outcome is Outcome.LOST:
             time.sleep(PAUSE_S)  # Spark has none of its own
             raise UpstreamUnavailable(f"group {group}, attempt {attempt} has lost its coordinator, or its place")
         yield group
 
 
-def run(ticket: Credentials, options: argparse.Namespace, kills: Kills) -> None:
+def run(credentials: Credentials, options: argparse.Namespace, kills: Kills) -> None:
     """One job, to its end. Raises JobLost, NoJava, ConfigError where executors cannot run Tidemill."""
     try:
         with ExitStack() as stack:
-            _run(ticket, options, kills, stack)
+            _run(credentials, options, kills, stack)
     except (Py4JError, PySparkException) as error:
         if NOT_INSTALLED.search(str(error)):
             raise ConfigError(
@@ -97,7 +97,7 @@ def run(ticket: Credentials, options: argparse.Namespace, kills: Kills) -> None:
         raise JobLost(f"Spark at {options.master} gave the groups' job up: {cause_of(str(error))}") from error
 
 
-def _run(ticket: Credentials, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
+def _run(credentials: Credentials, options: argparse.Namespace, kills: Kills, stack: ExitStack) -> None:
     from tidemill.spark.session import start_session, stop_session
 
     session: Any = start_session(
@@ -106,13 +106,13 @@ def _run(ticket: Credentials, options: argparse.Namespace, kills: Kills, stack: 
         name="tidemill capture",
         extra=SETTINGS,
         defaults=sizes(options.groups, options.memory_quota),
-        host=ticket.host,
+        host=credentials.host,
     )
     stack.callback(stop_session, session)
     context = session.sparkContext
     kills.context = context._jsc.sc()
     _log.info("Spark at %s runs %d groups as tasks (%s)", options.master, options.groups, context.applicationId)
-    work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, ticket, options.job, options.log_level)
+    work: Callable[[Iterable[int]], Iterator[int]] = partial(pull, credentials, options.job, options.log_level)
     context.parallelize(range(options.groups), options.groups).mapPartitions(work).collect()
 
 
@@ -150,8 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lifeline.hold(heard=kills.heard)
     try:
         logs.setup(options.log_level, options.log_file, part="groups")
-        ticket = Credentials.from_environment()
-        run(ticket, options, kills)
+        credentials = Credentials.from_environment()
+        run(credentials, options, kills)
     except TidemillError as error:
         fail(error)
 

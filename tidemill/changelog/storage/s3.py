@@ -38,7 +38,7 @@ _LASTING = (
 
 
 class S3Objects:
-    """See `swap.Objects`."""
+    """See `conditional.Objects`."""
 
     def __init__(self, client: Any, bucket: str, prefix: str) -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredSchemas:
-    """See `pack.Schemas`."""
+    """See `table_pack.Schemas`."""
 
     def __init__(self, registrar: Registrar, router: TableRouter) -> None:
         self._registrar, self._router = registrar, router

@@ -189,21 +189,21 @@ class SinkEvents:
     """DDL and resolved events for the sink. See `batch.Events`."""
 
     def __init__(self, settings: Settings, router: TableRouter, packs: PackStore) -> None:
-        self._words, self._router, self._packs = control_messages_of(settings.sink), router, packs
+        self._control, self._router, self._packs = control_messages_of(settings.sink), router, packs
 
     def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
-        if self._words is None:
+        if self._control is None:
             return None
-        message = self._words.ddl_message(event)
+        message = self._control.ddl_message(event)
         if message is None:
             return None
         topic = self._router.topic(event)
-        partitions = 1 if self._words.ddl_on_first_partition else self._packs.partitions(topic)
+        partitions = 1 if self._control.ddl_on_first_partition else self._packs.partitions(topic)
         return topic, *message, range(partitions)
 
     def bootstraps(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
         """What is said of all tables when a delivery begins."""
-        control_messages = self._words
+        control_messages = self._control
         if not isinstance(control_messages, SendsBootstrap):
             return
         for table in self._packs.wanted():
@@ -213,10 +213,10 @@ class SinkEvents:
     @property
     def sends_bootstrap(self) -> bool:
         """Whether something is said then."""
-        return isinstance(self._words, SendsBootstrap) and self._words.sends_bootstrap
+        return isinstance(self._control, SendsBootstrap) and self._control.sends_bootstrap
 
     def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
-        return self._words.resolved_message(ts) if self._words is not None else None
+        return self._control.resolved_message(ts) if self._control is not None else None
 
     def targets(self) -> Sequence[Target]:
         return self._packs.targets

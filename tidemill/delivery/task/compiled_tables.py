@@ -74,7 +74,7 @@ class _Used:
 
 
 class Compiled:
-    """A pack in use. The number of a table here is the number of its rule and its program. See `chunks.Routing`."""
+    """A pack in use. The number of a table here is the number of its rule and its program. See `chunker.Routing`."""
 
     def __init__(self, pack: Pack) -> None:
         self.pack = pack

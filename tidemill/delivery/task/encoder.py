@@ -56,7 +56,7 @@ class LimitedEncoder:
         return sum(encoder.slow_rows for encoder in self._encoders.values())
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
-        """See `Doubtful`; none where the encoder looks at no checksum."""
+        """See `ReportsCorruption`; none where the encoder looks at no checksum."""
         found = [encoder.take_corrupted() for encoder in self._encoders.values() if isinstance(encoder, ReportsCorruption)]
         return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
 

@@ -1,8 +1,8 @@
 """One task: a work item from mapped segments to an acknowledged sink.
 
 read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is looked at before each
-chunk is delivered, by the sink while it waits, and before the flush. Errors on purpose are given back as TaskFailure; anything else ends
-the worker's task and with it the job.
+chunk is delivered, by the sink while it waits, and before the flush. A TidemillError is returned as a TaskFailure; any other exception
+fails the worker's task and with it the job.
 """
 
 from __future__ import annotations

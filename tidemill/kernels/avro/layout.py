@@ -1,4 +1,4 @@
-"""What an Avro program looks like in memory: words of a table beside those of `encode.layout`, and of a field. See `program.py`."""
+"""What an Avro program looks like in memory: words of a table beside those of `kernels.rows.layout`, and of a field. See `program.py`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_
 (
     F_SLOT,
     F_OP,
-    F_STORED,  # the column's encode.layout.ValueOp
+    F_STORED,  # the column's kernels.rows.layout.ValueOp
     F_DIGITS,  # digits of fraction: of a time's text, of a decimal
     F_BRANCH,  # the byte that names the branch of the union
     F_BRANCH_LEN,  # 0: no union

@@ -1,4 +1,4 @@
-"""Rows of the change log → Canal-JSON, on the kernels of `texts`."""
+"""Rows of the change log → Canal-JSON, on the kernels of `templates`."""
 
 from tidemill.kernels.canal_json.encoder import CanalJsonRowEncoder
 

@@ -1,4 +1,4 @@
-"""Rows of the change log → CSV lines, on the kernels of `texts`."""
+"""Rows of the change log → CSV lines, on the kernels of `templates`."""
 
 from tidemill.kernels.csv.encoder import CsvRowEncoder
 

@@ -6,7 +6,7 @@
     seal      ROW records -> order, without duplicates, cut into batches, gathered into Arrow buffers
     spill     the same for rows and transactions that went to disk meanwhile
 
-Their references are plain Python in tests/capture/reference.py and the protobuf library.
+Their references are the protobuf library and the plain Python twins beside their tests (tests/capture/tikv/receive, …/sort).
 
 Rules of the family: no exceptions, no allocation, no objects. Bytes may be read up to 63 past a field's end (sources are
 padded) and written up to 63 past the end of an output of `gather` (padded as well).

@@ -1,7 +1,7 @@
 """Records that the kernels and Python share: C structs of 64 (or 128) bytes as numpy dtypes, and words of the matcher's context.
 
 A record is one cache line. Bytes of keys and values are never in a record: it holds their address (in a chunk of received bytes
-or a mapped file, see capture/tikv/chunks.py) and their length.
+or a mapped file, see capture/tikv/receive/memory.py) and their length.
 """
 
 from __future__ import annotations

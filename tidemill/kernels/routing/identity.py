@@ -19,7 +19,7 @@ from tidemill.tidb.schema.model import ColumnInfo
 
 
 class _Columns:
-    """Table words with a list of columns for each table, as the kernels of `identity_rows` read them."""
+    """Table words with a list of columns for each table, as the kernels of `identity_kernel` read them."""
 
     def __init__(self, programs: Sequence[TableProgram], chosen: Sequence[Sequence[int]]) -> None:
         self.programs = list(programs)

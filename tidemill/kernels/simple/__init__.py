@@ -1,4 +1,4 @@
-"""Rows of the change log → simple protocol (JSON), on the kernels of `texts`."""
+"""Rows of the change log → simple protocol (JSON), on the kernels of `templates`."""
 
 from tidemill.kernels.simple.encoder import SimpleRowEncoder
 

@@ -48,7 +48,7 @@ ON_DELETE, ON_UPDATE, ON_INSERT = range(3)
 
 
 class TextOp(enum.IntEnum):
-    """How a value is written; below 32: as numbers and times of `encode.layout.ValueOp`, floats without exponent."""
+    """How a value is written; below 32: as numbers and times of `kernels.rows.layout.ValueOp`, floats without exponent."""
 
     JSON_TEXT = 32  # the inside of a JSON string
     JSON_LATIN = 33  # each byte as the character of its number, as the inside of a JSON string
@@ -63,7 +63,7 @@ class TextOp(enum.IntEnum):
 
 
 OP_JSON_TEXT, OP_JSON_LATIN, OP_JSON_DOCUMENT, OP_BASE64, OP_HEX, OP_CSV_TEXT, OP_CSV_DOCUMENT, OP_GO_FLOAT, OP_ENUM, OP_SET = range(32, 42)
-OP_VECTOR_TEXT = 15  # encode.layout.OP_VECTOR
+OP_VECTOR_TEXT = 15  # kernels.rows.layout.OP_VECTOR
 
 # Words (int32) of a column of a list: one cache line. (offset, length) pairs point into the program's pool; each text but the first
 # column's begins with the separator.
@@ -79,7 +79,7 @@ OP_VECTOR_TEXT = 15  # encode.layout.OP_VECTOR
     C_NULL_LEN,
     C_ABSENT,
     C_ABSENT_LEN,  # -1: for the reference
-    C_STORED,  # encode.layout.ValueOp of the column
+    C_STORED,  # kernels.rows.layout.ValueOp of the column
     C_MEMBERS,  # offset of the elements' (offset, length) pairs in the pool, int32
     C_MEMBER_COUNT,
     C_ESCAPE,  # 1: the written text has to be escaped for CSV

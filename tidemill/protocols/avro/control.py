@@ -11,7 +11,7 @@ CHECKPOINT = b"\x02"
 
 
 class AvroControl:
-    """See `protocols.messages.Words`. A message is a kind byte and JSON, or eight bytes of ts; it has no key."""
+    """See `protocols.common.messages.ControlMessages`. A message is a kind byte and JSON, or eight bytes of ts; it has no key."""
 
     ddl_on_first_partition = False
 
@@ -32,5 +32,5 @@ class AvroControl:
 
 
 def control_messages(options: EncodingOptions) -> AvroControl:
-    """The words of a changefeed."""
+    """The control messages of a changefeed."""
     return AvroControl(options)

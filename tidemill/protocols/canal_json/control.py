@@ -11,7 +11,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 
 class CanalJsonControl:
-    """See `protocols.messages.Words`. All messages are compressed like rows."""
+    """See `protocols.common.messages.ControlMessages`. All messages are compressed like rows."""
 
     ddl_on_first_partition = True
 
@@ -30,5 +30,5 @@ class CanalJsonControl:
 
 
 def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> CanalJsonControl:
-    """The words of a changefeed."""
+    """The control messages of a changefeed."""
     return CanalJsonControl(options, clock)

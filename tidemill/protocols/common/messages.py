@@ -73,7 +73,7 @@ class ControlMessages(Protocol):
 
 @runtime_checkable
 class SendsBootstrap(Protocol):
-    """Words of a protocol that describes tables ahead of their rows."""
+    """Control messages of a protocol that describes tables ahead of their rows."""
 
     sends_bootstrap: bool
     """Whether all tables are described when a delivery begins."""

@@ -7,7 +7,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 
 class CsvControl:
-    """See `protocols.messages.Words`."""
+    """See `protocols.common.messages.ControlMessages`."""
 
     ddl_on_first_partition = False
 
@@ -19,5 +19,5 @@ class CsvControl:
 
 
 def control_messages(options: EncodingOptions) -> CsvControl:
-    """The words of a changefeed."""
+    """The control messages of a changefeed."""
     return CsvControl()

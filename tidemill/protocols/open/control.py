@@ -9,7 +9,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 
 class OpenControl:
-    """See `protocols.messages.Words`. DDLs are compressed like rows; the empty value of a resolved event is not."""
+    """See `protocols.common.messages.ControlMessages`. DDLs are compressed like rows; the empty value of a resolved event is not."""
 
     ddl_on_first_partition = False
 
@@ -24,5 +24,5 @@ class OpenControl:
 
 
 def control_messages(options: EncodingOptions) -> OpenControl:
-    """The words of a changefeed."""
+    """The control messages of a changefeed."""
     return OpenControl(options)

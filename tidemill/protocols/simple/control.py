@@ -12,7 +12,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 class SimpleControl:
-    """See `protocols.messages.Words`. All messages are compressed like rows."""
+    """See `protocols.common.messages.ControlMessages`. All messages are compressed like rows."""
 
     ddl_on_first_partition = False
 
@@ -28,7 +28,7 @@ class SimpleControl:
         return self._message(encode.ddl_message(event, self._clock()))
 
     def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]:
-        """The description of a table, as `greets` (send-all-bootstrap-at-start) asks for."""
+        """The description of a table, as send-all-bootstrap-at-start asks for."""
         return self._message(encode.bootstrap_message(version.schema, version.table, version.info, self._clock()))
 
     def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
@@ -36,5 +36,5 @@ class SimpleControl:
 
 
 def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> SimpleControl:
-    """The words of a changefeed."""
+    """The control messages of a changefeed."""
     return SimpleControl(options, clock)

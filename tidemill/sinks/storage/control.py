@@ -11,7 +11,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 
 class StorageControl:
-    """See `protocols.messages.Words`."""
+    """See `protocols.common.messages.ControlMessages`."""
 
     ddl_on_first_partition = True
 

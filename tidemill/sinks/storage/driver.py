@@ -120,7 +120,7 @@ class StorageDriverSink:
         parts.begin(self._store, ctx, self._published if ctx.from_ts < self._published else 0)
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
-        """`value`: as words.py makes it, schema files by path."""
+        """`value`: as control.py makes it, schema files by path."""
         self._ddls |= {path: text.encode() for path, text in json.loads(value or b"{}").items()}
 
     def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:

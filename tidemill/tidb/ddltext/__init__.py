@@ -5,10 +5,11 @@ the parentheses of the source, so there is no syntax tree, except where TiDB reo
 index, flags of SELECT, ORDER BY and LIMIT of a UNION, joins. What the grammar (of December 2024) does not cover is refused, never
 guessed.
 
-lexer, keywords, literals   text to tokens; words; how names, strings and numbers are printed
-cursor, functions, expressions, hints, query_tree, queries
+tidb/sql                    text to tokens (`lexer`), keywords
+cursor                      the place in a text
+queries/                    literals, functions, expressions, hints, SELECT
 column_types, constraints, columns, options, partitions, alter, statements   each a class built on the one before
-made_up                     queries that are made from a job
+synthesized                 statements that are made from a job
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Fleet:
             self.watch.look(Survey(self.subs.copy(), int(self.now * 1000)), self.now)
 
     def stuck(self) -> dict[int, StuckReason]:
-        return {s.sub_range: s.ail for s in self.watch.stuck(self.now)}
+        return {s.sub_range: s.reason for s in self.watch.stuck(self.now)}
 
 
 def test_silent_and_frozen_are_told_apart() -> None:

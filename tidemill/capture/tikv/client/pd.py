@@ -353,7 +353,7 @@ class PdClient:
 
     async def scan_ranges(self, ranges: Sequence[tuple[bytes, bytes]], limit: int = 1024) -> list[Region]:
         """As `scan_regions`, of several ranges in key order that do not overlap, in one call; fewer than `limit` are all there are. See
-        rangescan.py for a PD before 8.2."""
+        range_scan.py for a PD before 8.2."""
         if not self._no_batch_scan:
             wanted = [pdpb_pb2.KeyRange(start_key=start, end_key=end) for start, end in ranges]
             try:

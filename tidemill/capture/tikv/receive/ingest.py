@@ -65,8 +65,8 @@ class ProtocolBroken:
 
 @dataclass(frozen=True, slots=True)
 class RowLost:
-    """As ProtocolBroken, but the log is complete up to `head` already, which `row` is not above: it cannot be written any more.
-    `sub_range` may be over."""
+    """Like ProtocolBroken, but the log is already complete up to `head` and `row` is not above it, so the row cannot be written.
+    The sub-range may have ended already."""
 
     sub_range: int
     region: int

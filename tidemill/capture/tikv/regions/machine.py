@@ -1,6 +1,6 @@
 """Which subscription carries which sub-range of each span: a state machine without IO.
 
-A span is the key range of one physical table (or of meta keys). Its range lock (rangelock.py) holds sub-ranges that cover it without
+A span is the key range of one physical table (or of meta keys). Its range lock (range_lock.py) holds sub-ranges that cover it without
 overlap; a sub-range is either a gap (no region is known for it) or belongs to one region. Whoever drives the machine tells it what
 happened and when, and carries out the actions that it asks for, in their order:
 
@@ -228,8 +228,8 @@ class RegionMachine(Cover):
                 self._gap(sub_range, now, sub_range.backoff(now))
 
     def stream_lost(self, slot: int, sub_ranges: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
-        """The receiver has let go of the stream; these sub-ranges (with their resolved ts) were on it. `last`: these were all. A receiver
-        that ends a stream by itself may not know yet of registers that were on their way: they are over as well, with nothing received."""
+        """The receiver has let go of the stream; these sub-ranges (with their resolved ts) were on it. `last`: these were all. If the
+        receiver ended the stream itself, it may not know the newest subscriptions yet. These end too; nothing was received for them."""
         stream = self._streams.by_slot.get(slot)
         if stream is None:
             return

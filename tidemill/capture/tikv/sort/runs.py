@@ -1,4 +1,4 @@
-"""Rows on disk instead of in memory: runs of ROW records in sorted order whose bytes lie in a mapped file. `spilling` says which, and when.
+"""Rows on disk instead of in memory: runs of ROW records in sorted order whose bytes lie in a mapped file. `spill.py` says which, and when.
 
 Run files are scratch: unlinked as soon as they are open, worthless after a crash (the interval is captured again). The records
 hold addresses inside the mapping, so everything that works on rows in memory works on them; the page cache decides what stays in

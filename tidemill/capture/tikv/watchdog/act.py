@@ -85,7 +85,7 @@ class Watchdog:
         self._searched: dict[int, float] = {}  # region -> when
         self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
         self._waiting: dict[int, Mapping[int, int]] = {}  # region -> how many locks of each transaction
-        self._patients: dict[int, RenewalBackoff] = {}
+        self._renewals: dict[int, RenewalBackoff] = {}
         self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
         self._spent = 0.0  # CPU seconds that the last survey took
         self._reported: set[tuple[int, StuckReason]] = set()
@@ -184,7 +184,7 @@ class Watchdog:
     def _renew(self, now: float) -> None:
         """Subscribe again what is silent or frozen without a reason that is known."""
         stuck = self.watch.stuck(now)
-        self._silent = {one.sub_range for one in stuck if one.ail is StuckReason.SILENT}
+        self._silent = {one.sub_range for one in stuck if one.reason is StuckReason.SILENT}
         excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
         lost_streams = self._lost_streams(stuck)
         self.verdicts.stuck = [self._described(s) for s in stuck]
@@ -198,7 +198,7 @@ class Watchdog:
         room = RENEW
         for one in stuck:
             explained = one.resolved in excused or now < self._moving_again or not self._searched_in_vain(one, now)
-            excuse = one.ail is StuckReason.FROZEN and explained
+            excuse = one.reason is StuckReason.FROZEN and explained
             if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
                 continue
             room -= 1
@@ -218,26 +218,26 @@ class Watchdog:
         """Streams of which every live region (and more than one) is silent."""
         silent: dict[int, int] = {}
         for one in stuck:
-            if one.ail is StuckReason.SILENT:
+            if one.reason is StuckReason.SILENT:
                 silent[one.stream] = silent.get(one.stream, 0) + 1
         return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
 
     def _due(self, one: Stuck, now: float) -> bool:
         """Whether the sub-range may be renewed now; each time it has to wait twice as long."""
-        patient = self._patients.setdefault(one.sub_range, RenewalBackoff())
-        if now < patient.next_time:
+        renewal = self._renewals.setdefault(one.sub_range, RenewalBackoff())
+        if now < renewal.next_time:
             return False
-        patient.times += 1
-        patient.next_time = now + min(self.watch.patience.frozen * 2**patient.times, RENEW_AGAIN)
-        if len(self._patients) > 100_000:
-            self._patients = {p: s for p, s in self._patients.items() if s.next_time > now}
+        renewal.times += 1
+        renewal.next_time = now + min(self.watch.patience.frozen * 2**renewal.times, RENEW_AGAIN)
+        if len(self._renewals) > 100_000:
+            self._renewals = {p: s for p, s in self._renewals.items() if s.next_time > now}
         return True
 
     def _report(self, stuck: list[Stuck]) -> None:
         """Say once of each what is wrong with it."""
-        now_stuck = {(s.sub_range, s.ail) for s in stuck}
+        now_stuck = {(s.sub_range, s.reason) for s in stuck}
         for one in stuck:
-            if (one.sub_range, one.ail) not in self._reported:
+            if (one.sub_range, one.reason) not in self._reported:
                 _log.warning("%s", self._sentence(one))
         self._reported = now_stuck
 
@@ -306,7 +306,7 @@ class Watchdog:
         return "a lock beside it" if one.resolved in locked else StuckReason.FROZEN.value
 
     def _described(self, one: Stuck) -> dict[str, Any]:
-        return {"problem": one.ail.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}
+        return {"problem": one.reason.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}
 
     def _described_holder(self, holder: Holder) -> dict[str, Any]:
         since = datetime.now(UTC) - timedelta(seconds=holder.seconds)
@@ -345,7 +345,7 @@ class Watchdog:
         )
         lock = f", lock {where['lock']['key']} of transaction {where['lock']['start_ts']}" if "lock" in where else ""
         return (
-            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.ail.value} "
+            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.reason.value} "
             f"for {one.seconds:.0f} s at {where['resolved_time']}{lock}"
         )
 

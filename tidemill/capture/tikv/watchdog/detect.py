@@ -42,7 +42,7 @@ class Stuck:
     sub_range: int
     stream: int
     resolved: int
-    ail: StuckReason
+    reason: StuckReason
     seconds: float
 
 
@@ -113,14 +113,14 @@ class Watch:
         frozen = live & ~silent & (waited > self.patience.frozen)
         slow = active & (subs["initialized"] == 0) & (self._unheard > self.patience.scanning) & (waited > self.patience.scanning)
         found = []
-        for ail, which, seconds in (
+        for reason, which, seconds in (
             (StuckReason.SILENT, silent, self._unheard),
             (StuckReason.FROZEN, frozen, waited),
             (StuckReason.SCANNING, slow, waited),
         ):
             for i in np.flatnonzero(which).tolist():
                 found.append(
-                    Stuck(int(subs["piece"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), ail, round(float(seconds[i]), 1))
+                    Stuck(int(subs["piece"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), reason, round(float(seconds[i]), 1))
                 )
         return sorted(found, key=lambda s: s.resolved)[:most]
 

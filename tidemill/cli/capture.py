@@ -56,18 +56,28 @@ def command(
         str | None,
         typer.Option("--control-addr", help="HOST[:PORT] of this machine where executors reach it. Default: as it reaches the master."),
     ] = None,
-    gc_ttl: Annotated[int, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down.")] = 86400,
-    transport: Annotated[str, typer.Option("--transport", help="Of change feeds: h2, or grpc (slower).")] = "h2",
+    gc_ttl: Annotated[
+        int,
+        typer.Option(
+            "--gc-ttl", help="Seconds that PD keeps history for a capture that is down. A capture without progress for this long ends."
+        ),
+    ] = 86400,
+    transport: Annotated[str, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = "h2",
     memory_quota: Annotated[
-        str, typer.Option("--memory-quota", help="Of rows and prewrites; more waits on disk. Shared by workers on this machine.")
+        str, typer.Option("--memory-quota", help="Memory for rows and prewrites; the rest goes to disk. Workers on this machine share it.")
     ] = "1GiB",
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
     stuck_after: Annotated[str, typer.Option("--stuck-after", help="A region without progress for so long is subscribed again.")] = "60s",
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="For status.json and scratch files (LOG.capture).")] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir", help="Folder for status.json and scratch files. Default: LOG.capture. Required if the log is on an object store."
+        ),
+    ] = None,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Instead of stderr.")] = None,
 ) -> None:
     """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering; goes on where the log ends."""

@@ -66,7 +66,7 @@ def show(log: Location, as_json: Annotated[bool, typer.Option("--json", help="Fo
 
 @app.command("heads")
 def heads_command(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Tell how far each partition of a log is: a reader of one may read up to its head. Cheap, for a large log too."""
+    """Show how far each partition of a log is complete (its head). Fast, even for a large log."""
     found = heads(LogReader(log))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -149,7 +149,12 @@ def _text(facts: dict[str, Any]) -> str:
 def grow_command(
     log: Location,
     partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log is to have.")],
-    wait: Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait until it is done; it is done later all the same.")] = 120,
+    wait: Annotated[
+        int,
+        typer.Option(
+            "--wait", min=0, help="Seconds to wait for the result. If it takes longer, the request stays and the capture does it later."
+        ),
+    ] = 120,
 ) -> None:
     """Give a log more partitions, for the rows from soon on. Its capture does it, now or when it runs next; changefeeds go on."""
     reader = LogReader(log)
@@ -174,7 +179,9 @@ def compact(
     log: Location,
     grace: Annotated[str, typer.Option("--grace", help="Replaced segments stay this long for readers that know them.")] = "10m",
     compression: Annotated[str, typer.Option("--log-compression", help="Of the joined segments: none, lz4 or zstd.")] = "none",
-    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: stop the capture that may be writing.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Required on an object store: take the log over; a capture that still writes is stopped.")
+    ] = False,
 ) -> None:
     """Join small segments of a log that no capture writes to (a running capture does it itself)."""
     options = LogOptions(compression=compression, retention_ms=tso.physical_ms(tso.MAX_TS), low_water_bytes=0, grace_s=_seconds(grace))
@@ -186,15 +193,19 @@ def trim(
     log: Location,
     retention: Annotated[str, typer.Option("--log-retention", help="Keep at least this much, and what changefeeds need.")] = "24h",
     grace: Annotated[str, typer.Option("--grace", help="Files stay this long behind the log's new start.")] = "10m",
-    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: stop the capture that may be writing.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Required on an object store: take the log over; a capture that still writes is stopped.")
+    ] = False,
 ) -> None:
-    """Let go of what is older than the retention in a log that no capture writes to (a running capture does it itself)."""
+    """Delete segments older than the retention. Only for a log without a running capture, which does this itself."""
     _maintain(log, LogOptions(retention_ms=round(_seconds(retention) * 1000), low_water_bytes=0, grace_s=_seconds(grace)), take_over)
 
 
 @app.command()
 def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHANGEFEED", help="Its id, as `show` names it.")]) -> None:
-    """Let the log go of what only this changefeed still needs. It cannot go on later than that; one that runs registers again."""
+    """Remove a changefeed from a log, so that the log no longer keeps data for it. It may then be unable to go on.
+
+    Stop it first: a running changefeed registers again."""
     reader = LogReader(log)
     known = reader.feeds()
     if changefeed not in known:
@@ -210,7 +221,7 @@ def drop_command(
     log: Location,
     pd: Annotated[str | None, typer.Option("--pd", help="PD's address, HOST:PORT; several with commas.")] = None,
     without_pd: Annotated[
-        bool, typer.Option("--without-pd", help="Leave the log's wish at PD: it holds garbage collection back until its TTL is over.")
+        bool, typer.Option("--without-pd", help="Do not contact PD. The log's GC barrier stays there until its TTL ends.")
     ] = False,
     ca: CaOption = None,
     cert: CertOption = None,

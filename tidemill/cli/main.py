@@ -16,12 +16,12 @@ from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import SUPERVISED
 
 VERBS = {
-    "demo": "Run the whole main job on the embedded upstream and compare what was delivered with the truth.",
+    "demo": "Capture an embedded upstream, deliver its changes, and compare the result with its tables.",
     "run": "Capture a TiDB cluster and deliver its changes to a sink, until stopped.",
     "capture": "Capture a TiDB cluster into a change log, without delivering.",
     "consume": "Read topics of a changefeed and keep tables, or another sink, as the upstream is.",
     "replay": "Deliver what a change log holds to a sink, then end.",
-    "resync": "Read one table again, in the middle of a running feed.",
+    "resync": "Read one table again while its capture runs.",
     "config": "Check and explain a changefeed's configuration.",
     "changefeed": "Resume a changefeed that failed.",
     "status": "Tell how far a capture is, and what holds it back.",

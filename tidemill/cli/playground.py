@@ -60,7 +60,9 @@ def serve(
     pds: Annotated[int, typer.Option("--pds", min=0, help="PD members on ports of their own; 0: PD shares the first store's port.")] = 0,
     gates: Annotated[bool, typer.Option("--gates", help="Connections may be broken: see `ctl wire`.")] = False,
     old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores know no EventFeedV2, as before 7.5.")] = False,
-    version: Annotated[str, typer.Option("--version", help="The version that stores tell: 9.0.0 prints JSON in another way.")] = "8.5.7",
+    version: Annotated[
+        str, typer.Option("--version", help="The version that stores tell: from 9.0.0-beta.2 on, JSON is printed in the new way.")
+    ] = "8.5.7",
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate; asks for TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the key of --tls-cert.")] = None,
     tls_client_ca: Annotated[Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this CA.")] = None,

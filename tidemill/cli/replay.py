@@ -17,7 +17,9 @@ log_ = logging.getLogger(__name__)
 
 def command(
     log: Annotated[str, typer.Option("--log", help="Folder or URL of the change log; nothing is written into it.")],
-    sink_uri: Annotated[str, typer.Option("--sink-uri", help="Where to deliver: kafka://, file://, messages://, blackhole://.")],
+    sink_uri: Annotated[
+        str, typer.Option("--sink-uri", help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, blackhole://.")
+    ],
     start_ts: Annotated[str | None, typer.Option("--start-ts", help="TSO or RFC 3339; rows above it. Default: the log's start.")] = None,
     target_ts: Annotated[
         str | None, typer.Option("--target-ts", help="TSO or RFC 3339; rows up to it. Default: the log's resolved ts.")
@@ -28,11 +30,14 @@ def command(
         typer.Option(
             "--schema-registry",
             envvar="TIDEMILL_SCHEMA_REGISTRY",
-            help="Of protocol avro: http[s]://[USER:PASSWORD@]HOST:PORT, user and password percent-encoded. Wins over the sink URI's.",
+            help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
         ),
     ] = None,
     create_tables: Annotated[
-        bool, typer.Option("--create-tables", help="CREATE TABLE ahead of the rows of an initial load; create-tables=true of the sink URI.")
+        bool,
+        typer.Option(
+            "--create-tables", help="Send CREATE TABLE before the rows of an initial load, as create-tables=true in the sink URI does."
+        ),
     ] = False,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,

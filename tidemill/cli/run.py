@@ -333,7 +333,7 @@ def command(
         typer.Option("--state", help="Path or URL of the changefeed's state, so that another host can go on. Default: --data-dir."),
     ] = None,
     start_ts: Annotated[
-        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now, or where the log is.")
+        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now; with an existing log, its end.")
     ] = None,
     target_ts: Annotated[str | None, typer.Option("--target-ts", help="Deliver up to this ts, then end.")] = None,
     snapshot: Annotated[
@@ -341,7 +341,10 @@ def command(
     ] = False,
     create_tables: Annotated[
         bool,
-        typer.Option("--create-tables", help="CREATE TABLE ahead of rows of --snapshot and resync; create-tables=true of the sink URI."),
+        typer.Option(
+            "--create-tables",
+            help="Send CREATE TABLE before the rows of --snapshot and resync, as create-tables=true in the sink URI does.",
+        ),
     ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     schema_registry: Annotated[
@@ -349,15 +352,18 @@ def command(
         typer.Option(
             "--schema-registry",
             envvar="TIDEMILL_SCHEMA_REGISTRY",
-            help="Of protocol avro: http[s]://[USER:PASSWORD@]HOST:PORT, user and password percent-encoded. Wins over the sink URI's.",
+            help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
         ),
     ] = None,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     log_compression: Annotated[str | None, typer.Option("--log-compression", help="none, lz4 or zstd.")] = None,
-    log_retention: Annotated[str | None, typer.Option("--log-retention", help="How long the log is kept at least (24h).")] = None,
+    log_retention: Annotated[
+        str | None,
+        typer.Option("--log-retention", help="Keep the log for at least this long (24h), and longer while a changefeed needs it."),
+    ] = None,
     gc_ttl: Annotated[
-        int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down (86400).")
+        int | None, typer.Option("--gc-ttl", help="Seconds that PD keeps history for a capture that is down or makes no progress (86400).")
     ] = None,
     capture_config: Annotated[
         Path | None, typer.Option("--capture-config", help="TOML with filter.rules: tables that no rule wants are not captured.")
@@ -365,11 +371,11 @@ def command(
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
-    transport: Annotated[str | None, typer.Option("--transport", help="Of the change feed: h2 or grpc.")] = None,
+    transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", help="Divide the capture among so many groups: processes, or tasks on the Spark cluster of --master."),
+        typer.Option("--workers", help="Number of capture groups (1): processes, or tasks on the Spark cluster of --master."),
     ] = None,
     control_addr: Annotated[
         str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
@@ -382,13 +388,13 @@ def command(
         list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
     ] = None,
     retry: Annotated[
-        str | None, typer.Option("--sink-retry", help="How long one process tries a batch again before it makes room for the next (5m).")
+        str | None, typer.Option("--sink-retry", help="How long a process retries a failed batch before it ends and is restarted (5m).")
     ] = None,
     stuck: Annotated[
         str | None,
         typer.Option(
             "--changefeed-error-stuck-duration",
-            help="How long errors are tried again without progress before the changefeed has failed (30m). Wins over --config.",
+            help="The state is failed after errors without progress for this long (30m). Wins over --config.",
         ),
     ] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,

@@ -33,12 +33,18 @@ HELD = 10.0  # seconds: so long a region may be the slowest without anything bei
 
 
 def command(
-    log: Annotated[str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log; its status.json is read.")] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log of a `tidemill capture` with the default --data-dir.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="As it was given to `tidemill capture` or `tidemill run` (tidemill-data).")
     ] = None,
-    changefeed_id: Annotated[str | None, typer.Option("--changefeed-id", "-c", help="Of a `tidemill run`, where DIR has several.")] = None,
-    status_addr: Annotated[str | None, typer.Option("--status-addr", help="HOST:PORT of a capture to be asked.")] = None,
+    changefeed_id: Annotated[
+        str | None, typer.Option("--changefeed-id", "-c", help="Which changefeed, if the data directory has several.")
+    ] = None,
+    status_addr: Annotated[
+        str | None, typer.Option("--status-addr", help="Ask a running capture or run: HOST:PORT, its --status-addr.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Tell how far a capture is, and which region, store, lock or table holds the watermark since when; of a run, what it has delivered."""

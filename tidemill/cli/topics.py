@@ -17,7 +17,8 @@ UpstreamOption = Annotated[
 ]
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="open-protocol, canal-json, or auto: look at each message.")]
 PartitionNumOption = Annotated[
-    int | None, typer.Option("--partition-num", min=1, help="Only the first partitions of each topic, where the writer uses no more.")
+    int | None,
+    typer.Option("--partition-num", min=1, help="Read only the first N partitions of each topic: the partition-num of the changefeed."),
 ]
 ClaimCheckOption = Annotated[
     str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")

@@ -54,8 +54,8 @@ class Sealing:
 
     @property
     def refusal(self) -> str:
-        """Why a seal waits for another try; empty where none does."""
-        return next((one.refusal for one in self._under_way.values() if one.refusal), "")
+        """Why a seal waits for another try; empty where none does. Any thread may ask: it looks at a copy."""
+        return next((text for one in tuple(self._under_way.values()) if (text := one.refusal)), "")
 
     def futures(self) -> list[Future[Any]]:
         """Of what runs."""

@@ -70,12 +70,12 @@ class _Spill:
     @property
     def bytes(self) -> int:
         """Of memory that comes free when all is written."""
-        return sum(one.bytes for one in self._writing)
+        return sum(one.bytes for one in tuple(self._writing))
 
     @property
     def refusal(self) -> str:
-        """Why there was no room for some; empty where there was."""
-        return next((text for one in self._writing if (text := one.refusal)), "")
+        """Why there was no room for some; empty where there was. Any thread may ask: it looks at a copy."""
+        return next((text for one in tuple(self._writing) if (text := one.refusal)), "")
 
     def try_again(self) -> None:
         """Write what could not be written."""

@@ -73,5 +73,5 @@ def test_changes_of_a_key_follow_each_other(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unknown_corpus_is_refused() -> None:
-    with pytest.raises(ValueError, match="no corpus"):
+    with pytest.raises(ValueError, match="not a corpus"):
         load("tall")

@@ -47,7 +47,7 @@ def test_what_a_capture_of_many_tables_asks(tmp_path_factory: object, s3_server:
             asked.clear()
             async with running(settings) as capture:
                 await live(capture)
-                await until(lambda: looks() >= 2)
+                await until(lambda: looks() >= 4)  # by then everything that is complete has been asked for, on a busy machine too
                 assert len(asked) < 300, Counter(asked).most_common(20)
                 assert capture.pulling.machine.questions < 50
                 folders = [path for _, path in asked if re.search(r"snapshot(/|%2F)\d{20}(/|%2F)\d+", path)]

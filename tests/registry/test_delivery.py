@@ -21,6 +21,7 @@ from tidemill.changefeed.replay import Delivered, replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
 from tidemill.delivery.batch import Report, RetryPolicy, Stopped
+from tidemill.delivery.inputs import table_pack
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible, TopicCollision
 from tidemill.playground.programs.schema_registry import RegistryProcess
@@ -315,14 +316,14 @@ def test_a_password_is_nowhere(
 ) -> None:
     """Not in what is logged, at any level and by any library; not in packs and not in errors."""
     packs: list[bytes] = []
-    write = module.PackStore._write
+    write = table_pack.PackStore._write
 
     def noting(self: Any, content: Any) -> str:
         path = write(self, content)
         packs.append(Path(path).read_bytes())
         return path
 
-    monkeypatch.setattr(module.PackStore, "_write", noting)
+    monkeypatch.setattr(table_pack.PackStore, "_write", noting)
     sql = SqlLog("CREATE TABLE a (id INT PRIMARY KEY)")
     sql.run("INSERT INTO a VALUES (1)", "ALTER TABLE a ADD COLUMN y INT NOT NULL", "INSERT INTO a VALUES (2, 2)")
     log = sql.write(tmp_path / "log")

@@ -1,7 +1,8 @@
 """Waiting for storage that is away: what it refused is tried again, with pauses of 1 s to 30 s, for as long as it takes.
 
-An outage is told once when it begins, once a minute while it lasts, and once when it is over. Only LogUnavailable is waited for: what is
-asked for again has to be something that may have been done already.
+An outage is told once when it begins, once a minute while it lasts, and once when it is over: as soon as something that waited gets
+through. What waits on and fails again is a new outage. Only LogUnavailable is waited for: what is asked for again has to be something
+that may have been done already.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Patience:
         """Something that waited does not any more: the storage is `back`, or it gave up."""
         with self._lock:
             self._waiting -= 1
-            if self._waiting or self._away is None:
+            if self._away is None or not (back or self._waiting == 0):
                 return
             away, self._away = self._away, None
         if back:

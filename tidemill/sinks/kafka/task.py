@@ -25,6 +25,7 @@ from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
 
 _STEP_MESSAGES = 1024
 _STEP_BYTES = 8 * 1024 * 1024
+_REPORTS_MS = 2000  # how long a dead producer may take to report what became of its messages
 _SLICE_MS = 200  # how often a wait looks for failures, and at the fence
 
 
@@ -156,10 +157,12 @@ class KafkaTaskSink:
 
     def _raise_failure(self) -> None:
         producer = self._opened()
+        fatal = producer.fatal_error()
+        if fatal:
+            producer.flush(_REPORTS_MS)  # the producer dies before it reports the message because of which it did
         if producer.failed:
             code, text = producer.first_failure()
             raise faults.sink_error(code, f"Kafka {self._where}: {text}")
-        fatal = producer.fatal_error()
         if fatal:
             raise SinkUnavailable(f"Kafka {self._where}: {producer.describe(fatal[0])}: {fatal[1]}")
         self._look_at_denials(producer)

@@ -173,6 +173,36 @@ def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_table_that_was_made_in_a_segment_above_its_head_is_captured_at_the_next_start(tmp_path: Path) -> None:
+    """A kill between the schema's segment and its head.json, with the rows behind both."""
+
+    async def main() -> None:
+        async with Playground(7, resolved_interval=0.05) as playground:
+            playground.execute("create database d")
+            playground.execute("create table d.old (id int primary key)")
+            log = tmp_path / "log"
+            async with running(config(playground, log, partitions=1)) as capture:
+                playground.execute("insert into d.old values (1)")
+                await caught_up(capture, playground.cluster.oracle.next())
+            heads = {name: (log / name / "head.json").read_bytes() for name in ("schema", "rows/0")}
+            async with running(config(playground, log)) as capture:
+                playground.execute("create table d.new (id int primary key)")
+                await caught_up(capture, playground.cluster.oracle.next())
+            for segment in (log / "rows/0").glob("*.arrow"):  # rows have got no further than before
+                if int(segment.name[21:41]) > int(json.loads(heads["rows/0"])["resolved_ts"]):
+                    segment.unlink()
+            for name, head in heads.items():
+                (log / name / "head.json").write_bytes(head)
+                (log / name / "synced.json").write_bytes(head)
+            async with running(config(playground, log)) as capture:
+                playground.execute("insert into d.new values (1), (2)")
+                await caught_up(capture, playground.cluster.oracle.next())
+            assert compare(playground.cluster, log)[0] == 3
+        assert verify(log).is_whole
+
+    run(main())
+
+
 def test_a_new_table_filled_at_once_loses_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with Playground(4, resolved_interval=0.1) as playground:

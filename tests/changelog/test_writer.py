@@ -218,6 +218,17 @@ def test_a_head_that_a_crash_of_the_machine_undid_is_made_up_from_segments(log: 
     assert reopened().partition(0).head == START + 10
 
 
+def test_a_head_that_is_behind_its_segments_is_written_again_when_the_log_is_opened(log: LogWriter, reopened: Reopen) -> None:
+    """A process was killed between the two: who reads would see less than is written on from."""
+    log.schema.publish(START + 5, [])
+    log.schema.publish(START + 10, [])
+    log.storage.replace("schema/head.json", b'{"resolved_ts": %d}' % (START + 5))
+    assert LogReader(log.storage).schema_head() == START + 5
+    again = reopened()
+    assert again.schema.head == START + 10
+    assert LogReader(again.storage).schema_head() == START + 10
+
+
 def test_creating_a_log_twice_is_refused(log: LogWriter) -> None:
     log.close()
     with pytest.raises(LogError, match="already"):

@@ -261,7 +261,7 @@ class Capture:
                 has_writer = True
             await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
-            await asyncio.to_thread(follow, self.history, reader)
+            await asyncio.to_thread(follow, self.history, reader, self.writer.schema.head)  # where the schema stream goes on
             await asyncio.to_thread(rules.settle, self.writer, config.rules, self._log_end)
         except BaseException:
             if has_writer:

@@ -35,7 +35,7 @@ from tidemill.changelog import imports
 from tidemill.changelog.retention import no_room_text
 from tidemill.changelog.storage.patience import Patience
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import DiskLow, LogUnavailable, UpstreamUnavailable
+from tidemill.errors import DiskLow, LogError, LogUnavailable, UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 from tidemill.tidb.schema.tracking.history import SchemaHistory
@@ -122,10 +122,12 @@ class Pulling:
 
     def _place(self) -> None:
         if self._on_schema is not None:
-            schema = len(self.partitions)
+            schema, head = len(self.partitions), self.writer.schema.head
+            if self.history.resolved_ts != head:  # a change between the two would never become a span
+                raise LogError(f"schemas are known up to {self.history.resolved_ts}, and their stream would go on at {head}")
             for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
                 low, high = encode_range(start, end)
-                self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, schema, self.writer.schema.head, "schema", urgent=True))
+                self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, schema, head, "schema", urgent=True))
         self.spans.begin(self.history, self.heads())
         if self._narrowed is not None:
             self.spans.narrow(rules.wants_of(self._narrowed), self.history, self._narrowed.from_ts)

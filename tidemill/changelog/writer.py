@@ -61,6 +61,10 @@ class PartitionWriter:
             with log.ownership.publishing(folder):
                 for path in chain.incomplete:
                     log.storage.delete(log.storage.name(path))
+        if self._head > self._head_file.said:
+            # A crash came between a segment and head.json, or undid the latter. Who reads must not see less than is written on from here.
+            with log.ownership.publishing(folder):
+                self._head = self._head_file.put(self._head)
 
     @property
     def last_to(self) -> int:

@@ -31,7 +31,9 @@ class HeadFile:
         self._name = f"{folder}/{layout.HEAD}"
         self._token: Token | None = None
         self.synced = read_synced(storage, folder) or 0  # a crash of the machine does not undo it
-        self.ts = max(self._read(), self.synced)
+        self.said = self._read()
+        """What head.json said when its folder was opened; 0 where there was none."""
+        self.ts = max(self.said, self.synced)
 
     def sync(self, ts: int) -> None:
         """`ts`, which is no more than was put, is safe from a crash of the machine."""

@@ -19,6 +19,7 @@ from tidemill.process.places import is_in_process, local_cores
 
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20
+DEFAULT_QUOTA, DEFAULT_STUCK = "1GiB", "60s"  # of --memory-quota and --stuck-after
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)

@@ -11,11 +11,12 @@ import uvloop
 
 from tidemill import logs
 from tidemill.capture.capture import Capture
-from tidemill.capture.config import CaptureConfig, duration_ms, size_bytes
+from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.layout import CaptureRules
+from tidemill.cli.options import LogLevelOption, MemoryQuotaOption, StuckAfterOption
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
 from tidemill.process.places import meet_master
@@ -63,13 +64,11 @@ def command(
         ),
     ] = 86400,
     transport: Annotated[str, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = "h2",
-    memory_quota: Annotated[
-        str, typer.Option("--memory-quota", help="Memory for rows and prewrites; the rest goes to disk. Workers on this machine share it.")
-    ] = "1GiB",
+    memory_quota: MemoryQuotaOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
-    stuck_after: Annotated[str, typer.Option("--stuck-after", help="A region without progress for so long is subscribed again.")] = "60s",
+    stuck_after: StuckAfterOption = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
     data_dir: Annotated[
         Path | None,
@@ -77,7 +76,7 @@ def command(
             "--data-dir", help="Folder for status.json and scratch files. Default: LOG.capture. Required if the log is on an object store."
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
+    log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Instead of stderr.")] = None,
 ) -> None:
     """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering; goes on where the log ends."""
@@ -96,11 +95,11 @@ def command(
         retention_ms=duration_ms(retention, "--log-retention"),
         gc_ttl=gc_ttl,
         transport=Transport(transport),
-        memory_quota=size_bytes(memory_quota, "--memory-quota"),
+        memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
         ca=ca,
         cert=cert,
         key=key,
-        stuck_after=duration_ms(stuck_after, "--stuck-after") / 1000,
+        stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--stuck-after") / 1000,
         status_addr=status_addr,
         data_dir=data_dir,
         snapshot=snapshot,

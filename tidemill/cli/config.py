@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.config.explain import Explained, explain
 from tidemill.config.faults import Faults
 from tidemill.config.file import ChangefeedConfig, load_config
@@ -17,11 +17,6 @@ from tidemill.config.uri import check_alone
 from tidemill.errors import redact
 
 app = typer.Typer()
-
-
-class Form(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.callback()
@@ -33,7 +28,8 @@ def _group() -> None:
 def check(
     file: Annotated[Path, typer.Argument(help="The changefeed's TOML file.")],
     sink_uri: Annotated[str | None, typer.Option("--sink-uri", help="With it, the settings of sink and protocol are checked too.")] = None,
-    output: Annotated[Form, typer.Option("--output", help="text or json.")] = Form.TEXT,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
 ) -> None:
     """Check a file and tell of each setting its value, its default, where it comes from and what it does.
 
@@ -43,7 +39,7 @@ def check(
     config = _all_faults(file, sink_uri)
     settings = explain(config, sink_uri)
     warnings = [redact(w) for w in (*config.warnings, *(config.sink_uri(sink_uri).warnings if sink_uri is not None else ()))]
-    if output is Form.JSON:
+    if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps({"settings": [asdict(s) for s in settings], "warnings": warnings}, ensure_ascii=False, indent=2))
         return
     for line in _lines(settings):

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.options import LogLevelOption
 from tidemill.cli.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
 from tidemill.errors import ConfigError
 
@@ -61,7 +62,7 @@ def command(
     tz: Annotated[str | None, typer.Option("--tz", help="The changefeed's time zone. Default: the system's.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML for a sink of messages: dispatchers.")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status here, HOST:PORT.")] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
+    log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
     """Read topics that Tidemill or TiCDC wrote, and keep tables, or another sink, as the upstream is.

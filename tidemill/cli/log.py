@@ -20,6 +20,7 @@ from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import LogError, LogInUse, redact
 
@@ -58,17 +59,17 @@ def verify_command(
 
 
 @app.command()
-def show(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+def show(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption = False) -> None:
     """Tell what a log holds: whose changes, from when to when, how much, who needs it."""
     facts = describe(LogReader(log))
-    typer.echo(json.dumps(facts, indent=2) if as_json else _text(facts))
+    typer.echo(json.dumps(facts, indent=2) if form(output, as_json) is Output.JSON else _text(facts))
 
 
 @app.command("heads")
-def heads_command(log: Location, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+def heads_command(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption = False) -> None:
     """Show how far each partition of a log is complete (its head). Fast, even for a large log."""
     found = heads(LogReader(log))
-    if as_json:
+    if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(found, indent=2))
         return
     typer.echo(f"{'log':<12} {tso.describe(found['resolved_ts'])}")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -17,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tidemill import tso
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.playground_ctl import CONTEXT, PdOption, TableOption, ctl
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, PlaygroundFault
@@ -29,13 +29,6 @@ REFRESH = 0.5
 
 app = typer.Typer(invoke_without_command=True, context_settings=CONTEXT)
 app.add_typer(ctl, name="ctl")
-
-
-class Output(StrEnum):
-    """How rows are printed."""
-
-    JSON = "json"
-    TABLE = "table"
 
 
 @app.callback()
@@ -174,7 +167,8 @@ def query(
     pd: PdOption,
     table: TableOption,
     at: Annotated[str, typer.Option("--at", help="TSO, RFC 3339 time, `now` or -DISTANCE.")] = "now",
-    output: Annotated[Output, typer.Option("--output", help="json: one object a row; table: for people.")] = Output.TABLE,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
     tz: Annotated[str, typer.Option("--tz", help="Time zone in which TIMESTAMPs are shown.")] = "UTC",
     ca: CaOption = None,
     cert: CertOption = None,
@@ -203,7 +197,7 @@ def query(
             snapshot = Snapshot(client, tso.parse(at, await client.tso()))
             info = truth.find_table(await truth.describe_remote(snapshot), table)
             rows = truth.read_remote(snapshot, info, zone, style_of(oldest_version(await client.stores())))
-            if output is Output.JSON:
+            if form(output, as_json) is Output.JSON:
                 async for row in rows:
                     sys.stdout.write(json.dumps(truth.json_row(info, row), ensure_ascii=False) + "\n")
             else:

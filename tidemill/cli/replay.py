@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.options import LogLevelOption, SchemaRegistryOption, SkipRowOption, SparkConfOption
 
 log_ = logging.getLogger(__name__)
 
@@ -25,14 +26,7 @@ def command(
         str | None, typer.Option("--target-ts", help="TSO or RFC 3339; rows up to it. Default: the log's resolved ts.")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(
-            "--schema-registry",
-            envvar="TIDEMILL_SCHEMA_REGISTRY",
-            help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
-        ),
-    ] = None,
+    schema_registry: SchemaRegistryOption = None,
     create_tables: Annotated[
         bool,
         typer.Option(
@@ -42,13 +36,9 @@ def command(
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
-    spark_conf: Annotated[
-        list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting, above spark-defaults.conf. May be repeated.")
-    ] = None,
-    skip_row: Annotated[
-        list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
-    ] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "warn",
+    spark_conf: SparkConfOption = None,
+    skip_row: SkipRowOption = None,
+    log_level: LogLevelOption = "warn",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
     """Deliver what a change log holds to a sink, then end.

@@ -28,6 +28,7 @@ from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli.feeds import DATA_DIR
+from tidemill.cli.options import LogLevelOption, MemoryQuotaOption, SchemaRegistryOption, SkipRowOption, SparkConfOption, StuckAfterOption
 from tidemill.cli.starting import orphans_gone, reached, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.config.file import ChangefeedConfig, load_config
@@ -347,14 +348,7 @@ def command(
         ),
     ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(
-            "--schema-registry",
-            envvar="TIDEMILL_SCHEMA_REGISTRY",
-            help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
-        ),
-    ] = None,
+    schema_registry: SchemaRegistryOption = None,
     tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     log_compression: Annotated[str | None, typer.Option("--log-compression", help="none, lz4 or zstd.")] = None,
@@ -368,6 +362,8 @@ def command(
     capture_config: Annotated[
         Path | None, typer.Option("--capture-config", help="TOML with filter.rules: tables that no rule wants are not captured.")
     ] = None,
+    memory_quota: MemoryQuotaOption = None,
+    stuck_after: StuckAfterOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
@@ -380,13 +376,9 @@ def command(
     control_addr: Annotated[
         str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
     ] = None,
-    spark_conf: Annotated[
-        list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting of the delivery. May be repeated.")
-    ] = None,
+    spark_conf: SparkConfOption = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
-    skip_row: Annotated[
-        list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
-    ] = None,
+    skip_row: SkipRowOption = None,
     retry: Annotated[
         str | None, typer.Option("--sink-retry", help="How long a process retries a failed batch before it ends and is restarted (5m).")
     ] = None,
@@ -398,7 +390,7 @@ def command(
         ),
     ] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")] = "info",
+    log_level: LogLevelOption = "info",
     log_file: Annotated[
         Path | None, typer.Option("--log-file", help="All processes append to it, each line names its own. Default: stderr.")
     ] = None,
@@ -409,7 +401,7 @@ def command(
     `tidemill changefeed resume`. SIGTERM ends at the end of a batch. Settings are fixed with the first start of a changefeed; a later
     start goes on where it was.
     """
-    from tidemill.capture.config import CaptureConfig, duration_ms
+    from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
     from tidemill.capture.groups.plan import groups_of
 
     logs.setup(log_level, log_file, part="run")
@@ -424,6 +416,8 @@ def command(
                 master=None if is_here(master) else master,
                 workers=workers or 1,
                 control_addr=control_addr,
+                memory_quota=size_bytes(memory_quota or DEFAULT_QUOTA, "--memory-quota"),
+                stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--stuck-after") / 1000,
             )
         )
     changefeed = load_config(config)
@@ -454,6 +448,8 @@ def command(
             ("--log-retention", log_retention),
             ("--gc-ttl", gc_ttl),
             ("--transport", transport),
+            ("--memory-quota", memory_quota),
+            ("--stuck-after", stuck_after),
             ("--ca", ca),
             ("--cert", cert),
             ("--key", key),

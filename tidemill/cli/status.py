@@ -20,6 +20,7 @@ from tidemill.capture.status import FILE, held_by
 from tidemill.capture.tikv.watchdog.holding import MARKS
 from tidemill.changefeed.states import State
 from tidemill.cli.feeds import DATA_DIR, choose, known
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.errors import ConfigError, UpstreamUnavailable
 from tidemill.tso import describe, physical_ms
 
@@ -45,11 +46,12 @@ def command(
     status_addr: Annotated[
         str | None, typer.Option("--status-addr", help="Ask a running capture or run: HOST:PORT, its --status-addr.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
 ) -> None:
     """Tell how far a capture is, and which region, store, lock or table holds the watermark since when; of a run, what it has delivered."""
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
-    if as_json:
+    if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(status, indent=2))
         return
     console = Console(highlight=False, soft_wrap=True)
@@ -144,7 +146,7 @@ def held_lines(held: Sequence[dict[str, Any]]) -> list[str]:
     """The tables that are held up, a line each."""
     lines = [f"held up    part {one['partition']}: {held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in held[:HELD_SHOWN]]
     more = len(held) - HELD_SHOWN
-    return [*lines, f"held up    and {more} tables more (--json lists them)"] if more > 0 else lines
+    return [*lines, f"held up    and {more} tables more (--output json lists them)"] if more > 0 else lines
 
 
 def partition_lines(status: dict[str, Any]) -> list[str]:

@@ -14,8 +14,8 @@ from tidemill import tso
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ConfigError
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 
 COLUMNS = ("schema", "table", "id", "kind", "partitions", "key")
@@ -24,16 +24,15 @@ COLUMNS = ("schema", "table", "id", "kind", "partitions", "key")
 def command(
     pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
     at: Annotated[str, typer.Option("--at", help="As of when: a TSO, an RFC 3339 time, now, -2h.")] = "now",
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: OutputOption = Output.TEXT,
+    as_json: JsonOption = False,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
     """List the tables of a cluster: those without a usable key are delivered only with force-replicate."""
-    if output not in ("text", "json"):
-        raise ConfigError(f"--output {output!r} is unknown", hint="Use text or json.")
     found = uvloop.run(_tables(pd, at, security_of(pd.split(","), ca, cert, key)))
-    if output == "json":
+    if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(found, indent=2))
         return
     table = Table(*COLUMNS, box=None, pad_edge=False)

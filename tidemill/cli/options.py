@@ -1,0 +1,64 @@
+"""Options that several verbs have, so that they are spelled and explained alike. Those of TLS are in `tls.py`, those of topics in
+`topics.py`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Output(StrEnum):
+    """How a verb prints what it found."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def output_of(text: str) -> Output:
+    """What --output says. `table` is the older word for text. Raises BadParameter."""
+    if text == "table":
+        return Output.TEXT
+    try:
+        return Output(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither text nor json") from None
+
+
+def form(output: Output, as_json: bool) -> Output:
+    """What --output says, or the older flag --json."""
+    return Output.JSON if as_json else output
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", parser=output_of, metavar="[text|json]", help="text for people, json for programs.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", hidden=True, help="The same as --output json.")]
+
+MemoryQuotaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-quota",
+        help="Memory of the capture for rows and prewrites (1GiB); the rest goes to disk. Workers on this machine share it.",
+    ),
+]
+StuckAfterOption = Annotated[
+    str | None, typer.Option("--stuck-after", help="A region without progress for so long is subscribed again (60s).")
+]
+
+SchemaRegistryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        envvar="TIDEMILL_SCHEMA_REGISTRY",
+        help="For avro: http:// or https://, then \\[USER:PASSWORD@]HOST:PORT, percent-encoded. Wins over the sink URI.",
+    ),
+]
+SparkConfOption = Annotated[
+    list[str] | None, typer.Option("--spark-conf", help="NAME=VALUE: a Spark setting of the delivery. May be repeated.")
+]
+SkipRowOption = Annotated[
+    list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
+]
+LogLevelOption = Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")]

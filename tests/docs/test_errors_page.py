@@ -27,7 +27,7 @@ class Found:
                     self._note(node)
 
     def _note(self, node: ast.ClassDef) -> None:
-        given = {
+        given: dict[str, object] = {
             target.id: statement.value.value
             for statement in node.body
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)

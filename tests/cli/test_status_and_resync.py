@@ -143,7 +143,7 @@ def test_a_changefeed_that_nobody_keeps_is_not_resumed(tmp_path: Path, capsys: p
     capture_of(tmp_path, "one")
     (tmp_path / "changefeeds" / "one" / "run.lock").write_text(f"{os.getpid()}\n")  # left behind
     code, _, err = tidemill(capsys, "changefeed", "resume", "--data-dir", str(tmp_path))
-    assert (code, "no `tidemill run` keeps changefeed one" in err, "Start `tidemill run` again" in err) == (1, True, True)
+    assert (code, "no `tidemill run` is running for changefeed one" in err, "Start `tidemill run` again" in err) == (1, True, True)
 
 
 def test_the_process_that_keeps_a_changefeed_is_told_to_resume_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,3 +186,11 @@ def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pyte
     code, _, err = tidemill(capsys, "resync", "--log", str(tmp_path), "--table", "d.t")
     assert (code, "no capture writes" in err) == (1, True)
     assert open_storage(str(tmp_path)).names(initial_load.REQUESTS) == []
+
+
+def test_a_changefeed_that_begins_says_so() -> None:
+    """Before its process has written anything there is neither a process id nor a checkpoint."""
+    assert status_verb.delivered({"state": "normal", "running": True}) == [
+        "delivery   normal (its process is starting)",
+        "delivered  nothing yet; 0 rows and 0 DDLs",
+    ]

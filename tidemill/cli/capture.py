@@ -16,7 +16,13 @@ from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
 from tidemill.changelog.layout import CaptureRules
-from tidemill.cli.options import LogLevelOption, MemoryQuotaOption, StuckAfterOption
+from tidemill.cli.options import (
+    LogLevelOption,
+    MemoryQuotaOption,
+    PdOption,
+    StatusAddrOption,
+    StuckAfterOption,
+)
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
 from tidemill.process.places import meet_master
@@ -25,8 +31,11 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def command(
-    pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
-    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log: a folder, or a URL (s3://, gs://, hdfs://).")],
+    pd: PdOption,
+    log: Annotated[
+        str,
+        typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made."),
+    ],
     start_ts: Annotated[
         str | None,
         typer.Option(
@@ -35,7 +44,9 @@ def command(
     ] = None,
     partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     compression: Annotated[str, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd.")] = "none",
-    retention: Annotated[str, typer.Option("--log-retention", help="How long segments stay that no changefeed needs.")] = "24h",
+    retention: Annotated[
+        str, typer.Option("--log-retention", help="Keep the log for at least this long, and longer while a changefeed needs it.")
+    ] = "24h",
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML with filter.rules: tables that no rule wants are not captured.")
     ] = None,
@@ -46,7 +57,7 @@ def command(
         int | None,
         typer.Option(
             "--workers",
-            help="Divide the partitions among so many groups: processes, or with --master tasks of a Spark job. Default: 1; on a cluster "
+            help="Number of groups that share the partitions: processes, or with --master tasks of a Spark job. Default: 1; on a cluster "
             "as many as the log has partitions, 4 at most.",
         ),
     ] = None,
@@ -69,7 +80,7 @@ def command(
     cert: CertOption = None,
     key: KeyOption = None,
     stuck_after: StuckAfterOption = None,
-    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
+    status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -77,9 +88,9 @@ def command(
         ),
     ] = None,
     log_level: LogLevelOption = "info",
-    log_file: Annotated[Path | None, typer.Option("--log-file", help="Instead of stderr.")] = None,
+    log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
-    """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering; goes on where the log ends."""
+    """Capture a TiDB cluster (7.5 or newer) into a change log, without delivering. An existing log is continued where it ends."""
     if compression not in COMPRESSIONS:
         raise ConfigError(f"--log-compression {compression!r} is unknown", hint=f"Use one of {', '.join(COMPRESSIONS)}.")
     if transport not in tuple(Transport):

@@ -1,4 +1,4 @@
-"""`tidemill changefeed`: what a person may ask of a changefeed that a `tidemill run` keeps."""
+"""`tidemill changefeed`: resume a changefeed of a running `tidemill run`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def group() -> None:
-    """What a person may ask of a changefeed that a `tidemill run` keeps."""
+    """Resume a changefeed that failed."""
 
 
 @app.command()
 def resume(
     data_dir: Annotated[Path, typer.Option("--data-dir", help="As it was given to `tidemill run`.")] = DATA_DIR,
-    changefeed_id: Annotated[str | None, typer.Option("--changefeed-id", "-c", help="Where DIR has several.")] = None,
+    changefeed_id: Annotated[
+        str | None, typer.Option("--changefeed-id", "-c", help="Which changefeed, if the data directory has several.")
+    ] = None,
 ) -> None:
-    """Let a changefeed that failed, or that waits for its next try, go on from its checkpoint at once; its capture never stopped.
+    """Resume a changefeed that failed or waits for its next try. It goes on from its checkpoint at once.
 
-    The same as SIGUSR1 to the process of `tidemill run`. With another command line (a new password, another broker) stop the run and start
-    it so: it resumes as well.
+    Run it on the machine of `tidemill run`, also where --state is a URL: it sends that process SIGUSR1. To resume with another command
+    line (a new password, a --skip-row), stop the run and start it again with the new one.
     """
     folder = FeedFolder(data_dir, choose(data_dir, changefeed_id))
     pid = keeper_of(folder)
     if pid is None:
         raise UpstreamUnavailable(
-            f"no `tidemill run` keeps changefeed {folder.changefeed} of {data_dir}", hint="Start `tidemill run` again: it resumes."
+            f"no `tidemill run` is running for changefeed {folder.changefeed} of {data_dir}", hint="Start `tidemill run` again: it resumes."
         )
     try:
         os.kill(pid, signal.SIGUSR1)
@@ -46,7 +48,7 @@ def resume(
 
 
 def keeper_of(folder: FeedFolder) -> int | None:
-    """The process of the `tidemill run` that keeps a changefeed: it holds the lock that names it."""
+    """The process id of the `tidemill run` of a changefeed, which holds its lock; None if none runs."""
     try:
         with open(folder.path / "run.lock", encoding="ascii") as file:
             try:

@@ -21,7 +21,7 @@ app = typer.Typer()
 
 @app.callback()
 def _group() -> None:
-    """Check and explain a changefeed's configuration."""
+    """Check a changefeed's configuration, and explain each setting."""
 
 
 @app.command()
@@ -31,10 +31,10 @@ def check(
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a file and tell of each setting its value, its default, where it comes from and what it does.
+    """Check a file, and show each setting with its value, its default, where it comes from and what it does.
 
-    Ends with 0 if a changefeed can be started with it, with 1 if not; then every fault has a line.
-    Whether names of columns and indexes exist is seen at the start.
+    Ends with 0 if a changefeed can be started with it, else with 1 and a line for each fault.
+    Names of columns and indexes are checked only when a changefeed starts.
     """
     config = _all_faults(file, sink_uri)
     settings = explain(config, sink_uri)

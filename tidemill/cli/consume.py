@@ -39,36 +39,34 @@ def command(
     claim_check: ClaimCheckOption = None,
     target_ts: Annotated[str | None, typer.Option("--target-ts", help="TSO or RFC 3339: end when everything up to it is written.")] = None,
     stop_at_end: Annotated[
-        bool, typer.Option("--stop-at-end", help="End when everything complete that the topics hold now is written.")
+        bool, typer.Option("--stop-at-end", help="End when what the topics hold now, as far as it is complete, is written.")
     ] = False,
     skip_ddl: Annotated[
-        list[int] | None, typer.Option("--skip-ddl", help="The ts of a DDL that is not to be applied, after it was applied by hand.")
+        list[int] | None, typer.Option("--skip-ddl", help="Skip the DDL at this ts, after it was applied by hand. May be repeated.")
     ] = None,
     ended_topic: Annotated[
         list[str] | None,
-        typer.Option("--ended-topic", help="A topic that the changefeed writes to no more: read to its end, and not waited for."),
+        typer.Option("--ended-topic", help="A topic that the changefeed no longer writes to: it is read to its end, and not waited for."),
     ] = None,
     group: Annotated[
-        str, typer.Option("--consumer-group-id", "--group", help="Tell this group's offsets to Kafka, for those who watch lag.")
+        str, typer.Option("--consumer-group-id", "--group", help="Commit offsets to Kafka under this group, for tools that watch lag.")
     ] = "",
     state: Annotated[
-        Path | None, typer.Option("--state", help="Progress of sinks without transactions: a file. Default: by the sink's name.")
+        Path | None, typer.Option("--state", help="File for the progress of sinks without transactions. Default: named after the sink.")
     ] = None,
-    flush_interval: Annotated[
-        str, typer.Option("--flush-interval", help="How long rows wait for others to be written with them.")
-    ] = "500ms",
+    flush_interval: Annotated[str, typer.Option("--flush-interval", help="Rows are written at least this often.")] = "500ms",
     memory_quota: Annotated[str, typer.Option("--memory-quota", help="Pending rows in memory; more go to disk (K, M, G).")] = "256M",
-    retry: Annotated[str, typer.Option("--retry", help="How long a broker or sink that is away is waited for.")] = "10m",
+    retry: Annotated[str, typer.Option("--retry", help="How long to wait for a broker or sink that does not answer.")] = "10m",
     tz: Annotated[str | None, typer.Option("--tz", help="The changefeed's time zone. Default: the system's.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML for a sink of messages: dispatchers.")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status here, HOST:PORT.")] = None,
     log_level: LogLevelOption = "info",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
-    """Read topics that Tidemill or TiCDC wrote, and keep tables, or another sink, as the upstream is.
+    """Read topics that Tidemill or TiCDC wrote, and write them into tables or another sink.
 
-    Repeats are dropped, transactions are whole and in order of commit_ts, each DDL is applied once. It may be killed at any time and
-    goes on where it stopped: progress is kept with the data. Ctrl-C or SIGTERM ends it after what is complete is written.
+    Repeated rows are dropped, transactions are whole and in order of commit_ts, each DDL is applied once. Progress is stored with the data,
+    so it may be killed at any time and continues where it stopped. Ctrl-C or SIGTERM ends it after all complete transactions are written.
     """
     from tidemill.config.values import parse_duration
     from tidemill.consumer.kafka import KafkaTopics

@@ -1,4 +1,4 @@
-"""`tidemill demo`: the whole main job on the embedded upstream, and a comparison of what was delivered with the truth."""
+"""`tidemill demo`: everything on the embedded upstream, and a comparison of what was delivered with the upstream's tables."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Outcome:
 def command(
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long the upstream's workload runs.")] = 20.0,
     rate: Annotated[float, typer.Option("--rate", min=0.1, help="Transactions a second.")] = 100.0,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what the workload writes.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the workload: the same seed writes the same changes.")] = 1,
     stores: Annotated[int, typer.Option("--stores", min=1, help="TiKV stores of the upstream.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the topic.")] = 3,
     kafka: Annotated[bool, typer.Option("--kafka", help="Deliver into a real Kafka broker, instead of files.")] = False,
     folder: Annotated[Path | None, typer.Option("--dir", help="Keep log, state and output here. Default: a temporary folder.")] = None,
 ) -> None:
-    """Run the whole main job on the embedded upstream and compare what was delivered with the truth.
+    """Capture an embedded TiDB upstream, deliver its changes, and compare what was delivered with its tables.
 
     Starts a playground with a small random workload (all types, transactions, DDL, region splits), captures it, delivers its changes
     through Spark, applies them in order, and compares the result with the upstream's tables. Ends with 0 only if they are equal.

@@ -37,12 +37,12 @@ def verify_command(
     log: Location,
     quick: Annotated[bool, typer.Option("--quick", help="Names, chains and file ends only; do not read rows.")] = False,
 ) -> None:
-    """Check that a log is whole: every file, every chain, every row. Ends with 1 if it is not, and lists all damage."""
+    """Check every file, chain and row of a log. Lists all damage, and ends with 1 if there is any."""
     report = verify(log, quick=quick)
     for note in report.notes[:SHOWN_NOTES]:
         typer.echo(f"note     {note}")
     if len(report.notes) > SHOWN_NOTES:
-        typer.echo(f"note     and {len(report.notes) - SHOWN_NOTES} more that harm nobody (files that compaction replaced stay a while)")
+        typer.echo(f"note     and {len(report.notes) - SHOWN_NOTES} more, all harmless (files that compaction replaced stay for a while)")
     for problem in report.problems:
         typer.echo(f"PROBLEM  {problem}")
     typer.echo(f"{report.location}: {report.files} segments, {report.rows} rows, {_size(report.size)}" + (" (quick)" if quick else ""))
@@ -60,7 +60,7 @@ def verify_command(
 
 @app.command()
 def show(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption = False) -> None:
-    """Tell what a log holds: whose changes, from when to when, how much, who needs it."""
+    """Show what a log holds: its cluster, its times, its size, and the changefeeds that need it."""
     facts = describe(LogReader(log))
     typer.echo(json.dumps(facts, indent=2) if form(output, as_json) is Output.JSON else _text(facts))
 
@@ -149,7 +149,7 @@ def _text(facts: dict[str, Any]) -> str:
 @app.command("grow")
 def grow_command(
     log: Location,
-    partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log is to have.")],
+    partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log shall have.")],
     wait: Annotated[
         int,
         typer.Option(
@@ -157,7 +157,7 @@ def grow_command(
         ),
     ] = 120,
 ) -> None:
-    """Give a log more partitions, for the rows from soon on. Its capture does it, now or when it runs next; changefeeds go on."""
+    """Add partitions to a log. Its capture does it, within seconds or when it is started next. Changefeeds go on without a restart."""
     reader = LogReader(log)
     if reader.identity.partitions != partitions:
         reader.identity.check_growth(partitions)
@@ -203,10 +203,10 @@ def trim(
 
 
 @app.command()
-def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHANGEFEED", help="Its id, as `show` names it.")]) -> None:
-    """Remove a changefeed from a log, so that the log no longer keeps data for it. It may then be unable to go on.
+def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHANGEFEED", help="Its id, see `log show`.")]) -> None:
+    """Remove a changefeed from a log, so that the log no longer keeps data for it. The changefeed may be unable to go on afterwards.
 
-    Stop it first: a running changefeed registers again."""
+    Stop the changefeed first: a running one registers again."""
     reader = LogReader(log)
     known = reader.feeds()
     if changefeed not in known:
@@ -220,19 +220,19 @@ def forget(log: Location, changefeed: Annotated[str, typer.Argument(metavar="CHA
 @app.command("drop")
 def drop_command(
     log: Location,
-    pd: Annotated[str | None, typer.Option("--pd", help="PD's address, HOST:PORT; several with commas.")] = None,
+    pd: Annotated[str | None, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")] = None,
     without_pd: Annotated[
         bool, typer.Option("--without-pd", help="Do not contact PD. The log's GC barrier stays there until its TTL ends.")
     ] = False,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if changefeeds still need the log.")] = False,
-    take_over: Annotated[bool, typer.Option("--take-over", help="On an object store: no capture writes to it, I have looked.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it even if changefeeds still need it.")] = False,
+    take_over: Annotated[bool, typer.Option("--take-over", help="Required on an object store: no capture writes to it.")] = False,
 ) -> None:
     """Delete a log that no capture writes to, and let the cluster's garbage collection go on."""
     if (pd is None) != without_pd:
-        raise typer.BadParameter("give --pd, where the log's wish to keep history is taken back, or --without-pd")
+        raise typer.BadParameter("give --pd, so that the log's GC barrier is removed there, or --without-pd")
     reader = LogReader(log)
     if not reader.storage.local and not take_over:
         raise typer.BadParameter("an object store has no lock: make sure that no capture writes to it, then give --take-over")
@@ -255,7 +255,7 @@ def drop_command(
 
 
 async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | None, Path | None]) -> None:
-    """Take the log's wish at PD back. Raises ClusterMismatch, UpstreamUnavailable."""
+    """Remove the log's GC barrier from PD. Raises ClusterMismatch, UpstreamUnavailable."""
     from tidemill.capture.tikv.client.pd import PdClient
     from tidemill.capture.tikv.client.tls import security_of
     from tidemill.capture.tikv.gc import CAPTURE_ID, GcGuard, service_id

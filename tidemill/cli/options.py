@@ -36,6 +36,11 @@ OutputOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", hidden=True, help="The same as --output json.")]
 
+PdOption = Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")]
+TzOption = Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")]
+SparkMasterOption = Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")]
+StatusAddrOption = Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")]
+
 MemoryQuotaOption = Annotated[
     str | None,
     typer.Option(

@@ -37,7 +37,7 @@ def serve(
     listen: Annotated[
         str, typer.Option("--listen", help="HOST:PORT of PD and the first store; port 0 takes a free one.")
     ] = "127.0.0.1:2379",
-    seed: Annotated[int, typer.Option("--seed", help="Decides what the workload writes.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the workload: the same seed writes the same changes.")] = 0,
     workload: Annotated[str, typer.Option("--workload", help="mixed, bank, append, soak or none.")] = "mixed",
     rate: Annotated[float, typer.Option("--rate", help="Transactions a second; 0 is as many as possible.")] = 50.0,
     rows: Annotated[int, typer.Option("--rows", help="Rows of an ordinary transaction.")] = 4,
@@ -51,12 +51,13 @@ def serve(
     gc_life_time: Annotated[float, typer.Option("--gc-life-time", help="Seconds of history to keep; 0 keeps all.")] = 0.0,
     gc_barriers: Annotated[bool, typer.Option("--gc-barriers", help="PD serves GC barriers, as PD 9 does.")] = False,
     pds: Annotated[int, typer.Option("--pds", min=0, help="PD members on ports of their own; 0: PD shares the first store's port.")] = 0,
-    gates: Annotated[bool, typer.Option("--gates", help="Connections may be broken: see `ctl wire`.")] = False,
+    gates: Annotated[bool, typer.Option("--gates", help="Let `ctl wire` break connections.")] = False,
     old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores know no EventFeedV2, as before 7.5.")] = False,
     version: Annotated[
-        str, typer.Option("--version", help="The version that stores tell: from 9.0.0-beta.2 on, JSON is printed in the new way.")
+        str,
+        typer.Option("--version", help="The version that stores report. From 9.0.0-beta.2 on, JSON is printed in the new way."),
     ] = "8.5.7",
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate; asks for TLS.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate. Turns TLS on.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the key of --tls-cert.")] = None,
     tls_client_ca: Annotated[Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this CA.")] = None,
     orphan_every: Annotated[

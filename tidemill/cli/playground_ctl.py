@@ -1,4 +1,4 @@
-"""`tidemill playground ctl`: commands for a running playground; it prints what the playground answers, as JSON."""
+"""`tidemill playground ctl`: commands for a running playground. It prints the playground's answer as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _tls: dict[str, Path | None] = {}
 
 @ctl.callback()
 def remember_tls(ca: CaOption = None, cert: CertOption = None, key: KeyOption = None) -> None:
-    """Control a running playground. Flags of TLS stand before the command."""
+    """Control a running playground. Flags of TLS come before the command."""
     _tls.update(ca=ca, cert=cert, key=key)
 
 
@@ -42,7 +42,7 @@ def _ctl(pd: str, command: str, **arguments: Any) -> None:
 
 @ctl.command("sql")
 def ctl_sql(pd: PdOption, text: Annotated[str, typer.Argument(help="Statements, separated by semicolons.")]) -> None:
-    """Run SQL."""
+    """Run SQL statements; docs/playground.md lists what is understood."""
     _ctl(pd, "sql", text=text)
 
 
@@ -94,7 +94,7 @@ def ctl_lock(
     kind: Annotated[str, typer.Option("--kind", help="pessimistic or lock: locks that write nothing.")] = "",
     primary: Annotated[str, typer.Option("--primary", help="The first row is left locked, or committed, or rolled-back.")] = "locked",
 ) -> None:
-    """Prewrite rows as they are and leave them locked: resolved timestamps stand still."""
+    """Prewrite rows unchanged and leave them locked, so that resolved timestamps stand still."""
     _ctl(pd, "lock", table=table, handles=handle, ttl_ms=ttl_ms, async_commit=async_commit, kind=kind, primary=primary)
 
 
@@ -114,14 +114,14 @@ def ctl_gc(
     life_time: Annotated[str, typer.Option("--life-time", help="How much history stays: 10m, 0s.")] = "10m",
     remember: Annotated[bool, typer.Option("--remember", help="`dump` shows what is collected from now on.")] = False,
 ) -> None:
-    """Collect garbage, as far as services' safe points allow."""
+    """Collect old versions, as far as the services' safe points allow."""
     distance = tso.physical_ms(tso.parse("now", 1 << 62) - tso.parse(f"-{life_time}", 1 << 62))
     _ctl(pd, "gc", life_time_ms=distance, remember=remember)
 
 
 @ctl.command("break-streams")
 def ctl_break_streams(pd: PdOption, store: StoreOption = 1) -> None:
-    """End all change feed streams of a store, with the status of one that is shut down."""
+    """End all change feed streams of a store with the gRPC status of a store that shuts down."""
     _ctl(pd, "break-streams", store=store)
 
 
@@ -156,7 +156,7 @@ def ctl_restart_pd(
 
 @ctl.command("pd-leader")
 def ctl_pd_leader(pd: PdOption, member: Annotated[int, typer.Option("--member", help="Who leads; 0 is any other.")] = 0) -> None:
-    """Let another PD member lead."""
+    """Make another PD member the leader."""
     _ctl(pd, "pd-leader", member=member)
 
 
@@ -174,7 +174,7 @@ def ctl_fail_region(
 
 @ctl.command("mute")
 def ctl_mute(pd: PdOption, region: RegionOption) -> None:
-    """Forget the subscriptions of a region without a word."""
+    """Drop the subscriptions of a region without telling the clients."""
     _ctl(pd, "mute", region=region)
 
 
@@ -184,7 +184,7 @@ def ctl_busy(
     scans: Annotated[int, typer.Option("--scans", help="Pending scans from which on stores refuse; 0: all.")] = 0,
     seconds: SecondsOption = 1.0,
 ) -> None:
-    """Stores refuse subscriptions with server_is_busy for a while."""
+    """Make stores refuse subscriptions with server_is_busy for a while."""
     _ctl(pd, "busy", scans=scans, seconds=seconds)
 
 
@@ -209,8 +209,8 @@ def _plain(name: str, text: str) -> None:
 
 
 _plain("regions", "List all regions.")
-_plain("resolve-orphans", "End the locks of clients that are gone, as somebody does who reads their rows.")
-_plain("stats", "Figures of the playground.")
-_plain("pause", "Let the workload rest.")
-_plain("resume", "Let the workload go on.")
+_plain("resolve-orphans", "Resolve the locks of dead clients, as a reader of their rows would.")
+_plain("stats", "Print figures: rows, transactions, regions, locks, faults.")
+_plain("pause", "Pause the workload.")
+_plain("resume", "Resume the workload.")
 _plain("stop", "End the playground.")

@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from tidemill import logs, tso
-from tidemill.cli.options import LogLevelOption, SchemaRegistryOption, SkipRowOption, SparkConfOption
+from tidemill.cli.options import (
+    LogLevelOption,
+    SchemaRegistryOption,
+    SkipRowOption,
+    SparkConfOption,
+    SparkMasterOption,
+    TzOption,
+)
 
 log_ = logging.getLogger(__name__)
 
@@ -21,9 +28,9 @@ def command(
     sink_uri: Annotated[
         str, typer.Option("--sink-uri", help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, blackhole://.")
     ],
-    start_ts: Annotated[str | None, typer.Option("--start-ts", help="TSO or RFC 3339; rows above it. Default: the log's start.")] = None,
+    start_ts: Annotated[str | None, typer.Option("--start-ts", help="TSO or RFC 3339: rows above it. Default: the log's start.")] = None,
     target_ts: Annotated[
-        str | None, typer.Option("--target-ts", help="TSO or RFC 3339; rows up to it. Default: the log's resolved ts.")
+        str | None, typer.Option("--target-ts", help="TSO or RFC 3339: rows up to it. Default: the log's resolved ts.")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     schema_registry: SchemaRegistryOption = None,
@@ -33,17 +40,17 @@ def command(
             "--create-tables", help="Send CREATE TABLE before the rows of an initial load, as create-tables=true in the sink URI does."
         ),
     ] = False,
-    tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
-    parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Work items of a batch. Default: the cores.")] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    tz: TzOption = None,
+    parallelism: Annotated[int | None, typer.Option("--parallelism", min=1, help="Tasks of a batch. Default: the cores.")] = None,
+    master: SparkMasterOption = None,
     spark_conf: SparkConfOption = None,
     skip_row: SkipRowOption = None,
     log_level: LogLevelOption = "warn",
     log_file: Annotated[Path | None, typer.Option("--log-file", help="Default: stderr.")] = None,
 ) -> None:
-    """Deliver what a change log holds to a sink, then end.
+    """Deliver the content of a change log to a sink, then end.
 
-    Needs no upstream and keeps no state. Ctrl-C or SIGTERM ends at the end of a batch.
+    Needs no TiDB cluster and keeps no state. Ctrl-C or SIGTERM ends it at the end of a batch.
     """
     from tidemill.changefeed.preflight import meet_sink
     from tidemill.changefeed.replay import replay

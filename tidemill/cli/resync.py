@@ -21,16 +21,16 @@ POLL_S = 0.5
 
 def command(
     log: Annotated[
-        str, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log, a folder or a URL; its capture has to be running.")
+        str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; its capture has to be running.")
     ],
     table: Annotated[str, typer.Option("--table", help="DB.TABLE.")],
     wait: Annotated[int, typer.Option("--wait", min=1, help="Seconds to wait for the capture's answer.")] = 60,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until all rows are in the log.")] = False,
 ) -> None:
-    """Read all rows of a table again and deliver them as inserts, at a ts of now, in their place among the changes.
+    """Read all rows of a table again and deliver them as inserts, while capture and changefeeds run.
 
-    Every changefeed of the log that wants the table gets them: after all changes before that ts, before all after it. Rows that the
-    downstream has and the table has not are not removed.
+    The rows are read as of one ts. Every changefeed of the log that replicates the table delivers them at that ts: after all earlier
+    changes, before all later ones. Rows that are only downstream are not removed.
     """
     if table.count(".") < 1:
         raise typer.BadParameter("--table wants DB.TABLE")

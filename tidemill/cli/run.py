@@ -27,8 +27,8 @@ from tidemill.changelog.layout import IDENTITY
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage.open import open_storage
+from tidemill.cli import options as shared
 from tidemill.cli.feeds import DATA_DIR
-from tidemill.cli.options import LogLevelOption, MemoryQuotaOption, SchemaRegistryOption, SkipRowOption, SparkConfOption, StuckAfterOption
 from tidemill.cli.starting import orphans_gone, reached, unless
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.config.file import ChangefeedConfig, load_config
@@ -321,35 +321,35 @@ async def _report(health: Health) -> None:
 
 
 def command(
-    pd: Annotated[str, typer.Option("--pd", help="PD's address, HOST:PORT; several with commas.")],
+    pd: shared.PdOption,
     sink_uri: Annotated[
         str,
-        typer.Option("--sink-uri", envvar="TIDEMILL_SINK_URI", help="Where to deliver: kafka://, file://, messages://, blackhole://."),
+        typer.Option(
+            "--sink-uri",
+            envvar="TIDEMILL_SINK_URI",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, blackhole://.",
+        ),
     ],
-    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; made when it is not there.")],
+    log: Annotated[str, typer.Option("--log", envvar="TIDEMILL_LOG", help="Folder or URL of the change log; a new one is made.")],
     changefeed_id: Annotated[str, typer.Option("--changefeed-id", "-c", help="Name of the changefeed.")] = "default",
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="State is kept in DIR/changefeeds/ID.")] = DATA_DIR,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="State, status and scratch files: DIR/changefeeds/ID.")] = DATA_DIR,
     state: Annotated[
         str | None,
         typer.Option("--state", help="Path or URL of the changefeed's state, so that another host can go on. Default: --data-dir."),
     ] = None,
     start_ts: Annotated[
-        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now; with an existing log, its end.")
+        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, now or -2h. Default: now; on an existing log, its end.")
     ] = None,
     target_ts: Annotated[str | None, typer.Option("--target-ts", help="Deliver up to this ts, then end.")] = None,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Deliver the rows that the tables have at the start first, as inserts; then the changes.")
     ] = False,
     create_tables: Annotated[
-        bool,
-        typer.Option(
-            "--create-tables",
-            help="Send CREATE TABLE before the rows of --snapshot and resync, as create-tables=true in the sink URI does.",
-        ),
+        bool, typer.Option("--create-tables", help="Send CREATE TABLE before the rows of --snapshot and resync, as create-tables=true.")
     ] = False,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
-    schema_registry: SchemaRegistryOption = None,
-    tz: Annotated[str | None, typer.Option("--tz", help="Zone of TIMESTAMP text: IANA name or ±HH:MM. Default: the system's.")] = None,
+    schema_registry: shared.SchemaRegistryOption = None,
+    tz: shared.TzOption = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
     log_compression: Annotated[str | None, typer.Option("--log-compression", help="none, lz4 or zstd.")] = None,
     log_retention: Annotated[
@@ -362,13 +362,13 @@ def command(
     capture_config: Annotated[
         Path | None, typer.Option("--capture-config", help="TOML with filter.rules: tables that no rule wants are not captured.")
     ] = None,
-    memory_quota: MemoryQuotaOption = None,
-    stuck_after: StuckAfterOption = None,
+    memory_quota: shared.MemoryQuotaOption = None,
+    stuck_after: shared.StuckAfterOption = None,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
     transport: Annotated[str | None, typer.Option("--transport", help="How to read TiKV's change feed: h2, or grpc (slower).")] = None,
-    master: Annotated[str | None, typer.Option("--master", help="Spark master (local[N], N the number of cores).")] = None,
+    master: shared.SparkMasterOption = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", help="Number of capture groups (1): processes, or tasks on the Spark cluster of --master."),
@@ -376,9 +376,9 @@ def command(
     control_addr: Annotated[
         str | None, typer.Option("--control-addr", help="HOST[:PORT] of this machine where the workers' executors reach it.")
     ] = None,
-    spark_conf: SparkConfOption = None,
+    spark_conf: shared.SparkConfOption = None,
     trigger_ms: Annotated[int | None, typer.Option("--trigger-ms", min=1, help="A batch begins at most this often (1000).")] = None,
-    skip_row: SkipRowOption = None,
+    skip_row: shared.SkipRowOption = None,
     retry: Annotated[
         str | None, typer.Option("--sink-retry", help="How long a process retries a failed batch before it ends and is restarted (5m).")
     ] = None,
@@ -389,8 +389,8 @@ def command(
             help="The state is failed after errors without progress for this long (30m). Wins over --config.",
         ),
     ] = None,
-    status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status and /metrics here, HOST:PORT.")] = None,
-    log_level: LogLevelOption = "info",
+    status_addr: shared.StatusAddrOption = None,
+    log_level: shared.LogLevelOption = "info",
     log_file: Annotated[
         Path | None, typer.Option("--log-file", help="All processes append to it, each line names its own. Default: stderr.")
     ] = None,
@@ -398,8 +398,8 @@ def command(
     """Capture a TiDB cluster and deliver its changes to a sink, until stopped.
 
     Two processes do the work, and each is started again when it dies. A changefeed that fails does not end the capture: see
-    `tidemill changefeed resume`. SIGTERM ends at the end of a batch. Settings are fixed with the first start of a changefeed; a later
-    start goes on where it was.
+    `tidemill changefeed resume`. SIGTERM stops the run at the end of a batch. The first start creates the changefeed and fixes its
+    settings; a later start continues from its checkpoint.
     """
     from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
     from tidemill.capture.groups.plan import groups_of

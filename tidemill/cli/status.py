@@ -35,21 +35,24 @@ HELD = 10.0  # seconds: so long a region may be the slowest without anything bei
 
 def command(
     log: Annotated[
-        str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log of a `tidemill capture` with the default --data-dir.")
+        str | None, typer.Option("--log", envvar="TIDEMILL_LOG", help="The change log of a `tidemill capture` that has no --data-dir.")
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="As it was given to `tidemill capture` or `tidemill run` (tidemill-data).")
+        Path | None, typer.Option("--data-dir", help="The --data-dir of `tidemill run` or `tidemill capture`. Default: tidemill-data.")
     ] = None,
     changefeed_id: Annotated[
         str | None, typer.Option("--changefeed-id", "-c", help="Which changefeed, if the data directory has several.")
     ] = None,
     status_addr: Annotated[
-        str | None, typer.Option("--status-addr", help="Ask a running capture or run: HOST:PORT, its --status-addr.")
+        str | None, typer.Option("--status-addr", help="Ask a running process: the HOST:PORT of its --status-addr.")
     ] = None,
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how far a capture is, and which region, store, lock or table holds the watermark since when; of a run, what it has delivered."""
+    """Show how far a capture is, and which region, store, lock or table holds its resolved ts back, since when.
+
+    For a `tidemill run` also: what the changefeed has delivered, its state, its error, and how to resume it.
+    """
     status = _ask(status_addr) if status_addr else _read(log, data_dir, changefeed_id)
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(status, indent=2))
@@ -217,7 +220,8 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
     done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs"
     lines = [
         f"delivery   {_delivery_state(delivery, behind or 0.0)}",
-        f"delivered  {describe(checkpoint)}; {done}" + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
+        f"delivered  {describe(checkpoint) if checkpoint else 'nothing yet'}; {done}"
+        + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
     ]
     if parts := delivery.get("partitions"):
         lines += [f"  of part {p}".ljust(11) + describe(end) for p, end in enumerate(parts)]
@@ -237,7 +241,8 @@ def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
         return f"{state} when it was last heard of, {age:.0f} s ago: is the run gone?"
     if state == State.FAILED:
         return f"failed since {_moment(delivery.get('failed_at'))}; it is not tried again by itself, the capture goes on"
-    process = f"process {delivery.get('pid', '?')}" if delivery.get("running") else "its process has ended"
+    process = f"process {delivery['pid']}" if delivery.get("pid") else "its process is starting"
+    process = process if delivery.get("running") else "its process has ended"
     if state == State.WARNING:
         since = f" since {_moment(delivery['warning_since'])}" if delivery.get("warning_since") else ""
         if retry_at := delivery.get("retry_at"):

@@ -14,7 +14,13 @@ from tidemill import tso
 from tidemill.capture.meta import read_meta
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security, security_of
-from tidemill.cli.options import JsonOption, Output, OutputOption, form
+from tidemill.cli.options import (
+    JsonOption,
+    Output,
+    OutputOption,
+    PdOption,
+    form,
+)
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.tidb.schema.tracking.history import SchemaHistory, TableVersion
 
@@ -22,15 +28,15 @@ COLUMNS = ("schema", "table", "id", "kind", "partitions", "key")
 
 
 def command(
-    pd: Annotated[str, typer.Option("--pd", help="PD addresses, HOST:PORT[,HOST:PORT…].")],
-    at: Annotated[str, typer.Option("--at", help="As of when: a TSO, an RFC 3339 time, now, -2h.")] = "now",
+    pd: PdOption,
+    at: Annotated[str, typer.Option("--at", help="List the tables as of this time: a TSO, RFC 3339, now, -2h.")] = "now",
     output: OutputOption = Output.TEXT,
     as_json: JsonOption = False,
     ca: CaOption = None,
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """List the tables of a cluster: those without a usable key are delivered only with force-replicate."""
+    """List the tables of a cluster and their keys. Tables without a usable key are delivered only with force-replicate."""
     found = uvloop.run(_tables(pd, at, security_of(pd.split(","), ca, cert, key)))
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(found, indent=2))

@@ -7,6 +7,6 @@ from typing import Annotated
 
 import typer
 
-CaOption = Annotated[Path | None, typer.Option("--ca", help="PEM file with the CA of PD and TiKV; asks for TLS.")]
-CertOption = Annotated[Path | None, typer.Option("--cert", help="PEM file with our certificate, where the cluster verifies clients.")]
+CaOption = Annotated[Path | None, typer.Option("--ca", help="PEM file with the CA of PD and TiKV. Turns TLS on.")]
+CertOption = Annotated[Path | None, typer.Option("--cert", help="PEM file with the client certificate, if the cluster asks for one.")]
 KeyOption = Annotated[Path | None, typer.Option("--key", help="PEM file with the key of --cert.")]

@@ -8,7 +8,7 @@ import typer
 
 TopicOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a pattern ^…; may be given several times."),
+    typer.Option("--topic", help="A topic, an expression such as {schema}_{table}, or a regular expression ^…. May be repeated."),
 ]
 KafkaOption = Annotated[str | None, typer.Option("--kafka", help="Brokers: HOST:PORT[,HOST:PORT…].")]
 UpstreamOption = Annotated[
@@ -21,5 +21,5 @@ PartitionNumOption = Annotated[
     typer.Option("--partition-num", min=1, help="Read only the first N partitions of each topic: the partition-num of the changefeed."),
 ]
 ClaimCheckOption = Annotated[
-    str | None, typer.Option("--claim-check-storage-uri", help="Where messages are that were too large for the topic.")
+    str | None, typer.Option("--claim-check-storage-uri", help="Where messages lie that were too large for the topic.")
 ]

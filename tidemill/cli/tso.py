@@ -17,7 +17,7 @@ def command(
         str, typer.Argument(help="A TSO number, an RFC 3339 time, `now` or a distance such as -2h (from this machine's clock).")
     ],
 ) -> None:
-    """Explain a timestamp: its number, its moment in UTC and here, its physical and logical parts."""
+    """Explain a timestamp: its number, its time in UTC and in the local zone, its physical and logical parts."""
     now = tso.compose(time.time_ns() // 1_000_000)
     ts = tso.parse(value, now)
     moment = tso.when(ts)

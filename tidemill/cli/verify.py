@@ -1,4 +1,4 @@
-"""`tidemill verify topic`: hold a topic against the guarantees of its protocol."""
+"""`tidemill verify topic`: check a topic against the guarantees of its protocol."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from tidemill.cli.topics import ClaimCheckOption, KafkaOption, PartitionNumOption, ProtocolOption, TopicOption, UpstreamOption
 
-app = typer.Typer(help="Hold what was delivered against what was promised.", no_args_is_help=True)
+app = typer.Typer(help="Check what was delivered against the guarantees.", no_args_is_help=True)
 
 
 @app.callback()
 def _verify() -> None:
-    """Hold what was delivered against what was promised."""
+    """Check what was delivered against the guarantees."""
 
 
 @app.command("topic")
@@ -26,8 +26,10 @@ def topic_command(
     claim_check: ClaimCheckOption = None,
     by_ts: Annotated[bool, typer.Option("--by-ts", help="Rows are dispatched by ts: a row's events may be in any partition.")] = False,
 ) -> None:
-    """Read topics to their present ends and check the five guarantees: commit order of first deliveries, DDLs and resolved ts in all
-    partitions, one partition a row, nothing new after its resolved ts, one event a row and transaction. Ends with 1 if one is broken.
+    """Read topics to their present ends and check five guarantees. Ends with 1 if one is broken.
+
+    They are: first deliveries in commit order; DDLs and resolved ts in all partitions; all events of a row in one partition; nothing new
+    at or below a resolved ts; one event for each row and transaction.
     """
     from tidemill.cli.consume import fetch_of, upstream_of
     from tidemill.verify.guarantees import Guarantee

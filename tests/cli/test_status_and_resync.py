@@ -194,3 +194,14 @@ def test_a_changefeed_that_begins_says_so() -> None:
         "delivery   normal (its process is starting)",
         "delivered  nothing yet; 0 rows and 0 DDLs",
     ]
+
+
+def test_causes_stand_before_what_waits_for_them() -> None:
+    """The table with the lock comes first, and the schema stream is not called a partition."""
+    beside = {"partition": 3, "table": "shop.users (114)", "by": "a lock beside it", "ranges": 1}
+    lock = {"partition": 3, "table": "shop.orders (293)", "by": "lock", "ranges": 1}
+    schema = {"partition": 6, "table": "schema", "by": "a lock beside it", "ranges": 1}
+    first, second, third = status_verb.held_lines([beside, schema, lock])
+    assert first.startswith("held up    part 3: shop.orders (293)")
+    assert second.startswith("held up    part 3: shop.users (114)")
+    assert third.startswith("held up    schema,")

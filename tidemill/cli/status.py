@@ -30,6 +30,7 @@ RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
 SILENT = 15.0  # seconds: a capture tells of itself every second, and a batch mostly takes less
 HELD_SHOWN = 10  # tables that are held up
+SCHEMA, BESIDE = "schema", "a lock beside it"  # words of the status: the label of the meta keys; a table that waits for others
 HELD = 10.0  # seconds: so long a region may be the slowest without anything being wrong
 
 
@@ -146,10 +147,16 @@ def summary(status: dict[str, Any]) -> list[str]:
 
 
 def held_lines(held: Sequence[dict[str, Any]]) -> list[str]:
-    """The tables that are held up, a line each."""
-    lines = [f"held up    part {one['partition']}: {held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in held[:HELD_SHOWN]]
+    """The tables that are held up, a line each. Those that only wait for the lock of another come last."""
+    causes_first = sorted(held, key=lambda one: bool(one["by"] == BESIDE))
+    lines = [f"held up    {_place(one)}{held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in causes_first[:HELD_SHOWN]]
     more = len(held) - HELD_SHOWN
     return [*lines, f"held up    and {more} tables more (--output json lists them)"] if more > 0 else lines
+
+
+def _place(held: dict[str, Any]) -> str:
+    """The log partition of a table. The schema stream has none."""
+    return "" if held.get("table") == SCHEMA else f"part {held['partition']}: "
 
 
 def partition_lines(status: dict[str, Any]) -> list[str]:

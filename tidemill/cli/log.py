@@ -53,7 +53,7 @@ def verify_command(
             f"{report.unsummed} files have no checksums: versions that knew format 1 alone wrote them. Changed values are not found there"
         )
     if not report.is_whole:
-        typer.echo(f"{len(report.problems)} problems")
+        typer.echo(f"{len(report.problems)} problem{'s' if len(report.problems) > 1 else ''}")
         raise typer.Exit(1)
     typer.echo("whole")
 

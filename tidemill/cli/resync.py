@@ -67,7 +67,7 @@ def command(
 
 
 def _check_capture(reader: LogReader) -> None:
-    """Raises UpstreamUnavailable if nobody writes a local log: no capture would answer, or go on with the reading."""
+    """Raises UpstreamUnavailable if no capture writes a local log: the request would have no answer."""
     if not reader.storage.local:
         return
     try:

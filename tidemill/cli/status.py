@@ -206,7 +206,7 @@ def _moment(seconds: float | None) -> str:
 
 
 def _history(status: dict[str, Any]) -> str:
-    """What PD keeps for the log, and for how long if nobody renews it."""
+    """The history that PD keeps for the log, and for how long if the barrier is not renewed."""
     used = status.get("gc_ttl_used", 0.0)
     if used >= MARKS[0] and status.get("state") in LIVING:
         return f"kept by PD from {describe(status['gc_safe_point'])} on; {used:.0%} of --gc-ttl are over without the log catching up: " + (

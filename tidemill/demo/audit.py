@@ -1,4 +1,4 @@
-"""A consumer that trusts nothing: it reads Open Protocol messages, holds them against the guarantees, and rebuilds the tables
+"""A consumer that trusts nothing: it reads Open Protocol messages, checks them against the guarantees, and rebuilds the tables
 as `tidemill consume` does.
 
 What is checked, for the events of one topic partition in their order, repeats aside:

@@ -84,7 +84,7 @@ class Upstream:
         return self.call("stats")
 
     def rest(self) -> int:
-        """Pause the workload, end what locks it left; a ts at or past everything it wrote."""
+        """Pause the workload and end the locks that it left. Returns a ts at or past everything it wrote."""
         self.call("pause")
         self.call("unlock")
         return asyncio.run(self._now())
@@ -150,15 +150,15 @@ class Delivery:
         return self.data / "changefeeds" / "demo"
 
     def feed_status(self) -> Mapping[str, Any]:
-        """What the delivery last said of itself; empty before its first word."""
+        """The delivery's last status; empty before its first."""
         return _json(self.feed_folder / "delivery.json")
 
     def status(self) -> Mapping[str, Any]:
-        """What the run last said of itself: delivery, capture and processes."""
+        """The run's last status: delivery, capture and processes."""
         return _json(self.feed_folder / "status.json")
 
     def capture_status(self) -> Mapping[str, Any]:
-        """What the capture last said of itself."""
+        """The capture's last status."""
         return _json(self.feed_folder / "capture" / "status.json")
 
     def checkpoint(self) -> int:

@@ -217,7 +217,7 @@ def _json_default(value: object) -> Any:
 def call(address: str, command: str, *, timeout: float = TIMEOUT, credentials: Any = None, **arguments: Any) -> Json:
     """Run a command on the playground at `address` (host:port of its PD); its answer. `credentials`: of grpc, where it has TLS.
 
-    Raises UpstreamUnavailable when nobody answers or what answers is not a playground, SqlError when the command is refused.
+    Raises UpstreamUnavailable if there is no answer or it is not a playground's, SqlError when the command is refused.
     """
     target = address.partition(",")[0].removeprefix("http://").removeprefix("https://")
     with grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials) as channel:

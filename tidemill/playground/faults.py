@@ -138,7 +138,7 @@ class FaultCommands:
         return {"region": region.id}
 
     def _mute(self, request: Json) -> Json:
-        """Forget the subscriptions of a region without a word."""
+        """Drop the subscriptions of a region without telling the clients."""
         region = self._region(request)
         self._playground.cluster.feeds.mute.add(region.id)
         return {"region": region.id}
@@ -162,7 +162,7 @@ class FaultCommands:
         return {}
 
     def _resolve_orphans(self, request: Json) -> Json:
-        """Somebody meets the locks of clients that are gone."""
+        """Resolve the locks of dead clients, as a reader would that meets them."""
         return {"ended": self._playground.cluster.resolve_orphans()}
 
     def _break_streams(self, request: Json) -> Json:

@@ -138,7 +138,7 @@ class Gate:
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Nobody listens any more; what was open is gone."""
+        """Close the port and all connections."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -226,7 +226,7 @@ class Gate:
 
 
 def _inside(size: int, ends: list[int]) -> int:
-    """A place in the second half of `size` bytes that is the end of no frame; all of them where there is none."""
+    """An offset in the second half of `size` bytes at which no frame ends; `size` if there is none."""
     return next((at for at in range(size // 2, size) if at not in set(ends)), size)
 
 

@@ -19,7 +19,7 @@ class Member:
 
 
 class Members:
-    """One to several PD servers. Without a majority up nobody leads.
+    """One to several PD servers. Without a majority there is no leader.
 
     `cold_s`: for so long after an election the new leader has heard of a part of the regions only, as in a real cluster, whose stores
     report them one after the other.
@@ -29,7 +29,7 @@ class Members:
         names = [NAME] if count < 2 else [f"{NAME}-{i}" for i in range(1, count + 1)]
         self.all = {i: Member(i, name) for i, name in enumerate(names, 1)}
         self.leader = 1
-        """The leading member's id; 0: nobody leads."""
+        """The leader's id; 0: there is none."""
         self._clock, self.election_s, self._cold_s = clock, election_s, cold_s
         self._cold_until = 0.0
 
@@ -53,7 +53,7 @@ class Members:
             self.leader = 0
 
     def elect(self, member_id: int = 0) -> bool:
-        """Let this member (or the next one) lead, if nobody does and it can be; whether somebody leads afterwards."""
+        """Make this member (or the next one) the leader if there is none. Returns whether there is one afterwards."""
         if self.leader == 0 and self.electable:
             candidates = [m.id for m in self.all.values() if m.up]
             self.leader = member_id if member_id in candidates else candidates[0]

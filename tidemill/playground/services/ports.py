@@ -58,7 +58,7 @@ class Port:
         return int(bound)
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Off the network: streams break, nobody listens."""
+        """Leave the network: close the port, and break all streams."""
         gate, self.gate = self.gate, None
         if gate is not None:
             await gate.close()

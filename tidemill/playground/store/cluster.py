@@ -115,7 +115,7 @@ class Cluster:
         primary: bytes = b"",
     ) -> Pending:
         """Lock keys and leave them locked. `kind` makes locks that write nothing. An async-commit transaction is committed from the
-        moment that all its keys are locked, though nobody has said so yet. `start_ts`, `primary`: a further piece of a transaction.
+        moment that all its keys are locked, before any commit message. `start_ts`, `primary`: a further piece of a transaction.
 
         Raises KeyLocked, WriteConflict.
         """

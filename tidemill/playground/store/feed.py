@@ -137,7 +137,7 @@ class FeedHub:
         self._pending_scans = 0
         self.streams: set[FeedStream] = set()
         self.mute: set[int] = set()
-        """Regions whose subscriptions are forgotten without a word: nothing more is sent until somebody subscribes again."""
+        """Regions whose subscriptions were dropped without telling the clients: nothing is sent until a client subscribes again."""
 
     # streams and requests
 

@@ -176,7 +176,7 @@ def _maker(column: ColumnInfo, random: Random) -> _Maker:
 def load(cluster: Cluster, table: Table, count: int, *, seed: int = 0, regions: int = 1) -> int:
     """Add rows to a table and return the commit_ts of the last. The table is cut into `regions`.
 
-    Rows that nobody watches go in as blocks; else they are written as transactions that the change feed shows.
+    Rows without a subscription go in as blocks; others are written as transactions that the change feed shows.
 
     Raises SqlError when the table's rows cannot be made in bulk.
     """

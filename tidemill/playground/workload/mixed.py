@@ -220,7 +220,7 @@ class Mixed(Workload):
         self._release(commit=self.random.random() >= 0.3)
 
     def _release(self, *, commit: bool) -> None:
-        """End the transaction that holds a lock, unless somebody who met the lock has ended it: a capture does so after a while."""
+        """End the transaction that holds a lock, unless a client that met the lock has ended it: a capture does so after a while."""
         assert self._held is not None
         (pending, _), self._held = self._held, None
         locks = self.database.cluster.mvcc.locks

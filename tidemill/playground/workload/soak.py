@@ -1,4 +1,4 @@
-"""The workload of a soak: everything that may happen to tables while they are written, and locks that nobody ends.
+"""The workload of a soak: everything that may happen to tables while they are written, and locks of clients that die.
 
 Beside the DDLs of the mixed workload there are *stories*, sequences of DDLs with rows written at once behind each: tables that are filled
 as soon as they are there, dropped and recovered, renamed in circles and across databases, exchanged with partitions, partitioned again.
@@ -121,7 +121,7 @@ class Soak(Mixed):
             super().act()
 
     def settle(self) -> None:
-        """Finish what is under way. Orphan locks stay: somebody else has to end them."""
+        """Finish what is under way. Orphan locks stay, for others to resolve."""
         while self._large is not None:
             self._advance_large()
         super().settle()
@@ -374,7 +374,7 @@ class Soak(Mixed):
         try:
             if next(self._large, True):
                 self._large = None
-        except (KeyLocked, WriteConflict, TxnLockNotFound):  # somebody who met its locks has ended it
+        except (KeyLocked, WriteConflict, TxnLockNotFound):  # a client that met its locks has ended it
             self._large = None
             self.progress.refused += 1
 

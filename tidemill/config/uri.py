@@ -30,7 +30,7 @@ from tidemill.rules.topics import check_topic
 DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
 
-_LATER_PROTOCOLS = {"canal", "maxwell", "craft", "debezium", "debezium-avro"}
+_LATER_PROTOCOLS = {"maxwell", "craft", "debezium", "debezium-avro"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
 _LATER_SCHEMES = {
     *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),

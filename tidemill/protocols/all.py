@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.protocols.avro.spec import AVRO
+from tidemill.protocols.canal.spec import CANAL
 from tidemill.protocols.canal_json.spec import CANAL_JSON
 from tidemill.protocols.csv.spec import CSV
 from tidemill.protocols.open.spec import OPEN
@@ -10,7 +11,7 @@ from tidemill.protocols.options import MessageFormat
 from tidemill.protocols.simple.spec import SIMPLE
 from tidemill.protocols.spec import ProtocolSpec
 
-PROTOCOLS: dict[MessageFormat, ProtocolSpec] = {spec.format: spec for spec in (OPEN, CANAL_JSON, CSV, SIMPLE, AVRO)}
+PROTOCOLS: dict[MessageFormat, ProtocolSpec] = {spec.format: spec for spec in (OPEN, CANAL, CANAL_JSON, CSV, SIMPLE, AVRO)}
 
 SPELLINGS: dict[str, ProtocolSpec] = {spelling: spec for spec in PROTOCOLS.values() for spelling in spec.spellings}
 

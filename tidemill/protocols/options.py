@@ -14,6 +14,7 @@ class MessageFormat(enum.Enum):
     """The protocols."""
 
     OPEN = "open-protocol"
+    CANAL = "canal"
     CANAL_JSON = "canal-json"
     CSV = "csv"
     SIMPLE = "simple"

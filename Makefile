@@ -2,7 +2,7 @@
 .PHONY: setup demo demo-kafka test test-fast recordings realpd golden chaos soak cluster outage lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
-PROTOCOLS ?= open-protocol canal-json avro csv simple dispatch
+PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
 
 setup:
 	@scripts/setup.sh

@@ -1,0 +1,224 @@
+"""Columns of an image as protobuf. Reference: `tidemill.protocols.canal.encode`. -1 for an end means: for the reference.
+
+A length stands before what it counts, so the text of a value is written behind the room that its lengths will probably take; it is moved
+where they take another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.kernels.canal import layout as X
+from tidemill.kernels.intrinsics import (
+    as_u,
+    byte_mask,
+    copy32,
+    ctz,
+    jit,
+    ld8,
+    ld32s,
+    ld64,
+    memcpy,
+    memmove,
+    put,
+    spliced,
+    st8,
+    st16,
+)  # fmt: skip
+from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.locate import find
+from tidemill.kernels.templates.template_kernel import DIFFERENT, SAME, differs
+from tidemill.kernels.wire import w_varint
+from tidemill.kernels.write.binary_json import w_json
+from tidemill.kernels.write.more_values import unescape
+from tidemill.kernels.write.numbers import bad_width, uint_of
+from tidemill.kernels.write.tables import FLOAT_PLAIN
+from tidemill.kernels.write.text import rune_len
+from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
+
+U1 = np.uint64(1)
+mask_high = byte_mask("mask_high", b"", not_ascii=True)
+
+REPLACEMENT = int.from_bytes("�".encode(), "little")
+
+
+@jit
+def varint_size(n):
+    """Bytes of the varint of n, which is not negative and below 2^35."""
+    if n < 1 << 7:
+        return 1
+    if n < 1 << 14:
+        return 2
+    if n < 1 << 21:
+        return 3
+    return 4 if n < 1 << 28 else 5
+
+
+@jit
+def w_utf8(p, s, n, S):
+    """Text as it is, but each byte that is not UTF-8 becomes U+FFFD. Blocks of 32 bytes are copied while they are ASCII."""
+    i = 0
+    while i < n:
+        a = s + i
+        rest = n - i
+        if rest < 32 and (a & 4095) > 4064:
+            memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
+            a = S
+        found = mask_high(a)
+        copy32(p, a)
+        if rest < 32:
+            found &= (1 << rest) - 1
+        else:
+            rest = 32
+        if found == 0:
+            p += rest
+            i += rest
+            continue
+        clean = ctz(found)
+        p += clean
+        i += clean
+        while i < n and ld8(s + i) >= 128:
+            size = rune_len(s + i, n - i)
+            if size == 0:
+                st16(p, REPLACEMENT & 0xFFFF)
+                st8(p + 2, REPLACEMENT >> 16)
+                p += 3
+                i += 1
+            else:
+                for at in range(size):
+                    st8(p + at, ld8(s + i + at))
+                p += size
+                i += size
+    return p
+
+
+@jit
+def w_latin(p, s, n, S):
+    """Each byte as the character of its number, in UTF-8: those from 128 on take two bytes."""
+    i = 0
+    while i < n:
+        a = s + i
+        rest = n - i
+        if rest < 32 and (a & 4095) > 4064:
+            memcpy(S, a, rest)
+            a = S
+        found = mask_high(a)
+        if rest < 32:
+            found &= (1 << rest) - 1
+        else:
+            rest = 32
+        if found == 0:
+            copy32(p, a)
+            p += rest
+        else:
+            for at in range(rest):
+                c = ld8(a + at)
+                two = c >> 7
+                # without a branch: a wrong guess a byte is what random bytes would cost
+                st16(p, c + two * ((0xC0 | c >> 6) - c + ((0x80 | c & 63) << 8)))
+                p += 1 + two
+        i += rest
+    return p
+
+
+@spliced
+def w_value(T, p, op, fsp, a, n, zone, S):
+    """The text of a value."""
+    if op == X.OP_UTF8:
+        return w_utf8(p, a, n, S)
+    if op == X.OP_LATIN:
+        return w_latin(p, a, n, S)
+    if op == L.OP_FLOAT or op == L.OP_DOUBLE:
+        return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
+    if op == L.OP_VECTOR:
+        return w_vector(T, p, a, n, S)
+    if op == L.OP_JSON:
+        end = w_json(T, p, a, n, S)
+        return unescape(p, end) if end >= 0 else -1
+    return w_plain(T, p, op, fsp, a, n, zone)
+
+
+@jit
+def is_higher(column, a, n):
+    """Whether an unsigned number does not fit the signed Java type; -1 if it is no number."""
+    power = ld32s(column + 4 * X.C_POWER)
+    if power == 0:
+        return 0
+    if bad_width(n):
+        return -1
+    return 1 if uint_of(a, n) >= U1 << as_u(power) else 0
+
+
+@spliced
+def w_column(T, p, tag, column, pool, a, n, zone, S):
+    """A column with a value of n bytes at a, tag and length included."""
+    op = ld32s(column + 4 * X.C_OP)
+    higher = is_higher(column, a, n)
+    if higher < 0:
+        return -1
+    prefix = pool + ld32s(column + 4 * (X.C_HIGHER if higher else X.C_PREFIX))
+    prefix_len = ld32s(column + 4 * (X.C_HIGHER_LEN if higher else X.C_PREFIX_LEN))
+    suffix_len = ld32s(column + 4 * X.C_SUFFIX_LEN)
+    around = prefix_len + 1 + suffix_len
+    likely = n if op >= X.OP_UTF8 else 0
+    inner = varint_size(likely)
+    outer = varint_size(around + inner + likely)
+    st8(p, tag)
+    put(p + 1 + outer, prefix, prefix_len)
+    text = p + 1 + outer + prefix_len + 1 + inner
+    end = w_value(T, text, op, ld32s(column + 4 * X.C_FSP), a, n, zone, S)
+    if end < 0:
+        return -1
+    size = end - text
+    if size == 0 and not ld32s(column + 4 * X.C_EMPTY):
+        p = w_varint(p + 1, prefix_len + suffix_len)
+        p = put(p, prefix, prefix_len)
+        return put(p, pool + ld32s(column + 4 * X.C_SUFFIX), suffix_len)
+    inner2 = varint_size(size)
+    outer2 = varint_size(around + inner2 + size)
+    if inner != inner2 or outer != outer2:
+        outer = outer2
+        moved = p + 1 + outer2 + prefix_len + 1 + inner2
+        memmove(moved, text, size)
+        memcpy(p + 1 + outer2, prefix, prefix_len)
+        end = moved + size
+    w_varint(p + 1, around + inner2 + size)
+    p += 1 + outer + prefix_len
+    st8(p, X.TAG_VALUE)
+    w_varint(p + 1, size)
+    return put(end, pool + ld32s(column + 4 * X.C_SUFFIX), suffix_len)
+
+
+@spliced
+def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2):
+    """The columns of the located image. `changed`: 0, or the words of the columns that have another value in the image `other`."""
+    offsets = ld64(cache + 8 * L.C_OFFSETS)
+    data = ld64(cache + 8 * L.C_DATA)
+    large = ld64(cache + 8 * L.C_LARGE)
+    last = ld64(cache + 8 * L.C_LAST)
+    for i in range(count):
+        column = columns + X.COLUMN_BYTES * i
+        if changed:
+            found = differs(T, p, column, cache, S, other, S2, zone)
+            if found == DIFFERENT:
+                column = changed + X.COLUMN_BYTES * i
+            elif found != SAME:
+                return -1
+        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * X.C_SLOT))
+        if place == L.PLACE_NULL:
+            st8(p, tag)
+            p = put(p + 1, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))
+        elif place == L.PLACE_ABSENT:
+            size = ld32s(column + 4 * X.C_ABSENT_LEN)
+            if size < 0:
+                return -1
+            st8(p, tag)
+            p = put(p + 1, pool + ld32s(column + 4 * X.C_ABSENT), size)
+        else:
+            a, n = find(place, offsets, data, large, last, S)
+            if n < 0:
+                return -1
+            p = w_column(T, p, tag, column, pool, a, n, zone, S)
+            if p < 0:
+                return -1
+    return p

@@ -27,6 +27,8 @@ from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.avro import encoder as avro_encoder
+from tidemill.kernels.canal import CanalRowEncoder
+from tidemill.kernels.canal import encoder as canal_encoder
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.open import encoder as open_encoder
@@ -40,7 +42,7 @@ from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.templates import encoder as text_encoder
-from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption
+from tidemill.protocols.options import Compression, EncodingOptions, LargeMessage, LargeMessageOption, MessageFormat
 from tidemill.tidb.codec import encode_varint
 from tidemill.tidb.datums import DatumFlag
 from tidemill.tidb.rows.cells import Family, Plain, family
@@ -196,6 +198,16 @@ def fuzz_avro(rng: random.Random, rounds: int) -> None:
     fuzz_encoders(rng, rounds, make)
 
 
+def fuzz_canal(rng: random.Random, rounds: int) -> None:
+    def make() -> tuple[Sequence[TableProgram], list[Callable[[Any, Any], object]]]:
+        programs = random_programs(rng, 2)
+        limit = rng.choice((1 << 30, 1 << 16, 2000))
+        options = EncodingOptions(MessageFormat.CANAL, max_message_bytes=limit, delete_only_handle_key_columns=rng.random() < 0.3)
+        return programs, [guarded(CanalRowEncoder(programs, options)).encode]
+
+    fuzz_encoders(rng, rounds, make)
+
+
 # What comes over the network
 
 
@@ -295,13 +307,14 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
     "open": fuzz_open,
     "texts": fuzz_texts,
     "avro": fuzz_avro,
+    "canal": fuzz_canal,
     "receive": fuzz_receive,
 }
 
 
 def main(name: str, seed: str, rounds: int) -> None:
     Buffer.room = staticmethod(guarded_array)
-    for module in (open_encoder, text_encoder, avro_encoder):
+    for module in (open_encoder, text_encoder, avro_encoder, canal_encoder):
         module._FIRST_SIZE = FIRST_ROOM
     FAMILIES[name](random.Random(f"{name} {seed}"), rounds)
 

@@ -24,6 +24,7 @@ from tidemill.kernels.intrinsics import (
     spliced,
     st8,
     st16,
+    st32,
 )  # fmt: skip
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.locate import find
@@ -31,7 +32,7 @@ from tidemill.kernels.templates.template_kernel import DIFFERENT, SAME, differs
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import unescape
-from tidemill.kernels.write.numbers import bad_width, uint_of
+from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
 from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.text import rune_len
 from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
@@ -39,6 +40,7 @@ from tidemill.kernels.write.values import w_plain, w_stored_float, w_vector
 U1 = np.uint64(1)
 mask_high = byte_mask("mask_high", b"", not_ascii=True)
 
+FOUR_ZEROS = int.from_bytes(b"0000", "little")
 REPLACEMENT = int.from_bytes("�".encode(), "little")
 
 
@@ -121,6 +123,15 @@ def w_latin(p, s, n, S):
     return p
 
 
+@jit
+def w_year(T, p, a, n, zone):
+    """A year, the zero year with its four digits."""
+    if not bad_width(n) and int_of(a, n) == 0:
+        st32(p, FOUR_ZEROS)
+        return p + 4
+    return w_plain(T, p, L.OP_YEAR, 0, a, n, zone)
+
+
 @spliced
 def w_value(T, p, op, fsp, a, n, zone, S):
     """The text of a value."""
@@ -128,6 +139,8 @@ def w_value(T, p, op, fsp, a, n, zone, S):
         return w_utf8(p, a, n, S)
     if op == X.OP_LATIN:
         return w_latin(p, a, n, S)
+    if op == X.OP_YEAR4:
+        return w_year(T, p, a, n, zone)
     if op == L.OP_FLOAT or op == L.OP_DOUBLE:
         return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
     if op == L.OP_VECTOR:
@@ -160,7 +173,7 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
     prefix_len = ld32s(column + 4 * (X.C_HIGHER_LEN if higher else X.C_PREFIX_LEN))
     suffix_len = ld32s(column + 4 * X.C_SUFFIX_LEN)
     around = prefix_len + 1 + suffix_len
-    likely = n if op >= X.OP_UTF8 else 0
+    likely = n if op == X.OP_UTF8 or op == X.OP_LATIN else 0
     inner = varint_size(likely)
     outer = varint_size(around + inner + likely)
     st8(p, tag)
@@ -221,4 +234,31 @@ def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2)
             p = w_column(T, p, tag, column, pool, a, n, zone, S)
             if p < 0:
                 return -1
+    return p
+
+
+@spliced
+def w_images(T, p, images, columns, before, after, changed, count, pool, zone, cache, cache2, S, S2):
+    """RowData: the old image, located in cache2, then the new one. `before`, `after`, `changed`: the first of their columns in `columns`;
+    `changed` is for what an update changed, -1: `after` is for all."""
+    for image in range(2):  # a loop, so that the code is there once
+        old = image == 0
+        if not images & (2 if old else 1):
+            continue
+        p = w_image(
+            T,
+            p,
+            X.TAG_BEFORE if old else X.TAG_AFTER,
+            columns + X.COLUMN_BYTES * (before if old else after),
+            count,
+            0 if old or changed < 0 else columns + X.COLUMN_BYTES * changed,
+            pool,
+            zone,
+            cache2 if old else cache,
+            S2 if old else S,
+            cache2,
+            S2,
+        )
+        if p < 0:
+            break
     return p

@@ -55,6 +55,7 @@ __all__ = [
     "ON_UPDATE",
     "OP_LATIN",
     "OP_UTF8",
+    "OP_YEAR4",
     "TextOp",
 ]
 
@@ -64,9 +65,10 @@ class TextOp(enum.IntEnum):
 
     UTF8 = 32  # text; each byte that is not UTF-8 becomes U+FFFD
     LATIN = 33  # each byte as the character of its number
+    YEAR4 = 34  # a year, the zero year with its four digits
 
 
-OP_UTF8, OP_LATIN = 32, 33
+OP_UTF8, OP_LATIN, OP_YEAR4 = range(32, 35)
 
 # Words (int32) of a column, behind those of `templates.layout`. Prefix: the fields before the value. Suffix: those behind it. NULL and
 # absent: all behind the column's tag, length included.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tidemill.kernels.cache import use_cache
 from tidemill.kernels.canal import layout as X
-from tidemill.kernels.canal.columns import varint_size, w_image
-from tidemill.kernels.intrinsics import as_i, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, memmove, spliced, st8, st64
+from tidemill.kernels.canal.columns import varint_size, w_images
+from tidemill.kernels.intrinsics import as_i, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, memmove, st8, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.templates.template_kernel import (
     M_COMMIT,
@@ -47,26 +47,6 @@ def close(message, values, body, end):
     w_varint(head + 5, size)
     st64(message + M_VALUE, head - values)
     st64(message + M_VALLEN, end - head)
-
-
-@spliced
-def w_row_data(T, p, text, kind, cache, cache2, zone, S, S2):
-    """The images of a row."""
-    columns = ld64(text + 8 * X.X_COLUMNS)
-    pool = ld64(text + 8 * X.X_POOL)
-    images = ld64(kind + 8 * X.K_IMAGES)
-    count = ld64(kind + 8 * X.K_COUNT)
-    for image in range(2):  # the old one stands first; a loop, so that the code is there once
-        bit = 2 if image == 0 else 1
-        if not images & bit:
-            continue
-        old = image == 0
-        first = columns + X.COLUMN_BYTES * ld64(kind + 8 * (X.K_BEFORE if old else X.K_AFTER))
-        tag = X.TAG_BEFORE if old else X.TAG_AFTER
-        p = w_image(T, p, tag, first, count, 0, pool, zone, cache2 if old else cache, S2 if old else S, cache, S)
-        if p < 0:
-            break
-    return p
 
 
 @jit
@@ -185,7 +165,22 @@ def canal_rows(i, n, rows, tables, texts, T, S, st):
             if fits:
                 cache = ld64(table + 8 * L.T_CACHE)
                 cache2 = ld64(table2 + 8 * L.T_CACHE)
-                end = w_row_data(T, at + ahead, text, kind, cache, cache2, ld64(table + 8 * L.T_ZONE), S, S2)
+                end = w_images(
+                    T,
+                    at + ahead,
+                    ld64(kind + 8 * X.K_IMAGES),
+                    ld64(text + 8 * X.X_COLUMNS),
+                    ld64(kind + 8 * X.K_BEFORE),
+                    ld64(kind + 8 * X.K_AFTER),
+                    -1,
+                    ld64(kind + 8 * X.K_COUNT),
+                    ld64(text + 8 * X.X_POOL),
+                    ld64(table + 8 * L.T_ZONE),
+                    cache,
+                    cache2,
+                    S,
+                    S2,
+                )
             if end < 0:
                 if flags & L.FLAG_SLOW == 0:
                     forget(table)

@@ -80,8 +80,8 @@ class ColumnBytes:
 class ColumnLists:
     """The columns of a table's images, as words."""
 
-    def __init__(self, program: TableProgram, pool: Pool) -> None:
-        self.program, self.pool = program, pool
+    def __init__(self, program: TableProgram, pool: Pool, *, four_digits: bool = False) -> None:
+        self.program, self.pool, self._four_digits = program, pool, four_digits
         self.fixed, self.room = 0, _ROOM
         self._rows: list[list[int]] = []
 
@@ -114,6 +114,8 @@ class ColumnLists:
         fsp = min(max(column.decimal, 0), 6)
         parts = (*pool.add(prefix), *pool.add(suffix), *pool.add(made.all(None)), *absent)
         op = value_op(self.program, column)
+        if op == ValueOp.YEAR and self._four_digits:
+            op = x.TextOp.YEAR4
         return [slot, op, fsp, *parts, self.program.ops[slot], *pool.add(higher), made.power, int(made.empty)]
 
 

@@ -27,8 +27,9 @@ from tidemill.capture.tikv.receive.memory import Array, Chunks
 from tidemill.errors import TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.avro import encoder as avro_encoder
-from tidemill.kernels.canal import CanalRowEncoder
+from tidemill.kernels.canal import CanalRowEncoder, entry_encoder
 from tidemill.kernels.canal import encoder as canal_encoder
+from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder
 from tidemill.kernels.load.pairs import BadAnswer, locate_pairs
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.open import encoder as open_encoder
@@ -203,7 +204,8 @@ def fuzz_canal(rng: random.Random, rounds: int) -> None:
         programs = random_programs(rng, 2)
         limit = rng.choice((1 << 30, 1 << 16, 2000))
         options = EncodingOptions(MessageFormat.CANAL, max_message_bytes=limit, delete_only_handle_key_columns=rng.random() < 0.3)
-        return programs, [guarded(CanalRowEncoder(programs, options)).encode]
+        works: list[Callable[[Any, Any], object]] = [guarded(CanalRowEncoder(programs, options)).encode]
+        return programs, [*works, lambda rows, _: guarded(CanalEntryEncoder(programs, 7)).encode(rows, last=rng.random() < 0.5)]
 
     fuzz_encoders(rng, rounds, make)
 
@@ -314,7 +316,7 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {
 
 def main(name: str, seed: str, rounds: int) -> None:
     Buffer.room = staticmethod(guarded_array)
-    for module in (open_encoder, text_encoder, avro_encoder, canal_encoder):
+    for module in (open_encoder, text_encoder, avro_encoder, canal_encoder, entry_encoder):
         module._FIRST_SIZE = FIRST_ROOM
     FAMILIES[name](random.Random(f"{name} {seed}"), rounds)
 

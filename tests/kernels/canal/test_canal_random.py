@@ -86,9 +86,8 @@ def test_rows_of_one_packet_go_to_one_target() -> None:
     rows, _keep = row_array(records, [3, 3, 3, 3, 4, 4, 7, 7, 7])
     encoder = CanalRowEncoder(programs)
     messages = encoder.encode(rows, np.array([0, 4, 6, 9], np.int32)).to_list()
-    assert [(m.target, m.rows, m.commit_ts) for m in messages] == [
-        (t, n, records[n_end].commit_ts) for t, n, n_end in ((3, 4, 3), (4, 2, 5), (7, 3, 8))
-    ]
+    want = [(target, count, records[end].commit_ts) for target, count, end in ((3, 4, 3), (4, 2, 5), (7, 3, 8))]
+    assert [(m.target, m.rows, m.commit_ts) for m in messages] == want
     entries = [encoder.entry_of(record) for record in records]
     assert [m.value for m in messages] == [packet(entries[:4]), packet(entries[4:6]), packet(entries[6:])]
 

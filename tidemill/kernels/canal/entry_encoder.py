@@ -39,9 +39,7 @@ class Entries:
     def to_list(self) -> list[Made]:
         """Copies of all entries."""
         return [
-            Made(
-                EntryType(int(row["type"])), int(row["table"]), int(row["rows"]), ctypes.string_at(int(row["address"]), int(row["size"]))
-            )
+            Made(EntryType(int(row["type"])), int(row["table"]), int(row["rows"]), ctypes.string_at(int(row["address"]), int(row["size"])))
             for row in self.table
         ]
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
 from tidemill.kernels.avro import AvroRowEncoder
+from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.open.encoder import OpenRowEncoder
@@ -57,6 +58,7 @@ BENCHES = {
         EncodingOptions(MessageFormat.CANAL_JSON, enable_tidb_extension=True), {"narrow": 4293, "mixed": 10696, "wide": 39110}
     ),
     "canal-json-updated": Bench(EncodingOptions(MessageFormat.CANAL_JSON, only_output_updated_columns=True), None),
+    "canal": Bench(EncodingOptions(MessageFormat.CANAL), {"narrow": 4666, "mixed": 11578, "wide": 40420}),
     "csv": Bench(EncodingOptions(MessageFormat.CSV), None),
     "simple": Bench(EncodingOptions(MessageFormat.SIMPLE), {"narrow": 4916, "mixed": 13831, "wide": 44820}),
     "avro-checksum": Bench(EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=True, row_checksum=True, avro=STRINGS), None),
@@ -68,6 +70,9 @@ def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., 
     if bench.options.protocol is MessageFormat.AVRO:
         made = AvroRowEncoder([program], bench.options, [(1, 2)])
         return made, made.programs[0].avro.row
+    if bench.options.protocol is MessageFormat.CANAL:
+        canal = CanalRowEncoder([program], bench.options)
+        return canal, canal.tables[0].row
     texts = {MessageFormat.CANAL_JSON: CanalJsonRowEncoder, MessageFormat.CSV: CsvRowEncoder, MessageFormat.SIMPLE: SimpleRowEncoder}
     if bench.options.protocol in texts:
         encoder = texts[bench.options.protocol]([program], bench.options)

@@ -39,7 +39,9 @@ def _named(given: dict[str, str]) -> list[tuple[str, str]]:
     return [(name.replace("_", "-"), text) for name, text in given.items()]
 
 
-@pytest.mark.parametrize("protocol", [MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE])
+@pytest.mark.parametrize(
+    "protocol", [MessageFormat.OPEN, MessageFormat.CANAL, MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE]
+)
 def test_defaults_are_those_of_the_bag(protocol: MessageFormat) -> None:
     assert made(protocol) == EncodingOptions(protocol)
 
@@ -159,6 +161,7 @@ def test_quotes_that_stand_in_no_bare_field() -> None:
             "protocol avro has no such messages",
         ),
         (MessageFormat.CSV, {"large_message_handle_option": "handle-key-only"}, "protocol csv has no such messages"),
+        (MessageFormat.CANAL, {"large_message_handle_option": "handle-key-only"}, "protocol canal has no such messages"),
         (MessageFormat.CSV, {"delete_only_output_handle_key_columns": "true"}, "always has all columns"),
         (MessageFormat.CSV, {"csv_quote": "|", "csv_delimiter": "a|"}, "in common"),
         (MessageFormat.CSV, {"csv_quote": "0"}, "the quote '0' stands in numbers"),

@@ -19,6 +19,11 @@ from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.errors import ConfigError
+from tidemill.protocols.canal import DdlMessage as CanalDdl
+from tidemill.protocols.canal.decode import events_of
+from tidemill.protocols.canal.packets import Messages as Packet
+from tidemill.protocols.canal.packets import parse_packet
+from tidemill.protocols.canal.parse import parse_entry
 from tidemill.protocols.canal_json import DdlMessage, RowEvent, WatermarkMessage, decode
 from tidemill.protocols.simple import Bootstrap, SimpleDecoder, Watermark
 from tidemill.protocols.simple import RowEvent as SimpleRow
@@ -92,6 +97,17 @@ def test_canal_json_without_extension_has_no_watermarks(log: str, tmp_path: Path
     got = messages(log, tmp_path / "out", "canal-json")
     assert not any(isinstance(decode(value)[0], WatermarkMessage) for _, value in got)
     assert len(got) > 1500
+
+
+def test_canal(log: str, tmp_path: Path) -> None:
+    """Protobuf: packets of many rows, DDLs on partition 0, nothing for resolved ts."""
+    got = [(partition, parse_packet(value)) for partition, value in messages(log, tmp_path / "out", "canal")]
+    assert all(isinstance(body, Packet) and 0 < len(body.entries) <= 2048 for _, body in got)
+    entries = [(partition, entry) for partition, body in got if isinstance(body, Packet) for entry in body.entries]
+    assert len(entries) > 3 * len(got) / 2
+    found = Counter(entry for _, entry in entries)
+    check_rows(wanted("canal", "default"), found, lambda line: ticdc.raw(line["entry"]))
+    assert {partition for partition, entry in entries if isinstance(events_of(parse_entry(entry))[0], CanalDdl)} == {0}
 
 
 def test_csv(log: str, tmp_path: Path) -> None:

@@ -122,7 +122,8 @@ ACTIONS = {
 }  # fmt: skip
 ALTERS = {
     "add column": DdlType.ADD_COLUMN, "modify": DdlType.MODIFY_COLUMN, "change": DdlType.MODIFY_COLUMN,
-    "rename column": DdlType.MODIFY_COLUMN, "add index": DdlType.ADD_INDEX, "drop index": DdlType.DROP_INDEX, "rename to": DdlType.RENAME_TABLE,
+    "rename column": DdlType.MODIFY_COLUMN,
+    "add index": DdlType.ADD_INDEX, "drop index": DdlType.DROP_INDEX, "rename to": DdlType.RENAME_TABLE,
     "truncate partition": DdlType.TRUNCATE_TABLE_PARTITION, "comment": DdlType.MODIFY_TABLE_COMMENT,
 }  # fmt: skip
 

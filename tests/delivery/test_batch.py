@@ -16,8 +16,10 @@ import pytest
 
 from tests.support.away import Mount
 from tidemill.changelog.layout import Affinity, Interval
-from tidemill.delivery.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
+from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.machine.failures import JobLost, Stopped, error_of
+from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.plan import Load
 from tidemill.delivery.position import Position, Ranges
 from tidemill.delivery.task import run
@@ -37,7 +39,7 @@ from tidemill.errors import (
 from tidemill.sinks.base import BatchContext
 from tidemill.tidb.schema.events import DdlEvent
 
-QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=3.5, clock=partial(next, count()))
+QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=2.5, storage_word_s=1000)
 
 
 def ddl(ts: int, seq: int = 0) -> DdlEvent:
@@ -115,7 +117,9 @@ class Surroundings:
 
 
 def driver(around: Surroundings, folder: Path, **more: Any) -> BatchDriver:
-    return BatchDriver("feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, **more)
+    return BatchDriver(
+        "feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, clock=partial(next, count()), **more
+    )
 
 
 def test_where_only_some_log_partitions_get_further_nothing_is_promised(tmp_path: Path) -> None:
@@ -188,7 +192,7 @@ def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_lost_job_is_tried_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.delivery.batch.GRACE_S", 0.001)
+    monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.001)
 
     def lose(items: Sequence[WorkItem]) -> list[TaskResult]:
         raise JobLost("the worker died")
@@ -230,12 +234,11 @@ def test_errors_of_tasks_come_back_as_they_were() -> None:
 
 def paused(policy: tuple[float, float, float], try_s: float = 0.0) -> list[float]:
     """The pauses between tries that take so long."""
-    now = [0.0]
-    pauses = []
-    for pause in RetryPolicy(*policy, clock=lambda: now[0]).pauses():
-        pauses.append(pause)
-        now[0] += pause + try_s
-    return pauses
+    now, found, pauses = 0.0, list[float](), Pauses(RetryPolicy(*policy))
+    while (pause := pauses.after_failure(now)) is not None:
+        found.append(pause)
+        now += pause + try_s
+    return found
 
 
 def test_pauses_double_up_to_the_longest_until_the_time_is_over() -> None:

@@ -16,11 +16,12 @@ from tidemill.changelog import layout
 from tidemill.changelog.files.bounds import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import Report, RetryPolicy
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import next_end
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.process.places import is_in_process
 from tidemill.spark.jobs import EitherRunner, SparkRunner

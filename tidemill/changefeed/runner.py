@@ -28,10 +28,12 @@ from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.config.file import ChangefeedConfig, load_config
-from tidemill.delivery.batch import Report, RetryPolicy, Stopped
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.failures import Stopped
+from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     ConfigError,
@@ -192,18 +194,19 @@ class Runner:
             if delivery.schemas is not None:
                 delivery.schemas.meet()
 
-        for pause in RetryPolicy(total_s=self._options.retry_s).pauses():
+        pauses = Pauses(RetryPolicy(total_s=self._options.retry_s))
+        while True:
             try:
                 meet()
                 return
             except SinkUnavailable as error:
-                if first:
+                pause = None if first else pauses.after_failure(time.monotonic())
+                if pause is None:
                     raise
                 log.warning("the sink is away and is tried again in %.0f s: %s", pause, error)
                 self._note_failure(error)
             if self._stop.wait(pause):
                 raise Stopped("stopped while waiting for the sink")
-        meet()
 
     def _wait_for_log(self) -> None:
         """The capture may not have made the log yet. Storage that this changefeed has never reached may be wrong, so it is not waited for

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink
 from tidemill.sinks.spec import open_driver_sink

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 
-from tidemill.delivery.batch import ExecutorLost, JobLost
 from tidemill.delivery.inputs import table_pack
+from tidemill.delivery.machine.failures import ExecutorLost, JobLost
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, WorkItem
 from tidemill.errors import ConfigError, TidemillError

@@ -25,9 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import Patience
-from tidemill.delivery.batch import BatchDriver, JobLost, Report, Stopped
+from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Interval
-from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.batch_machine import under_way
+from tidemill.delivery.machine.failures import JobLost, Stopped
+from tidemill.delivery.position import Position, Ranges
 from tidemill.errors import LogUnavailable, TidemillError, redact
 from tidemill.spark.jobs import cause_of
 from tidemill.spark.offset_source import NAME, TABLE, Clock
@@ -74,17 +77,18 @@ class Changefeed:
         self._look, self._looking = look, threading.Thread()
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
-        self._delivered = Position(start_ts) if delivered is None else delivered
+        self._begin = Position(start_ts) if delivered is None else delivered
         self._by_table = by_table
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
-        self._planned = _end_if_begun_at(self._delivered, planned, planned_ranges) if planned is not None else None
+        self._planned = under_way(self._begin, planned, planned_ranges)
         self._busy = threading.Lock()
         self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
         self._error: TidemillError | None = None
 
     def run(self) -> bool:
         """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
-        if self._reached():
+        self._driver.keep_checkpoint(self._begin, self._target, lambda report: self._on_report(report))
+        if self._driver.reached:
             return True
         self._session.dataSource.register(Clock)
         try:
@@ -94,7 +98,11 @@ class Changefeed:
                 raise
         if self._error is not None and not isinstance(self._error, Stopped):
             raise self._error
-        return self._reached()
+        return self._driver.reached
+
+    @property
+    def _delivered(self) -> Position:
+        return self._driver.delivered or self._begin
 
     def _query(self) -> None:
         """One query, until it ends or is to. Raises LogUnavailable where Spark could not write or read its own checkpoint."""
@@ -161,40 +169,20 @@ class Changefeed:
             if self._ending.is_set() or self._over.is_set() or self._driver.stop.is_set():
                 raise Stopped("no batch begins any more")
             with storage_errors(str(self._folder), writing=True):
-                end = self._wanted(offset_of(self._folder, batch))
+                end = offset_of(self._folder, batch)
                 begin = offset_of(self._folder, batch - 1) if batch else self._delivered
-            if not self._delivered.covers(end):
-                self._deliver(batch, self._delivered.joined(begin), end)
-            if self._reached():
-                self._over.set()
-
-    def _deliver(self, batch: int, begin: Position, end: Position) -> None:
-        try:
-            report = self._driver.run(batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end))
-            self._on_report(report)
-        except TidemillError as error:
-            self._error = error
-            self._over.set()
-            raise
-        self._delivered = report.end
-
-    def _wanted(self, end: Position) -> Position:
-        """A batch that was cut before the feed was given a target ends there."""
-        return end if self._target is None else end.capped(self._target)
-
-    def _reached(self) -> bool:
-        return self._target is not None and self._delivered.ts >= self._target
+            try:
+                self._driver.deliver(batch, begin, end)
+            except TidemillError as error:
+                self._error = error
+                raise
+            finally:
+                if self._driver.over:
+                    self._over.set()
 
 
 def _json(position: Position | None) -> str:
     return json.dumps(position.to_dict() if position is not None else None)
-
-
-def _end_if_begun_at(begin: Position, planned: Interval, ranges: Ranges) -> Position | None:
-    """Where a try ended that began where the feed is; None for one that is over, or another batch's."""
-    starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
-    end = end_of(planned[1], ranges)
-    return end if starts == begin and not begin.covers(end) else None
 
 
 def offset_of(folder: Path, batch: int) -> Position:

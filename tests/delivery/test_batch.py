@@ -170,6 +170,19 @@ def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None
     assert [type(e) for e in seen] == [SinkUnavailable]
 
 
+def test_the_interval_of_a_batch_stays_known_while_bootstrap_messages_are_sent(tmp_path: Path) -> None:
+    """A driver that dies then is followed by one that ends the batch at the same ts, as an attempt before may have begun it."""
+    around, planned = Surroundings(), []
+
+    def bootstraps() -> list[tuple[str, bytes, bytes, list[int]]]:
+        return [("topic", b"k", b"bootstrap", [0])]
+
+    one = driver(around, tmp_path, bootstraps=bootstraps)
+    around.ddl = lambda *message: planned.append(one.fence.planned)  # type: ignore[method-assign]
+    one.run(0, 10, 20)
+    assert planned == [(10, 20)]
+
+
 def test_a_failure_of_the_sink_repeats_rows_and_ddls(tmp_path: Path) -> None:
     around = Surroundings(events=[ddl(20)], fail_finish=[SinkUnavailable("away")])
     driver(around, tmp_path).run(3, 10, 20)

@@ -216,10 +216,11 @@ class BatchMachine:
             return self._greeted()
         self._messages = event.messages
         self.phase = Phase.GREETING_EPOCH
-        return [A.TakeEpoch(self.batch.from_ts, self.batch.from_ts)]
+        return [A.TakeEpoch(*self.batch.interval)]
 
     def _send_bootstraps(self, event: E.EpochTaken) -> Iterable[A.Action]:
-        """They are an attempt of their own, without rows and without time."""
+        """They are an attempt of their own, without rows. The fence keeps the interval of the batch meanwhile: a driver that takes over
+        now has to end the batch where this one would."""
         batch = self.batch
         batch.attempt = A.Attempt(batch.number, event.epoch, batch.from_ts, batch.from_ts)
         self.phase = Phase.GREETING

@@ -47,10 +47,12 @@ class FeedKeeper:
         """When it failed, or when the trouble began that it is tried again for."""
         self.retry_at: float | None = None
         self._may_give_up, self._runs = new, False
+        self._written_before: object = None  # when delivery.json was written that was there before the process that runs
 
     def environment(self) -> Mapping[str, str]:
         """For the process that is about to start."""
         self.retry_at, self._runs = None, True
+        self._written_before = (self._folder.status() or {}).get("updated_at")
         return {RETRIES: "1"} if self.state is State.WARNING else {}
 
     def resumed(self) -> bool:
@@ -68,17 +70,19 @@ class FeedKeeper:
     def ended(self, end: End) -> Answer:
         """What follows."""
         self._runs = False
-        said = self._said(end.pid)
-        if end.status == 0 or said.state == State.FINISHED:
+        said, own = self._said(end.pid)
+        if end.status == 0 or (own and said.state == State.FINISHED):
             return Answer(Then.OVER)
         new, self._may_give_up = self._may_give_up, False
         how = how_ended(end.status, end.error[0] if end.error is not None else None)
         code, message = end.error or (CRASHED, f"its process ended with {end.why}")
         now = self._clock()
         if new and not said.begun and how is not How.LOST and code != LogUnavailable.code:
-            self._fail(said, code, message)
+            self._move(Event.REFUSED)
+            self.error, self.since = {"code": code, "message": redact(message)}, now
+            self._save(said)
             return Answer(Then.GIVE_UP)
-        self.state = State(said.state) if said.pid == end.pid else self.state
+        self.state = State(said.state) if own else self.state
         verdict = self._patience.ended(
             how, code, now=now, checkpoint=said.checkpoint_ts, trouble_since=said.warning_since, chance=self._chance()
         )
@@ -115,21 +119,19 @@ class FeedKeeper:
         told = {"state": self.state, "error": self.error, "retry_at": self.retry_at, "running": pid is not None}
         return told | {"warning_since": self.since if self.state is State.WARNING else None}
 
-    def _fail(self, said: Status, code: str, message: str) -> None:
-        self.state, self.error, self.since = State.FAILED, {"code": code, "message": redact(message)}, self._clock()
-        self._save(said)
-
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
 
-    def _said(self, pid: int) -> Status:
-        """What the process wrote last; as of one that wrote nothing, if it was another one's."""
+    def _said(self, pid: int) -> tuple[Status, bool]:
+        """What stands in delivery.json, and whether the process that ended wrote it. The number of a process alone does not tell: a new one
+        may get the number of one before."""
         names = {f.name for f in fields(Status)}
         found: dict[str, Any] = {name: value for name, value in (self._folder.status() or {}).items() if name in names}
         said = Status(**{**found, "changefeed": self._folder.changefeed})
-        if said.pid != pid:
+        own = said.pid == pid and said.updated_at != self._written_before
+        if not own:
             said.begun, said.warning_since = False, None
-        return said
+        return said, own
 
     def _save(self, said: Status) -> None:
         """The changefeed's process is gone: what it wrote is ours to write now."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
-from tidemill.changefeed.states import Event, State, after
+from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.files.bounds import is_covered, within
 from tidemill.changelog.history import load_history
@@ -302,7 +302,10 @@ class Runner:
             self._note_failure(error)
 
     def _note_failure(self, error: TidemillError) -> None:
+        """Threads that look at the log's storage, and at executors, may say so after the end: then it does not count."""
         status = self._status
+        if status.state not in RUNS:
+            return
         status.state = after(State(status.state), Event.ERRED)
         status.error = {"code": error.code, "message": redact(str(error))}
         status.warning_since = status.warning_since or time.time()
@@ -315,6 +318,8 @@ class Runner:
 
     def _note_end(self, event: Event, error: TidemillError | None = None) -> None:
         status = self._status
+        if status.state not in RUNS:  # its target is reached, and that could not be written down
+            return
         status.state = after(State(status.state), event)
         status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
         if isinstance(error, Fenced):  # the state is another driver's by now

@@ -31,15 +31,16 @@ class Event(enum.StrEnum):
     TARGET_REACHED = "target reached"
 
 
-_RUNS = (State.NORMAL, State.WARNING)
+RUNS = (State.NORMAL, State.WARNING)
+"""The states of a changefeed that delivers, or tries to."""
 
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     **{(state, Event.RESUMED): State.NORMAL for state in State},
-    **{(state, Event.ADVANCED): State.NORMAL for state in _RUNS},
-    **{(state, Event.ERRED): State.WARNING for state in _RUNS},
+    **{(state, Event.ADVANCED): State.NORMAL for state in RUNS},
+    **{(state, Event.ERRED): State.WARNING for state in RUNS},
     (State.WARNING, Event.STUCK): State.FAILED,
-    **{(state, Event.REFUSED): State.FAILED for state in _RUNS},
-    **{(state, Event.TARGET_REACHED): State.FINISHED for state in _RUNS},
+    **{(state, Event.REFUSED): State.FAILED for state in RUNS},
+    **{(state, Event.TARGET_REACHED): State.FINISHED for state in RUNS},
 }
 """The state after an event. A pair that is not here cannot be."""
 

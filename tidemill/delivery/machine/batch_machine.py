@@ -7,8 +7,8 @@ list. What is in brackets is left out where there is nothing to do.
     IDLE                nothing: between two batches
     LEARNING            learn the schemas up to the end of the batch         a batch
     LISTING_BOOTSTRAPS  [list the messages ahead of the first rows]          a process
-    GREETING_EPOCH      [take an epoch for them]                             a process
-    GREETING            [send them]                                          a process
+    BOOTSTRAP_EPOCH     [take an epoch for them]                             a process
+    SENDING_BOOTSTRAPS  [send them]                                          a process
     OPENING             take an epoch                                        an attempt, as all that follow
     LOOKING             [look at the topics: one may be missing, or have new partitions]
     BEGINNING           let the sink get ready
@@ -26,7 +26,7 @@ list. What is in brackets is left out where there is nothing to do.
 A failure before the sink has everything ends the attempt. Then:
 
     ENDING_EPOCH        begin another epoch, so that nothing of the attempt goes on
-    JUDGING             [look at the topics: did the refusal of a message change anything?]
+    LOOKING_AGAIN       [look at the topics: did the refusal of a message change anything?]
     WAITING             wait; then the next attempt begins, with an epoch of its own
     → OVER when no attempt follows (`failures.py` says after what), or a stop was asked for
 
@@ -63,8 +63,8 @@ class Phase(enum.StrEnum):
     IDLE = enum.auto()
     LEARNING = enum.auto()
     LISTING_BOOTSTRAPS = enum.auto()
-    GREETING_EPOCH = enum.auto()
-    GREETING = enum.auto()
+    BOOTSTRAP_EPOCH = enum.auto()
+    SENDING_BOOTSTRAPS = enum.auto()
     OPENING = enum.auto()
     LOOKING = enum.auto()
     BEGINNING = enum.auto()
@@ -78,7 +78,7 @@ class Phase(enum.StrEnum):
     ANNOUNCING = enum.auto()
     SAVING = enum.auto()
     ENDING_EPOCH = enum.auto()
-    JUDGING = enum.auto()
+    LOOKING_AGAIN = enum.auto()
     WAITING = enum.auto()
     OVER = enum.auto()
 
@@ -190,7 +190,7 @@ class BatchMachine:
         batch = self.batch
         batch.tries += 1
         if batch.learned:
-            return self._greet()
+            return self._bootstrap()
         self.phase = Phase.LEARNING
         return [A.LearnSchemas(batch.from_ts, end_of(batch.to_ts, batch.ranges).furthest)]
 
@@ -203,9 +203,9 @@ class BatchMachine:
             interval = f"({batch.from_ts}, {furthest}]"
             return self._fail(BatchFailed(f"{interval} has the DDL barrier {inside[0]} inside: it became known after the batch was cut"))
         batch.learned = True
-        return self._greet()
+        return self._bootstrap()
 
-    def _greet(self) -> Iterable[A.Action]:
+    def _bootstrap(self) -> Iterable[A.Action]:
         if not self._sends_bootstraps:
             return self._open()
         self.phase = Phase.LISTING_BOOTSTRAPS
@@ -213,9 +213,9 @@ class BatchMachine:
 
     def _listed(self, event: E.BootstrapsListed) -> Iterable[A.Action]:
         if not event.messages:
-            return self._greeted()
+            return self._bootstrapped()
         self._messages = event.messages
-        self.phase = Phase.GREETING_EPOCH
+        self.phase = Phase.BOOTSTRAP_EPOCH
         return [A.TakeEpoch(*self.batch.interval)]
 
     def _send_bootstraps(self, event: E.EpochTaken) -> Iterable[A.Action]:
@@ -223,10 +223,10 @@ class BatchMachine:
         now has to end the batch where this one would."""
         batch = self.batch
         batch.attempt = A.Attempt(batch.number, event.epoch, batch.from_ts, batch.from_ts)
-        self.phase = Phase.GREETING
+        self.phase = Phase.SENDING_BOOTSTRAPS
         return [A.SendBootstraps(batch.attempt, self._messages)]
 
-    def _greeted(self, _: object = None) -> Iterable[A.Action]:
+    def _bootstrapped(self, _: object = None) -> Iterable[A.Action]:
         self._sends_bootstraps, self._messages = False, ()
         return self._open()
 
@@ -365,12 +365,12 @@ class BatchMachine:
             note: A.Action = A.Debug(f"the epoch of a failed try cannot be ended now: {event.error.message}")
         else:
             note = A.Warn(f"the epoch of a failed try cannot be ended now, the next try will: {event.error}")
-        return [note, *self._judge()]
+        return [note, *self._react()]
 
-    def _judge(self, _: object = None) -> Iterable[A.Action]:
+    def _react(self, _: object = None) -> Iterable[A.Action]:
         then = self._reaction.then
         if then is Then.LOOK_AT_TOPICS:
-            self.phase = Phase.JUDGING
+            self.phase = Phase.LOOKING_AGAIN
             return [A.LookAtTopics()]
         if then is Then.WAIT:
             return self._wait_for_storage()
@@ -467,8 +467,8 @@ _ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.IDLE, E.BatchBegun): _M._begin,
     (Phase.LEARNING, E.SchemasLearned): _M._learned,
     (Phase.LISTING_BOOTSTRAPS, E.BootstrapsListed): _M._listed,
-    (Phase.GREETING_EPOCH, E.EpochTaken): _M._send_bootstraps,
-    (Phase.GREETING, E.BootstrapsSent): _M._greeted,
+    (Phase.BOOTSTRAP_EPOCH, E.EpochTaken): _M._send_bootstraps,
+    (Phase.SENDING_BOOTSTRAPS, E.BootstrapsSent): _M._bootstrapped,
     (Phase.OPENING, E.EpochTaken): _M._opened,
     (Phase.LOOKING, E.TopicsSeen): _M._looked,
     (Phase.BEGINNING, E.AttemptBegun): _M._plan,
@@ -482,15 +482,15 @@ _ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.FINISHING, E.AttemptFinished): _M._finished,
     (Phase.ANNOUNCING, E.DdlsAnnounced): _M._save,
     (Phase.SAVING, E.CheckpointSaved): _M._saved,
-    (Phase.ENDING_EPOCH, E.EpochEnded): _M._judge,
-    (Phase.JUDGING, E.TopicsSeen): _M._topics_seen,
+    (Phase.ENDING_EPOCH, E.EpochEnded): _M._react,
+    (Phase.LOOKING_AGAIN, E.TopicsSeen): _M._topics_seen,
     (Phase.WAITING, E.Waited): _M._try,
 }
 _FAILURES: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     **{
         (phase, E.Failed): _M._attempt_failed
         for phase in (
-            *(Phase.LEARNING, Phase.LISTING_BOOTSTRAPS, Phase.GREETING_EPOCH, Phase.GREETING, Phase.OPENING, Phase.LOOKING),
+            *(Phase.LEARNING, Phase.LISTING_BOOTSTRAPS, Phase.BOOTSTRAP_EPOCH, Phase.SENDING_BOOTSTRAPS, Phase.OPENING, Phase.LOOKING),
             *(Phase.BEGINNING, Phase.PLANNING, Phase.RUNNING, Phase.CHECKING, Phase.LISTING_DDLS, Phase.SENDING_DDLS),
             *(Phase.RESOLVING, Phase.FINISHING),
         )
@@ -498,7 +498,7 @@ _FAILURES: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.ANNOUNCING, E.Failed): _M._fail_at_once,
     (Phase.SAVING, E.Failed): _M._fail_at_once,
     (Phase.ENDING_EPOCH, E.Failed): _M._epoch_not_ended,
-    (Phase.JUDGING, E.Failed): _M._topics_not_seen,
+    (Phase.LOOKING_AGAIN, E.Failed): _M._topics_not_seen,
 }
 _STOPS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     **{(phase, E.StopAsked): _M._note_stop for phase in Phase if phase not in (Phase.IDLE, Phase.WAITING, Phase.OVER)},

@@ -170,6 +170,34 @@ def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None
     assert [type(e) for e in seen] == [SinkUnavailable]
 
 
+def test_from_a_checkpoint_on_each_batch_is_saved_once_and_the_target_ends_it(tmp_path: Path) -> None:
+    around = Surroundings(events=[ddl(20)])
+    one = driver(around, tmp_path, on_ddl=lambda event: around.calls.append("told"))
+    one.keep_checkpoint(Position(10), 35, lambda report: around.calls.append(("save", report.end)))
+    assert one.deliver(0, Position(5), Position(20)) is not None
+    assert around.calls[-2:] == ["told", ("save", Position(20))]
+    seen = len(around.calls)
+    assert one.deliver(0, Position(5), Position(20)) is None, "Spark had not noted it"
+    assert len(around.calls) == seen
+    report = one.deliver(1, Position(20), Position(40))
+    assert report is not None
+    assert (report.from_ts, report.to_ts, one.delivered, one.reached, one.over) == (20, 35, Position(35), True, True)
+
+
+def test_what_cannot_be_saved_ends_it_and_is_not_delivered_again_here(tmp_path: Path) -> None:
+    around = Surroundings()
+
+    def save(report: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    one = driver(around, tmp_path)
+    one.keep_checkpoint(Position(10), None, save)
+    with pytest.raises(LogUnavailable, match="Input/output error"):
+        one.deliver(0, Position(10), Position(20))
+    assert one.over
+    assert sum(c[0] == "rows" for c in around.calls) == 1
+
+
 def test_the_interval_of_a_batch_stays_known_while_bootstrap_messages_are_sent(tmp_path: Path) -> None:
     """A driver that dies then is followed by one that ends the batch at the same ts, as an attempt before may have begun it."""
     around, planned = Surroundings(), []

@@ -1,7 +1,7 @@
-"""Keeps the state of one changefeed while its process comes and goes: what an end means, told and written down.
+"""Keeps the state of one changefeed over the starts and ends of its process.
 
-The process that delivers says in delivery.json whether it is normal or warning. When it has ended, the keeper judges (`patience`), moves
-the state (`states`) and writes both where the next process, `tidemill status` and the next run find them.
+The process that delivers writes into delivery.json whether its state is normal or warning. When it has ended, the keeper decides what
+follows (`patience`), moves the state (`states`), and writes both where the next process, `tidemill status` and the next run find them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CRASHED = "TM:ErrProcessLost"
 
 
 class FeedKeeper:
-    """The rule for the child that delivers. `resume`: the command that lets a failed changefeed go on. `new`: it has never delivered."""
+    """The supervisor's rule for the process that delivers. `resume`: the command that resumes it. `new`: it has never delivered."""
 
     def __init__(
         self,
@@ -44,21 +44,21 @@ class FeedKeeper:
         self.state = State.NORMAL
         self.error: dict[str, str] | None = None
         self.since: float | None = None
-        """When it failed, or when the trouble began that it is tried again for."""
+        """When it failed; in state warning, when the errors began."""
         self.retry_at: float | None = None
         self._may_give_up, self._runs = new, False
         self._written_before: object = None  # when delivery.json was written that was there before the process that runs
 
     def environment(self) -> Mapping[str, str]:
-        """For the process that is about to start."""
+        """Environment variables for the process that is about to start."""
         self.retry_at, self._runs = None, True
         self._written_before = (self._folder.status() or {}).get("updated_at")
         return {RETRIES: "1"} if self.state is State.WARNING else {}
 
     def resumed(self) -> bool:
-        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume.
+        """A person resumes the changefeed; the time for errors begins again. Returns whether there was anything to resume.
 
-        delivery.json keeps the error until the process begins, which looks at what it was.
+        delivery.json keeps the error until the process begins, because the process looks at it.
         """
         self._patience.resumed(self._clock())
         if self._runs or self.state not in (State.WARNING, State.FAILED):
@@ -68,7 +68,7 @@ class FeedKeeper:
         return True
 
     def ended(self, end: End) -> Answer:
-        """What follows."""
+        """The process has ended: what follows."""
         self._runs = False
         said, own = self._said(end.pid)
         if end.status == 0 or (own and said.state == State.FINISHED):
@@ -104,16 +104,16 @@ class FeedKeeper:
         return Answer(Then.AGAIN, verdict.pause_s)
 
     def note(self) -> None:
-        """Write that it failed where a run on another host finds it too."""
+        """Write into the changefeed's durable state that it failed: a run on another host finds it there."""
         if self.state is not State.FAILED or self.error is None or self.error["code"] == Fenced.code:
-            return  # what runs notes it itself; of one that another driver has taken, that one does
+            return  # a process that runs writes its state itself; so does another driver that has taken over
         try:
             self._folder.save_state(self.state, self.error)
         except TidemillError as error:
             log.warning("the state of changefeed %s cannot be noted: %s", self._folder.changefeed, error.message)
 
     def told(self, said: Mapping[str, Any], pid: int | None) -> dict[str, Any]:
-        """What is to be told instead of what was `said` in delivery.json, while the process that runs has not spoken yet."""
+        """What `status` shows instead of delivery.json (`said`) while the process that runs has not written it yet."""
         if said.get("pid") == pid or said.get("state") == State.FINISHED:
             return {}
         told = {"state": self.state, "error": self.error, "retry_at": self.retry_at, "running": pid is not None}
@@ -134,7 +134,7 @@ class FeedKeeper:
         return said, own
 
     def _save(self, said: Status) -> None:
-        """The changefeed's process is gone: what it wrote is ours to write now."""
+        """Write delivery.json in the place of the process, which is gone."""
         said.state, said.error, said.retry_at = self.state, self.error, self.retry_at
         said.warning_since = self.since if self.state is State.WARNING else None
         said.failed_at = self.since if self.state is State.FAILED else None

@@ -1,4 +1,4 @@
-"""What a delivery is put together from, for `run` and `replay` alike: sink, router of tables, schema registry, packs, log, batch driver."""
+"""Puts a delivery together, for `run` and `replay` alike: sink, table router, schema registry, packs, log, batch driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The downstream side of a changefeed. The methods make the rest, in the order in which they stand here."""
+    """The downstream side of a changefeed. The methods make the rest; call them in the order in which they stand here."""
 
     settings: Settings
     sink: DriverSink
@@ -37,7 +37,7 @@ class Delivery:
     def open(
         cls, stack: ExitStack, settings: Settings, stop: threading.Event, *, schemas_file: Path | None = None, fresh: bool = False
     ) -> Delivery:
-        """Open the sink and the registry's client, to be closed by `stack`. `schemas_file`: remembers what was registered, over starts.
+        """Open the sink and the registry's client, to be closed by `stack`. `schemas_file`: what was registered, kept over restarts.
         `fresh`: the sink is written from its beginning. Raises ConfigError and what the sink refuses."""
         sink = open_driver_sink(settings.sink.text, fresh=fresh)
         stack.callback(sink.close)
@@ -74,7 +74,7 @@ class Delivery:
         retry: RetryPolicy,
         on_failure: Callable[[TidemillError], None] = lambda error: None,
     ) -> BatchDriver:
-        """What runs the batches. `on_failure`: called for each failed try that will be followed by another."""
+        """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another."""
         events = SinkEvents(self.settings, self.router, packs)
         return BatchDriver(
             feed=self.settings.feed,

@@ -1,10 +1,10 @@
-"""A changefeed as a Structured Streaming query: foreachBatch over the clock.
+"""Runs a changefeed as a Structured Streaming query: foreachBatch over the clock (`offset_source.py`).
 
-Spark writes the end of a batch down before the batch runs and notes when it is done; the batch driver does the rest. A batch that was
-delivered before Spark noted it is recognised by the checkpoint and not delivered again.
+Spark writes down where a batch ends before the batch runs, and notes when it is done. The batch driver does the rest. A batch that was
+delivered although Spark has not noted it is recognised by the changefeed's checkpoint, and is not delivered again.
 
-Spark's checkpoint is scratch of this machine. Where it is not there, or another machine has delivered since, a new one begins at the
-changefeed's own checkpoint; the batch that was under way then is run over the interval that the fence says.
+Spark's checkpoint belongs to this machine and may be lost. If it is not there, or another machine has delivered since, a new one begins at
+the changefeed's own checkpoint. The fence then says which interval the unfinished batch has.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tidemill.spark.offset_source import NAME, TABLE, Clock
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
-"""How often the end of the query is looked for: Spark tells nobody by itself."""
+"""How often to ask whether the query has ended: Spark does not say so by itself."""
 LOOK_S = 30.0
-"""How often, while no batch comes, the log is looked at."""
+"""How often the log is looked at while no batch comes."""
 
 
 class QueryFailed(TidemillError):
-    """The streaming query ended for a reason of Spark's own, or of the clock's."""
+    """The streaming query ended by an error of Spark itself, or of the clock."""
 
     code = "TM:ErrQueryFailed"
     retryable = True
@@ -71,9 +71,9 @@ class Changefeed:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`start_ts`: where the feed began; `delivered`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
-        the interval of the newest try, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
-        `by_table`: each log partition goes by its own head. `look` is called now and then while no batch comes: the clock waits
-        for storage that is away without a word."""
+        the interval of the newest attempt, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
+        `by_table`: each log partition is delivered up to its own head. `look` is called now and then while no batch comes, because the
+        clock waits for storage that is away and reports nothing."""
         self._look, self._looking = look, threading.Thread()
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
@@ -82,17 +82,17 @@ class Changefeed:
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
         self._planned = under_way(self._begin, planned, planned_ranges)
         self._busy = threading.Lock()
-        self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
+        self._over, self._ending = threading.Event(), threading.Event()  # the changefeed is over; the query is about to end
         self._error: TidemillError | None = None
 
     def run(self) -> bool:
-        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
+        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises its error."""
         self._driver.keep_checkpoint(self._begin, self._target, lambda report: self._on_report(report))
         if self._driver.reached:
             return True
         self._session.dataSource.register(Clock)
         try:
-            Patience(self._driver.stop).through(self._query)  # with the file system of Spark's checkpoint
+            Patience(self._driver.stop).through(self._query)  # waits for the file system of Spark's checkpoint
         except LogUnavailable:
             if not self._driver.stop.is_set():
                 raise
@@ -105,7 +105,7 @@ class Changefeed:
         return self._driver.delivered or self._begin
 
     def _query(self) -> None:
-        """One query, until it ends or is to. Raises LogUnavailable where Spark could not write or read its own checkpoint."""
+        """Run one query until it is to end. Raises LogUnavailable if Spark could not read or write its own checkpoint."""
         with storage_errors(str(self._folder), writing=True):
             set_aside_broken(self._folder, self._delivered)
         self._ending.clear()
@@ -124,7 +124,7 @@ class Changefeed:
         return query
 
     def _log_option(self) -> dict[str, str]:
-        """The log for the clock: an address with a secret in it by way of a file that only this user may read."""
+        """The option that tells the clock where the log is. An address with a secret goes through a file that only this user may read."""
         if redact(self._log) == self._log:
             return {"log": self._log}
         file = self._folder.absolute().with_name("log.url")
@@ -134,7 +134,7 @@ class Changefeed:
         return {"log_file": str(file)}
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Return when the feed is over. Raises QueryFailed, LogUnavailable."""
+        """Return when the changefeed is over. Raises QueryFailed, LogUnavailable."""
         next_look = time.monotonic() + LOOK_S
         try:
             while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
@@ -148,13 +148,13 @@ class Changefeed:
             raise _query_error(str(error)) from error
 
     def _look_around(self) -> None:
-        """Beside the watch: storage that is away may take its time to say so."""
+        """Look at the log, in a thread: storage that is away may take long to answer."""
         if not self._busy.locked() and not self._looking.is_alive():
             self._looking = threading.Thread(target=self._look, name="look", daemon=True)
             self._looking.start()
 
     def _end(self, query: StreamingQuery) -> None:
-        """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
+        """Stop the query between two batches: within a batch, Spark would interrupt it half-way."""
         self._ending.set()
         with self._busy:
             pass
@@ -192,18 +192,18 @@ def offset_of(folder: Path, batch: int) -> Position:
 
 
 def next_begin(folder: Path, delivered: Position) -> Position:
-    """Where the batch begins that Spark runs first: a planned one again, or else the one after the last. Raises as `offset_of`."""
+    """Where the first batch that Spark runs will begin: a planned one again, else the one after the last. Raises as `offset_of`."""
     planned = max((int(p.name) for p in (folder / "offsets").iterdir() if p.name.isdecimal()), default=-1)
     done = planned if (folder / "commits" / str(planned)).exists() else planned - 1
     return offset_of(folder, done) if done >= 0 else delivered
 
 
 def set_aside_broken(folder: Path, delivered: Position) -> None:
-    """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
+    """Move Spark's checkpoint away if it cannot be continued; the changefeed's own says where to go on.
 
-    It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
-    or where the last batch was cut short at a target: what lies between would be lost. One that is behind is from before another machine
-    went on: the log need not hold what it would begin with.
+    It may be unreadable after a crash of the machine, because it is not synced. It may be ahead of ours, if ours was restored from a copy
+    or the last batch was cut short at a target: what lies between would be lost. It may be behind ours, if another machine has gone on
+    since: the log need not hold the rows that it would begin with.
     """
     offsets = folder / "offsets"
     if not offsets.is_dir():
@@ -226,12 +226,12 @@ def set_aside_broken(folder: Path, delivered: Position) -> None:
 
 
 _DISK = re.compile(r"Input/output error|Stale (NFS )?file handle|No space left on device|Disk quota exceeded")
-"""What Java says of the file system of Spark's checkpoint."""
+"""Found in Java's errors if the file system of Spark's checkpoint fails."""
 _RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
 
 
 def _query_error(text: str) -> TidemillError:
-    """The clock's error, raised in a process of Spark's, as it was there; else QueryFailed."""
+    """The error of the clock, as it was raised in Spark's Python process; else JobLost, LogUnavailable or QueryFailed."""
     found = _RAISED.search(text)
     if found:
         kinds = [TidemillError]

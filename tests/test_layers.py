@@ -63,6 +63,11 @@ STATE_MACHINES = (
     "capture.groups.scheduler",
     "capture.groups.messages",
     "changefeed.states",
+    "delivery.machine.actions",
+    "delivery.machine.batch_machine",
+    "delivery.machine.events",
+    "delivery.machine.failures",
+    "delivery.machine.retry",
     "delivery.plan",
 )
 

@@ -146,6 +146,26 @@ def test_a_target_that_was_reached_is_the_end_however_the_process_goes(tmp_path:
     assert world.ends(1, -11, None) == Answer(Then.OVER)
 
 
+def test_what_an_earlier_run_reached_is_not_what_this_process_did(tmp_path: Path) -> None:
+    """A changefeed that had finished is started with a later target, and its process dies before it says anything."""
+    for pid in (1, 2):  # in a container the new process may get the old one's number
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        world = World(folder)
+        world.folder.save_status(Status("f", pid=1, state=State.FINISHED, running=False))
+        world.keeper.environment()
+        assert world.ends(pid, EXIT_FATAL, ("TM:ErrConfig", "no such option")) == Answer(Then.REST)
+        assert world.written["state"] == "failed"
+
+
+def test_a_failure_of_an_earlier_run_is_not_this_process_s(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.folder.save_status(Status("f", pid=7, state=State.FAILED, running=False))
+    world.keeper.environment()
+    assert world.ends(7, -9, None) == Answer(Then.AGAIN, 1)
+    assert world.written["state"] == "warning"
+
+
 def test_nothing_is_resumed_while_the_process_runs(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.ends(1)

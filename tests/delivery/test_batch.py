@@ -16,8 +16,10 @@ import pytest
 
 from tests.support.away import Mount
 from tidemill.changelog.layout import Affinity, Interval
-from tidemill.delivery.batch import BatchDriver, JobLost, RetryPolicy, Stopped, error_of
+from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
+from tidemill.delivery.machine.failures import JobLost, Stopped, error_of
+from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.plan import Load
 from tidemill.delivery.position import Position, Ranges
 from tidemill.delivery.task import run
@@ -37,7 +39,7 @@ from tidemill.errors import (
 from tidemill.sinks.base import BatchContext
 from tidemill.tidb.schema.events import DdlEvent
 
-QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=3.5, clock=partial(next, count()))
+QUICK = RetryPolicy(first_s=0.001, longest_s=0.001, total_s=2.5, storage_word_s=1000)
 
 
 def ddl(ts: int, seq: int = 0) -> DdlEvent:
@@ -115,7 +117,9 @@ class Surroundings:
 
 
 def driver(around: Surroundings, folder: Path, **more: Any) -> BatchDriver:
-    return BatchDriver("feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, **more)
+    return BatchDriver(
+        "feed", around, around, around, "blackhole://", around, Fence.at(folder), retry=QUICK, clock=partial(next, count()), **more
+    )
 
 
 def test_where_only_some_log_partitions_get_further_nothing_is_promised(tmp_path: Path) -> None:
@@ -166,6 +170,47 @@ def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None
     assert [type(e) for e in seen] == [SinkUnavailable]
 
 
+def test_from_a_checkpoint_on_each_batch_is_saved_once_and_the_target_ends_it(tmp_path: Path) -> None:
+    around = Surroundings(events=[ddl(20)])
+    one = driver(around, tmp_path, on_ddl=lambda event: around.calls.append("told"))
+    one.keep_checkpoint(Position(10), 35, lambda report: around.calls.append(("save", report.end)))
+    assert one.deliver(0, Position(5), Position(20)) is not None
+    assert around.calls[-2:] == ["told", ("save", Position(20))]
+    seen = len(around.calls)
+    assert one.deliver(0, Position(5), Position(20)) is None, "Spark had not noted it"
+    assert len(around.calls) == seen
+    report = one.deliver(1, Position(20), Position(40))
+    assert report is not None
+    assert (report.from_ts, report.to_ts, one.delivered, one.reached, one.over) == (20, 35, Position(35), True, True)
+
+
+def test_what_cannot_be_saved_ends_it_and_is_not_delivered_again_here(tmp_path: Path) -> None:
+    around = Surroundings()
+
+    def save(report: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    one = driver(around, tmp_path)
+    one.keep_checkpoint(Position(10), None, save)
+    with pytest.raises(LogUnavailable, match="Input/output error"):
+        one.deliver(0, Position(10), Position(20))
+    assert one.over
+    assert sum(c[0] == "rows" for c in around.calls) == 1
+
+
+def test_the_interval_of_a_batch_stays_known_while_bootstrap_messages_are_sent(tmp_path: Path) -> None:
+    """A driver that dies then is followed by one that ends the batch at the same ts, as an attempt before may have begun it."""
+    around, planned = Surroundings(), []
+
+    def bootstraps() -> list[tuple[str, bytes, bytes, list[int]]]:
+        return [("topic", b"k", b"bootstrap", [0])]
+
+    one = driver(around, tmp_path, bootstraps=bootstraps)
+    around.ddl = lambda *message: planned.append(one.fence.planned)  # type: ignore[method-assign]
+    one.run(0, 10, 20)
+    assert planned == [(10, 20)]
+
+
 def test_a_failure_of_the_sink_repeats_rows_and_ddls(tmp_path: Path) -> None:
     around = Surroundings(events=[ddl(20)], fail_finish=[SinkUnavailable("away")])
     driver(around, tmp_path).run(3, 10, 20)
@@ -188,7 +233,7 @@ def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_lost_job_is_tried_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.delivery.batch.GRACE_S", 0.001)
+    monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.001)
 
     def lose(items: Sequence[WorkItem]) -> list[TaskResult]:
         raise JobLost("the worker died")
@@ -230,12 +275,11 @@ def test_errors_of_tasks_come_back_as_they_were() -> None:
 
 def paused(policy: tuple[float, float, float], try_s: float = 0.0) -> list[float]:
     """The pauses between tries that take so long."""
-    now = [0.0]
-    pauses = []
-    for pause in RetryPolicy(*policy, clock=lambda: now[0]).pauses():
-        pauses.append(pause)
-        now[0] += pause + try_s
-    return pauses
+    now, found, pauses = 0.0, list[float](), Pauses(RetryPolicy(*policy))
+    while (pause := pauses.after_failure(now)) is not None:
+        found.append(pause)
+        now += pause + try_s
+    return found
 
 
 def test_pauses_double_up_to_the_longest_until_the_time_is_over() -> None:

@@ -22,12 +22,13 @@ from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
-from tidemill.delivery.batch import BatchDriver, RetryPolicy
+from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs import log_upstream
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position, end_of, ranges_of
 from tidemill.errors import ConfigError
 from tidemill.sinks.spec import open_driver_sink

@@ -16,8 +16,9 @@ from tests.support.kafka import new_topic_name, read_topic
 from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
-from tidemill.delivery.batch import Report, RetryPolicy
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import SinkUnavailable
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.rules.dispatch import DispatchMode, DispatchRule, partition

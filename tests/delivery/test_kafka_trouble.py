@@ -20,8 +20,10 @@ from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery import batch
-from tidemill.delivery.batch import Report, RetryPolicy
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine import batch_machine
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_kafka
 from tidemill.errors import Fenced, MessageRefused, MessageTooLarge, SinkError
@@ -131,7 +133,7 @@ def test_partitions_that_are_added_while_running(
     kafka_broker: KafkaBroker, admin: AdminClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New partitions get rows and resolved events as soon as the topic is looked at again."""
-    monkeypatch.setattr(batch, "LOOK_S", 0.0)
+    monkeypatch.setattr(batch_machine, "LOOK_S", 0.0)
     topic = new_topic_name("grow")
     make_topic(admin, topic, partitions=2)
     grow = Once(lambda: admin.create_partitions([NewPartitions(topic, 5)])[topic].result())

@@ -371,7 +371,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_sink_on_a_full_disk(capsys: Capsys, whole_log: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     """Whole batches may be there; the one that did not fit is not, not even in part."""
     from tidemill.changefeed import replay
-    from tidemill.delivery.batch import RetryPolicy
+    from tidemill.delivery.machine.retry import RetryPolicy
     from tidemill.demo.delivered import from_files, from_jsonl
 
     monkeypatch.setattr(replay, "RETRY", RetryPolicy(total_s=0))

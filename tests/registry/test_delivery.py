@@ -20,9 +20,11 @@ from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
-from tidemill.delivery.batch import Report, RetryPolicy, Stopped
 from tidemill.delivery.inputs import table_pack
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.failures import Stopped
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible, TopicCollision
 from tidemill.playground.programs.schema_registry import RegistryProcess
 

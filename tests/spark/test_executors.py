@@ -17,9 +17,9 @@ from tests.support.feeds import World
 from tests.support.logs import START
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import ExecutorLost, JobLost, error_of
 from tidemill.delivery.inputs import table_pack as packs
 from tidemill.delivery.inputs.table_pack import PackStore
+from tidemill.delivery.machine.failures import ExecutorLost, JobLost, error_of
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskStats, WorkItem
 from tidemill.errors import ConfigError, TidemillError

@@ -18,13 +18,14 @@ from tests.support.feeds import Delivered, World, expected
 from tests.support.logs import START, write_segment
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery import batch as batches
 from tidemill.delivery import plan
-from tidemill.delivery.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
+from tidemill.delivery.machine import batch_machine
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position
 from tidemill.errors import LogCorrupt, TidemillError
 from tidemill.sinks.spec import open_driver_sink
@@ -54,7 +55,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def divided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest batch has several items, and nobody waits."""
     monkeypatch.setattr(plan, "SMALL_BYTES", -1)
-    monkeypatch.setattr(batches, "GRACE_S", 0.5)
+    monkeypatch.setattr(batch_machine, "GRACE_S", 0.5)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tidemill.delivery.batch import JobLost
+from tidemill.delivery.machine.failures import JobLost
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.spark import jobs
 

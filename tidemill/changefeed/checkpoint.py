@@ -1,13 +1,13 @@
 """The durable state of a changefeed: STATE/changefeeds/ID, where STATE is a path or a URL, by default the data folder DIR.
 
-feed.json        what it was created with; a later start with other settings is refused. And its state, with the error where it failed
-checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged, and of each log partition what `partitions` says, where
-                 it is there; synced. Only the newest driver can write it
+feed.json        the settings it was created with, and its state, with the error if it failed. A later start with other settings is refused
+checkpoint.json  everything at or below checkpoint_ts is delivered and acknowledged. If `partitions` is there, it says how far each log
+                 partition is. Synced; only the newest driver can write it
 
-What one machine has of it: DIR/changefeeds/ID.
+The files of one machine: DIR/changefeeds/ID.
 
-delivery.json    how the delivery is, after each batch; may be lost. `tidemill run` makes status.json of it
-schemas.jsonl    ids that a schema registry gave; may be lost
+delivery.json    how the delivery is doing, after each batch; may be lost. `tidemill run` makes status.json from it
+schemas.jsonl    schema ids from the schema registry; may be lost
 lock             held by the process that delivers; run.lock by the supervisor
 packs/, spark/, spark.log; capture/: the capture's own
 """
@@ -34,7 +34,7 @@ from tidemill.tso import physical_ms
 
 CHECKPOINT = "checkpoint.json"
 PARTS = "partitions"
-"""Its field with how far each log partition is, where they are not equally far."""
+"""The field of checkpoint.json that says how far each log partition is, if they are not equally far."""
 
 
 class FeedLocked(TidemillError):
@@ -68,7 +68,7 @@ _SHOWN = {
 
 @dataclass(slots=True)
 class Status:
-    """delivery.json: how a changefeed is."""
+    """delivery.json: how a changefeed is doing."""
 
     changefeed: str
     state: str = State.NORMAL
@@ -78,7 +78,7 @@ class Status:
     target_ts: int | None = None
     checkpoint_ts: int = 0
     resolved_ts: int = 0  # end of the newest batch
-    progress: str = "global"  # or table: each log partition goes by its own head
+    progress: str = "global"  # or table: each log partition is delivered up to its own head
     partitions: list[int] = field(default_factory=list)  # how far each log partition is delivered, where they are not equally far
     checkpoint_lag_s: float = 0.0
     batches: int = 0
@@ -93,15 +93,15 @@ class Status:
     last_batch: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None
     begun: bool = False  # this process has begun a batch
-    moved_at: float = 0.0  # when the checkpoint last moved; Unix seconds, as the next ones
-    warning_since: float | None = None  # when the first error came since then
+    moved_at: float = 0.0  # when the checkpoint last moved; this and the next four are Unix seconds
+    warning_since: float | None = None  # when the first error since then came
     retry_at: float | None = None  # when the process is started again
     failed_at: float | None = None
     updated_at: float = 0.0
 
 
 class FeedFolder:
-    """The folder of one changefeed, and its state, which may lie elsewhere."""
+    """The folder of one changefeed on this machine, and its state, which may be stored elsewhere."""
 
     def __init__(self, data_dir: Path, changefeed: str, state: str | None = None) -> None:
         self.path = data_dir.absolute() / "changefeeds" / changefeed
@@ -113,7 +113,7 @@ class FeedFolder:
 
     @property
     def old_epoch(self) -> int:
-        """What the fence of an earlier version got to, which lay here; 0 without one."""
+        """The epoch in the fence file of an earlier version of Tidemill, which was stored here; 0 without one."""
         try:
             return int((self.path / "epoch").read_bytes())
         except (FileNotFoundError, ValueError):
@@ -144,7 +144,7 @@ class FeedFolder:
         return self.path / "capture"
 
     def lock(self, name: str = "lock") -> None:
-        """Be the one process that delivers this changefeed (`run.lock`: that supervises it), until it ends.
+        """Lock the folder until this process ends: only one process delivers a changefeed (`run.lock`: supervises it).
 
         Raises FeedLocked with the other's pid.
         """
@@ -171,7 +171,7 @@ class FeedFolder:
         self._locks[name] = file
 
     def unlock(self) -> None:
-        """Let another process deliver."""
+        """Release the locks, so that another process may deliver."""
         while self._locks:
             self._locks.popitem()[1].close()
 
@@ -186,9 +186,9 @@ class FeedFolder:
             raise FeedBroken(f"{self._shown('feed.json')} has no {error}") from None
 
     def settle(self, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
-        """Create the changefeed, or make sure that it is the one wanted. Without a given start the first one stands.
+        """Create the changefeed, or make sure that it has the wanted settings. Without a given start-ts it keeps the one it has.
 
-        A changefeed that failed before it delivered anything may be started with other settings: those it had did not work.
+        A changefeed that failed before it delivered anything may be started with other settings, because those it had did not work.
 
         Raises FeedMismatch naming what differs, FeedBroken.
         """
@@ -204,7 +204,7 @@ class FeedFolder:
         return self.checkpoint() is None and (self.status() or {}).get("state") == State.FAILED
 
     def check(self, known: FeedIdentity, wanted: FeedIdentity, *, start_given: bool) -> FeedIdentity:
-        """The changefeed as it is known. Raises FeedMismatch naming what differs from what is wanted."""
+        """The changefeed as it was created. Raises FeedMismatch naming the settings that differ from the wanted ones."""
         for name in ("cluster_id", "log", "sink", "tz", *(["start_ts"] if start_given else [])):
             old, new = getattr(known, name), getattr(wanted, name)
             if old != new:
@@ -225,14 +225,14 @@ class FeedFolder:
         return self._mismatch(f"--config ({', '.join(names)})", {k: old.get(k) for k in names}, {k: new.get(k) for k in names})
 
     def save_state(self, state: State, error: Mapping[str, str] | None = None) -> None:
-        """Note in feed.json what the changefeed is at. Nothing for one that was never created. Raises FeedBroken."""
+        """Write the state into feed.json. Does nothing for a changefeed that was never created. Raises FeedBroken."""
         content = self._read("feed.json")
         noted = {"state": str(state), "error": dict(error) if error is not None else None}
         if content is not None and {name: content.get(name) for name in noted} != noted:
             self._write("feed.json", {**content, **noted})
 
     def position(self) -> Position | None:
-        """How far it is, of each log partition; None before the first batch. Raises FeedBroken."""
+        """The checkpoint, with how far each log partition is; None before the first batch. Raises FeedBroken."""
         ts = self.checkpoint()
         if ts is None:
             return None
@@ -242,7 +242,7 @@ class FeedFolder:
             raise FeedBroken(f"{self._shown(CHECKPOINT)}: {PARTS}: {error}") from None
 
     def checkpoint(self) -> int | None:
-        """Everything at or below is delivered; None before the first batch. Raises FeedBroken."""
+        """The checkpoint ts: everything at or below it is delivered. None before the first batch. Raises FeedBroken."""
         content = self._read(CHECKPOINT)
         if content is None:
             return None
@@ -252,9 +252,9 @@ class FeedFolder:
         return ts
 
     def claim(self, driver: str, epoch: int) -> int | None:
-        """Be the one that moves the checkpoint, as the driver that has taken the fence with this epoch; others cannot any more.
+        """Become the only driver that can move the checkpoint, with the epoch in which this driver took the fence.
 
-        Returns the checkpoint. Raises Fenced if yet another driver has come since, FeedBroken, LogUnavailable.
+        Returns the checkpoint. Raises Fenced if another driver has come since, FeedBroken, LogUnavailable.
         """
         self._guarded, self._epoch = GuardedFile(self._state, CHECKPOINT, driver), epoch
         self._guarded.change(lambda found: {name: found[name] for name in ("checkpoint_ts", PARTS) if found and name in found}, epoch)
@@ -269,14 +269,14 @@ class FeedFolder:
         self._guarded.write({"checkpoint_ts": ts, **apart}, self._epoch)
 
     def save_status(self, status: Status) -> None:
-        """Write delivery.json, with its lag and time as of now."""
+        """Write delivery.json, with the lag and the time as of now."""
         now = time.time()
         status.updated_at = now
         status.checkpoint_lag_s = round(max(0.0, now - physical_ms(status.checkpoint_ts) / 1000), 3)
         durable.write_json(self.delivery, asdict(status), sync=False)
 
     def status(self) -> dict[str, Any] | None:
-        """delivery.json as it was last written; None where it is lost."""
+        """delivery.json as it was last written; None if it is lost."""
         try:
             return durable.read_json(self.delivery)
         except ValueError:
@@ -294,6 +294,6 @@ class FeedFolder:
 
 
 def _below(state: str, folder: str) -> str:
-    """A folder below a path or a URL, whose options stay at its end."""
+    """A folder below a path or a URL; the options of a URL stay at its end."""
     bare, mark, query = state.partition("?")
     return f"{bare.rstrip('/')}/{folder}{mark}{query}"

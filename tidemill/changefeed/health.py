@@ -1,8 +1,8 @@
-"""What `tidemill run` tells of itself, made of what its children write down: status.json each second, /status and /metrics.
+"""The status of `tidemill run`, made from the files of its child processes: status.json each second, /status and /metrics.
 
-DIR/changefeeds/ID/status.json            this: the changefeed, with `capture` and `processes` inside
-DIR/changefeeds/ID/delivery.json          by the Spark driver, after each batch
-DIR/changefeeds/ID/capture/status.json    by the capture, each second
+DIR/changefeeds/ID/status.json            written here: the changefeed, with `capture` and `processes` inside
+DIR/changefeeds/ID/delivery.json          written by the Spark driver, after each batch
+DIR/changefeeds/ID/capture/status.json    written by the capture, each second
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 
 
 class Health:
-    """Reads what the children wrote, and knows their processes."""
+    """Puts the status together from the children's files and their processes."""
 
     def __init__(self, folder: FeedFolder, children: Sequence[ChildProcess]) -> None:
         self._folder, self._children = folder, children
         self.error: dict[str, str] | None = None
-        """What ended the run."""
+        """The error that ended the run."""
         self.state = "starting"
         self.address: str | None = None
-        """Where this is served."""
-        self._next_word = 0.0  # when the next word is due of a status that cannot be written
+        """The address that serves /status and /metrics."""
+        self._next_word = 0.0  # when the next warning is due that the status cannot be written
 
     def look(self) -> dict[str, Any]:
         """The status as of now."""
@@ -57,12 +57,12 @@ class Health:
             "checkpoint_lag_s": _lag(checkpoint),
             "error": self.error or delivery.get("error"),
             "capture": capture,
-            "processes": [{"name": h.name, "pid": h.pid, "restarts": h.restarts, "last_error": _error(h)} for h in self._children],
+            "processes": [{"name": c.name, "pid": c.pid, "restarts": c.restarts, "last_error": _error(c)} for c in self._children],
             "updated_at": time.time(),
         }
 
     def _delivery(self) -> dict[str, Any]:
-        """What the changefeed says of itself; of one whose process has not spoken yet, what its keeper knows."""
+        """What the changefeed's process wrote; while a new process has not written anything yet, what its keeper knows."""
         said = {"state": State.NORMAL, **_read(self._folder.delivery)}
         for child in self._children:
             if isinstance(child.rule, FeedKeeper):
@@ -74,7 +74,7 @@ class Health:
         return next((child.rule.resume for child in self._children if isinstance(child.rule, FeedKeeper)), None)
 
     def write(self) -> None:
-        """Replace status.json at once and whole. Nothing hangs on it: where it cannot be written, that is told, and the run goes on."""
+        """Replace status.json as a whole. If it cannot be written, the run warns and goes on: nothing depends on it."""
         try:
             durable.write_json(self._folder.path / "status.json", self.look(), sync=False)
         except (LogUnavailable, LogRefused, DiskLow) as error:
@@ -83,7 +83,7 @@ class Health:
                 log.warning("the run's status cannot be written: %s", error.message)
 
     def samples(self) -> Iterable[Sample]:
-        """As Prometheus has it, capture included."""
+        """The metrics for Prometheus, those of the capture included."""
         delivery = self._delivery()
         feed = self._folder.changefeed
         status = _known(Status, {"changefeed": feed, **delivery})
@@ -114,19 +114,19 @@ _COUNTED = {
 
 
 def resolved_of(folder: FeedFolder) -> int:
-    """How far the capture is, for the supervisor; 0 before its first word."""
+    """The capture's resolved ts, for the supervisor; 0 before the capture has written its status."""
     return int(_read(folder.capture / "status.json").get("resolved_ts", 0))
 
 
 def old_processes(folder: FeedFolder) -> list[int]:
-    """Processes that the status of an earlier run names and that are still there."""
+    """Processes of an earlier run that still live: its status names them."""
     status = _read(folder.path / "status.json")
     pids = [p["pid"] for p in status.get("processes", ()) if p.get("pid")]
-    return [pid for pid in pids if _is_half(int(pid))]
+    return [pid for pid in pids if _is_ours(int(pid))]
 
 
-def _is_half(pid: int) -> bool:
-    """Whether a process is one of ours, not another one that got the number; and not one that is gone but for its exit code."""
+def _is_ours(pid: int) -> bool:
+    """Whether this is a living process of Tidemill: not another one that got the same pid, and not a zombie."""
     try:
         return b"tidemill" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -134,7 +134,7 @@ def _is_half(pid: int) -> bool:
 
 
 def error_dict(code: str, message: str) -> dict[str, str]:
-    """An error as statuses hold it."""
+    """An error as it stands in status files."""
     return {"code": code, "message": redact(message)}
 
 
@@ -147,13 +147,13 @@ def _lag(ts: int) -> float:
 
 
 def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that the class has: the file may be another version's."""
+    """The values that the class has fields for: another version may have written the file."""
     names = {f.name for f in fields(kind)}
     return {name: value for name, value in values.items() if name in names}
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """A status file; empty where there is none, or none that can be read: statuses may be lost."""
+    """The content of a status file; empty if it is not there or cannot be read: status files may be lost."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Keeps the state of one changefeed while its process comes and goes: what an end means, told and written down.
+"""Keeps the state of one changefeed over the starts and ends of its process.
 
-The process that delivers says in delivery.json whether it is normal or warning. When it has ended, the keeper judges (`patience`), moves
-the state (`states`) and writes both where the next process, `tidemill status` and the next run find them.
+The process that delivers writes into delivery.json whether its state is normal or warning. When it has ended, the keeper decides what
+follows (`patience`), moves the state (`states`), and writes both where the next process, `tidemill status` and the next run find them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CRASHED = "TM:ErrProcessLost"
 
 
 class FeedKeeper:
-    """The rule for the child that delivers. `resume`: the command that lets a failed changefeed go on. `new`: it has never delivered."""
+    """The supervisor's rule for the process that delivers. `resume`: the command that resumes it. `new`: it has never delivered."""
 
     def __init__(
         self,
@@ -44,19 +44,21 @@ class FeedKeeper:
         self.state = State.NORMAL
         self.error: dict[str, str] | None = None
         self.since: float | None = None
-        """When it failed, or when the trouble began that it is tried again for."""
+        """When it failed; in state warning, when the errors began."""
         self.retry_at: float | None = None
         self._may_give_up, self._runs = new, False
+        self._written_before: object = None  # when delivery.json was written that was there before the process that runs
 
     def environment(self) -> Mapping[str, str]:
-        """For the process that is about to start."""
+        """Environment variables for the process that is about to start."""
         self.retry_at, self._runs = None, True
+        self._written_before = (self._folder.status() or {}).get("updated_at")
         return {RETRIES: "1"} if self.state is State.WARNING else {}
 
     def resumed(self) -> bool:
-        """A person asks that it goes on, with all the time that there is for errors. Whether there is anything to resume.
+        """A person resumes the changefeed; the time for errors begins again. Returns whether there was anything to resume.
 
-        delivery.json keeps the error until the process begins, which looks at what it was.
+        delivery.json keeps the error until the process begins, because the process looks at it.
         """
         self._patience.resumed(self._clock())
         if self._runs or self.state not in (State.WARNING, State.FAILED):
@@ -66,19 +68,21 @@ class FeedKeeper:
         return True
 
     def ended(self, end: End) -> Answer:
-        """What follows."""
+        """The process has ended: what follows."""
         self._runs = False
-        said = self._said(end.pid)
-        if end.status == 0 or said.state == State.FINISHED:
+        said, own = self._said(end.pid)
+        if end.status == 0 or (own and said.state == State.FINISHED):
             return Answer(Then.OVER)
         new, self._may_give_up = self._may_give_up, False
         how = how_ended(end.status, end.error[0] if end.error is not None else None)
         code, message = end.error or (CRASHED, f"its process ended with {end.why}")
         now = self._clock()
         if new and not said.begun and how is not How.LOST and code != LogUnavailable.code:
-            self._fail(said, code, message)
+            self._move(Event.REFUSED)
+            self.error, self.since = {"code": code, "message": redact(message)}, now
+            self._save(said)
             return Answer(Then.GIVE_UP)
-        self.state = State(said.state) if said.pid == end.pid else self.state
+        self.state = State(said.state) if own else self.state
         verdict = self._patience.ended(
             how, code, now=now, checkpoint=said.checkpoint_ts, trouble_since=said.warning_since, chance=self._chance()
         )
@@ -100,39 +104,37 @@ class FeedKeeper:
         return Answer(Then.AGAIN, verdict.pause_s)
 
     def note(self) -> None:
-        """Write that it failed where a run on another host finds it too."""
+        """Write into the changefeed's durable state that it failed: a run on another host finds it there."""
         if self.state is not State.FAILED or self.error is None or self.error["code"] == Fenced.code:
-            return  # what runs notes it itself; of one that another driver has taken, that one does
+            return  # a process that runs writes its state itself; so does another driver that has taken over
         try:
             self._folder.save_state(self.state, self.error)
         except TidemillError as error:
             log.warning("the state of changefeed %s cannot be noted: %s", self._folder.changefeed, error.message)
 
     def told(self, said: Mapping[str, Any], pid: int | None) -> dict[str, Any]:
-        """What is to be told instead of what was `said` in delivery.json, while the process that runs has not spoken yet."""
+        """What `status` shows instead of delivery.json (`said`) while the process that runs has not written it yet."""
         if said.get("pid") == pid or said.get("state") == State.FINISHED:
             return {}
         told = {"state": self.state, "error": self.error, "retry_at": self.retry_at, "running": pid is not None}
         return told | {"warning_since": self.since if self.state is State.WARNING else None}
 
-    def _fail(self, said: Status, code: str, message: str) -> None:
-        self.state, self.error, self.since = State.FAILED, {"code": code, "message": redact(message)}, self._clock()
-        self._save(said)
-
     def _move(self, event: Event) -> None:
         self.state = after(self.state, event)
 
-    def _said(self, pid: int) -> Status:
-        """What the process wrote last; as of one that wrote nothing, if it was another one's."""
+    def _said(self, pid: int) -> tuple[Status, bool]:
+        """What stands in delivery.json, and whether the process that ended wrote it. The number of a process alone does not tell: a new one
+        may get the number of one before."""
         names = {f.name for f in fields(Status)}
         found: dict[str, Any] = {name: value for name, value in (self._folder.status() or {}).items() if name in names}
         said = Status(**{**found, "changefeed": self._folder.changefeed})
-        if said.pid != pid:
+        own = said.pid == pid and said.updated_at != self._written_before
+        if not own:
             said.begun, said.warning_since = False, None
-        return said
+        return said, own
 
     def _save(self, said: Status) -> None:
-        """The changefeed's process is gone: what it wrote is ours to write now."""
+        """Write delivery.json in the place of the process, which is gone."""
         said.state, said.error, said.retry_at = self.state, self.error, self.retry_at
         said.warning_since = self.since if self.state is State.WARNING else None
         said.failed_at = self.since if self.state is State.FAILED else None

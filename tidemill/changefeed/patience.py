@@ -1,9 +1,10 @@
-"""What the end of a changefeed's process means: when it is tried again, and when it is given up. Pure: no clock, no random.
+"""What follows the end of a changefeed's process: when it is started again, and when it is given up. Pure: no clock, no random.
 
-The rules are TiCDC's. An error that may pass is tried again after 10 s, 20 s, 40 s, … up to half an hour, each pause a tenth longer or
-shorter by chance. Once such errors have come for `changefeed-error-stuck-duration` without the checkpoint moving, the changefeed has
-failed. An error that trying again does not mend fails it at once. Two things differ: a process that is lost (killed, out of memory) after
-it had delivered is started again after a second, and the log's storage being away is never the changefeed's failure.
+The rules are TiCDC's. After an error that may pass the process is started again after 10 s, 20 s, 40 s, … up to half an hour; each pause
+is up to a tenth longer or shorter, by chance. If such errors come for `changefeed-error-stuck-duration` and the checkpoint does not move,
+the changefeed has failed. After an error that does not pass it has failed at once. Two rules differ from TiCDC: a process that is lost
+(killed, out of memory) for the first time since the last progress is started again after a second; and the log's storage being away never
+makes a changefeed fail.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ class Backoff:
     longest_s: float = 1800.0
     jitter: float = 0.1
     lost_s: float = 1.0
-    """After the first loss of a process without a word."""
+    """After the first loss of a process that reported no error."""
     log_away_s: float = 60.0
-    """The longest while the log's storage is away: nothing else is wrong, so the changefeed should be back soon after it."""
+    """The longest pause while the log's storage is away: nothing else is wrong, so the changefeed should be back soon after the storage."""
 
 
 class How(enum.Enum):
     """How a process ended."""
 
-    REFUSED = "refused"  # it told an error that trying again does not mend
-    ERRED = "erred"  # it told an error that may pass
-    LOST = "lost"  # it told nothing: killed, out of memory, a bug
+    REFUSED = "refused"  # it reported an error that does not pass
+    ERRED = "erred"  # it reported an error that may pass
+    LOST = "lost"  # it reported nothing: killed, out of memory, a bug
 
 
 def how_ended(status: int, code: str | None) -> How:
-    """Of an exit status, and the code of the error line, if one came."""
+    """How a process ended, by its exit status and the code of the error that it reported, if it reported one."""
     if code is None:
         return How.LOST
     if code in _MENDED_OUTSIDE:
@@ -49,12 +50,12 @@ def how_ended(status: int, code: str | None) -> How:
 
 
 _MENDED_OUTSIDE = {SinkError.code}
-"""Refusals that people mend without us: a right that was taken away and is given again, a disk with room again. TiCDC retries them too."""
+"""Refusals that pass when somebody changes something outside: grants a right again, makes room on a disk. TiCDC retries them too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows from an end: events for the state, and the pause before the next start; None: there is none."""
+    """What follows an end: events for the state, and the pause before the next start. None: it is not started again."""
 
     events: tuple[Event, ...]
     pause_s: float | None
@@ -72,11 +73,11 @@ class Patience:
         self._resumed_at = 0.0
 
     def resumed(self, now: float) -> None:
-        """A person asked that it goes on: all time is given again."""
+        """A person resumed the changefeed: the time for errors begins again."""
         self._checkpoint, self._resumed_at = None, now
 
     def ended(self, how: How, code: str, *, now: float, checkpoint: int, trouble_since: float | None, chance: float) -> Verdict:
-        """`trouble_since`: when the process met the first error since its last progress; None: with its end. `chance`: 0 to 1."""
+        """`trouble_since`: when the process met the first error since its last progress; None: when it ended. `chance`: 0 to 1."""
         if self._checkpoint is None or checkpoint > self._checkpoint:
             self.since = max(self._resumed_at, now if trouble_since is None else trouble_since)
             self._checkpoint, self._ends = checkpoint, 0

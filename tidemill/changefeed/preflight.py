@@ -1,4 +1,4 @@
-"""Asks what a delivery is going to need, before anything is started for it: the schema registry, the brokers, the topic."""
+"""Checks the schema registry, the brokers and the topic before anything is started for a delivery."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidemill.sinks.spec import open_driver_sink
 
 
 def meet_sink(sink: SinkUri, stop: threading.Event | None = None) -> None:
-    """Is everything there, and does it let us in? As TiCDC when a changefeed is created, this makes the sink's own topic.
+    """Check that registry and sink answer and accept the credentials. Like TiCDC when a changefeed is created, this makes the sink's topic.
 
-    Asks once. Raises ConfigError, SinkError and SinkUnavailable, of a registry RegistryError and RegistryUnavailable.
+    Each is asked once. Raises ConfigError, SinkError and SinkUnavailable, of a registry RegistryError and RegistryUnavailable.
     """
     if sink.protocol is not None and spec_of(sink.protocol).uses_registry:
-        from tidemill.registry.registrar import open_registrar  # an HTTP client, which others need not load
+        from tidemill.registry.registrar import open_registrar  # an HTTP client; other protocols need not load it
 
         registrar = open_registrar(sink.encoding, None, stop)
         try:

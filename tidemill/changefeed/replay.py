@@ -1,5 +1,5 @@
-"""Replay: deliver what a log holds, from a ts to a ts, then end. No upstream, no state, nothing is written into the log but, for a cluster,
-a fence while it runs."""
+"""Replay: deliver what a log holds, from one ts to another, then end. It needs no upstream and keeps no state. It writes nothing into the
+log, except a fence while it runs on a cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tidemill.changelog import layout
 from tidemill.changelog.files.bounds import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import Report, RetryPolicy
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import next_end
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import StartTsOutOfLog, redact
 from tidemill.process.places import is_in_process
 from tidemill.spark.jobs import EitherRunner, SparkRunner
@@ -51,7 +52,7 @@ class Delivered:
 
 
 def interval(reader: LogReader, start_ts: int | None, target_ts: int | None, *, created: bool = False) -> tuple[int, int]:
-    """What is replayed: (start, target], by default all of the log. Raises StartTsOutOfLog with both ends of the log."""
+    """The interval (start, target] to replay; by default all of the log. Raises StartTsOutOfLog naming both ends of the log."""
     begin, resolved = first_ts(reader, created=created), reader.resolved_ts()
     start = begin if start_ts is None else start_ts
     target = resolved if target_ts is None else target_ts
@@ -78,7 +79,7 @@ def replay(
     stop: threading.Event | None = None,
     on_batch: Callable[[Report], None] = lambda report: None,
 ) -> Delivered:
-    """Deliver the interval in batches that end at each DDL. Raises what the log, the rows or the sink refuse."""
+    """Deliver the interval, in batches that end at each DDL. Raises the errors of the log, the rows and the sink."""
     reader = LogReader(log)
     start, target = interval(reader, start_ts, target_ts, created=settings.sink.create_tables)
     begin = reader.start_ts
@@ -111,7 +112,7 @@ def replay(
 
 
 def _fence(stack: ExitStack, folder: Path, master: str | None, reader: LogReader) -> Fence:
-    """In the replay's own folder; on a cluster, whose executors do not see that, beside the log as long as the replay runs."""
+    """A fence in the replay's own folder. Executors of a cluster do not see that folder: there it lies beside the log."""
     if is_in_process(master):
         return Fence.at(folder)
     name = f"{layout.FENCES}/replay-{uuid.uuid4().hex}.json"

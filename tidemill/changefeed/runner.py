@@ -1,7 +1,8 @@
 """The driver of one changefeed, a process: `python -m tidemill.changefeed.runner …`. `tidemill run` starts and supervises it.
 
-It waits for the log, checks the settings against those of the first start, and delivers with a Structured Streaming query until a
-signal (SIGTERM, SIGINT: it ends at the end of the batch, with 0) or the target ts (0). Errors end it with `Error CODE: …` and 1.
+It waits for the log, checks the settings against those of the first start, and delivers with a Structured Streaming query. It ends with 0
+after SIGTERM or SIGINT (at the end of the batch) and when the target ts is reached. After an error it prints `Error CODE: …` and ends
+with 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from tidemill import logs, tso
 from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
-from tidemill.changefeed.states import Event, State, after
+from tidemill.changefeed.states import RUNS, Event, State, after
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.files.bounds import is_covered, within
 from tidemill.changelog.history import load_history
@@ -28,10 +29,12 @@ from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
 from tidemill.config.file import ChangefeedConfig, load_config
-from tidemill.delivery.batch import Report, RetryPolicy, Stopped
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.failures import Stopped
+from tidemill.delivery.machine.retry import Pauses, RetryPolicy
 from tidemill.delivery.zone import parse_zone, zone_name
 from tidemill.errors import (
     ConfigError,
@@ -54,10 +57,10 @@ from tidemill.spark import settings as spark_settings
 log = logging.getLogger("tidemill.changefeed.runner")  # as a program its __name__ is another
 
 SINK_VARIABLE, LOG_VARIABLE = "TIDEMILL_SINK_URI", "TIDEMILL_LOG"
-"""The URLs come by the environment: they may hold passwords, and command lines are seen by everybody."""
+"""Environment variables with the URLs: they may hold passwords, and everybody can see command lines."""
 LOG_POLL_S = 0.25
 LOG_INTERVAL_S = 30.0
-"""Progress goes to the log at most so often."""
+"""How often progress is written to the process's log, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +81,24 @@ class Options:
     skip_rows: tuple[SkipRow, ...] = ()
     state: str | None = None  # where the changefeed's state is, if not in data_dir
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    supervised: bool = False  # by `tidemill run`, which keeps the state between processes
+    supervised: bool = False  # `tidemill run` supervises it, and keeps the state between processes
     retries: bool = False  # it was started again after an error that may pass
 
 
 class Runner:
-    """One changefeed, from start to end."""
+    """Runs one changefeed from its start to its end."""
 
     def __init__(self, options: Options, stop: threading.Event) -> None:
         self._options, self._stop = options, stop
-        self._patience = Patience(stop)  # with the storage of the log, and of the changefeed's state
-        # When the next words are due: of storage that is away, of a status that cannot be written.
+        self._patience = Patience(stop)  # waits for the storage of the log and of the changefeed's state
+        # When the next warnings are due: that storage is away, that the status cannot be written.
         self._next_storage_word = self._next_status_word = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
         self._next_word = 0.0
 
     def run(self) -> None:
-        """Deliver until stopped or at the target. Raises what ended the feed."""
+        """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
         self._folder.lock()
         with ExitStack() as stack:
             stack.callback(self._folder.unlock)
@@ -108,7 +111,7 @@ class Runner:
                 if isinstance(error, LogUnavailable) and self._stop.is_set():
                     log.info("stopped while storage is away: %s", error.message)
                     return
-                if not self._options.supervised:  # else the supervisor says what it means
+                if not self._options.supervised:  # else the supervisor decides what follows
                     self._note_end(Event.REFUSED, error)
                 raise
             finally:
@@ -145,10 +148,10 @@ class Runner:
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
         upstream = delivery.upstream(reader, history, packs)
         if delivery.schemas is not None:
-            packs.follow(history.snapshot(within(history.start_ts, at)))  # a schema that the registry refuses is told before Spark starts
+            packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported before Spark starts
         fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(options.changefeed)}", floor=folder.old_epoch)
         epoch = patient(fence.take)
-        patient(lambda: folder.claim(fence.driver, epoch))  # from here on a driver before this one is over, wherever it is
+        patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
@@ -179,35 +182,37 @@ class Runner:
             self._note_end(Event.TARGET_REACHED)
 
     def _forget_refused(self) -> None:
-        """After a refusal of the schema registry a person changed something there: nothing that is remembered of it counts."""
+        """If the schema registry had refused something, a person may have changed it there: forget what is remembered of the registry."""
         error = (self._folder.status() or {}).get("error") or {}
         if error.get("code") in (RegistryError.code, SchemaIncompatible.code):
             self._folder.schemas.unlink(missing_ok=True)
 
     def _meet(self, delivery: Delivery, *, first: bool) -> None:
-        """Find out what the sink refuses before Spark starts. One that is away is waited for if it was there before. Raises Stopped."""
+        """Find out before Spark starts whether the sink refuses anything. If it is away, wait for it, but not at the very first start.
+        Raises Stopped."""
 
         def meet() -> None:
             delivery.sink.ensure_topics({delivery.settings.sink.topic})
             if delivery.schemas is not None:
                 delivery.schemas.meet()
 
-        for pause in RetryPolicy(total_s=self._options.retry_s).pauses():
+        pauses = Pauses(RetryPolicy(total_s=self._options.retry_s))
+        while True:
             try:
                 meet()
                 return
             except SinkUnavailable as error:
-                if first:
+                pause = None if first else pauses.after_failure(time.monotonic())
+                if pause is None:
                     raise
                 log.warning("the sink is away and is tried again in %.0f s: %s", pause, error)
                 self._note_failure(error)
             if self._stop.wait(pause):
                 raise Stopped("stopped while waiting for the sink")
-        meet()
 
     def _wait_for_log(self) -> None:
-        """The capture may not have made the log yet. Storage that this changefeed has never reached may be wrong, so it is not waited for
-        without end. Raises Stopped, LogUnavailable."""
+        """The capture may not have made the log yet. The address of storage that this changefeed has never reached may be wrong, so
+        it is not waited for without end. Raises Stopped, LogUnavailable."""
         told = False
         within_s = START_S if self._folder.identity() is None else None
         while not self._patience.through(lambda: log_exists(self._options.log), within_s):
@@ -252,7 +257,7 @@ class Runner:
         self._folder.save_state(status.state)
 
     def _save(self, report: Report) -> None:
-        """Make a batch's end durable, then tell the others."""
+        """Make a batch's end durable, then update the log's and the changefeed's status."""
         self._patience.through(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
         self._tell_log(report.to_ts)
         status, stats = self._status, report.stats
@@ -282,14 +287,14 @@ class Runner:
             )
 
     def _tell_log(self, checkpoint_ts: int) -> None:
-        """The log keeps less from now on. Nothing hangs on it: where that cannot be written, the next batch writes it."""
+        """Tell the log the new checkpoint, so that it may drop what lies below. If that cannot be written, the next batch writes it."""
         try:
             feeds.update(self._options.log, self._options.changefeed, checkpoint_ts)
         except (LogUnavailable, DiskLow) as error:
             log.debug("the log is not told of the checkpoint: %s", error.message)
 
     def _look(self) -> None:
-        """While no batch comes: is it because the log's storage is away?"""
+        """While no batch comes: find out whether the log's storage is away."""
         try:
             log_exists(self._options.log)
         except LogUnavailable as error:
@@ -299,19 +304,24 @@ class Runner:
             self._note_failure(error)
 
     def _note_failure(self, error: TidemillError) -> None:
+        """The threads that look at the log's storage and at executors may report a failure after the end: then it does not count."""
         status = self._status
+        if status.state not in RUNS:
+            return
         status.state = after(State(status.state), Event.ERRED)
         status.error = {"code": error.code, "message": redact(str(error))}
         status.warning_since = status.warning_since or time.time()
         self._save_status()
 
     def _note_begin(self) -> None:
-        """Spark is up and the first batch is about to begin: nothing was wrong with the start."""
+        """Spark is up and the first batch is about to begin: the start went well."""
         self._status.begun = True
         self._save_status()
 
     def _note_end(self, event: Event, error: TidemillError | None = None) -> None:
         status = self._status
+        if status.state not in RUNS:  # its target is reached, and that could not be written down
+            return
         status.state = after(State(status.state), event)
         status.error = {"code": error.code, "message": redact(str(error))} if error is not None else None
         if isinstance(error, Fenced):  # the state is another driver's by now
@@ -322,7 +332,7 @@ class Runner:
             log.warning("the changefeed's state %s cannot be written down: %s", status.state, failure.message)
 
     def _save_status(self) -> None:
-        """Nothing hangs on it: a status that cannot be written is told, and the delivery goes on."""
+        """Write delivery.json. If that fails, warn and go on: nothing depends on it."""
         try:
             self._folder.save_status(self._status)
         except (LogUnavailable, DiskLow) as error:
@@ -332,7 +342,7 @@ class Runner:
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; wrong usage ends the process with 2."""
+    """Parse the command line; wrong usage ends the process with 2."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.changefeed.runner", description=__doc__)
     parser.add_argument("--changefeed-id", required=True)
     parser.add_argument("--log", help=f"default: the environment's {LOG_VARIABLE}")

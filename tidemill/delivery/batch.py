@@ -1,4 +1,4 @@
-"""One batch, driven: rows by work items, then the DDLs at its end, then the resolved event; tried again until all is acknowledged.
+"""Delivers batches: carries out what the batch machine asks for, and tells it what came of it.
 
     rows of (from_ts, to_ts]   every item, all acknowledged
     DDLs with ts = to_ts       by (schema version, sequence), to the partitions of their topics
@@ -7,10 +7,8 @@
 In `table` mode each log partition has a range of its own (`position.Ranges`), and from_ts and to_ts are the least of their ends. Rows of a
 partition may then be ahead of to_ts; DDLs and resolved events never are.
 
-Then, and only then, the caller moves the checkpoint to to_ts. Each try is an epoch of its own (`epoch_fence`).
-
-A sink that is away is tried again for as long as the policy says. Storage that is away (of the log, of the changefeed's state), or full, is
-waited for without end: nothing is lost meanwhile, and a restart would only meet the same.
+Then, and only then, the checkpoint moves to to_ts. What is tried again, after how long, and when it is given up is decided in
+`machine/batch_machine.py`; here is the IO alone.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,73 +28,18 @@ from tidemill.delivery import plan
 from tidemill.delivery.corrupted_rows import CorruptedRows
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import Target
+from tidemill.delivery.machine import actions as A
+from tidemill.delivery.machine import events as E
+from tidemill.delivery.machine.batch_machine import BatchMachine, Phase
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position, Ranges, end_of
-from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
-from tidemill.errors import BatchFailed, DiskLow, Fenced, LogUnavailable, MessageRefused, SegmentGone, TidemillError, made
+from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.errors import BatchFailed, TidemillError, made
 from tidemill.sinks.base import BatchContext, DriverSink
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
-
-LOOK_S = 60.0
-"""How long partitions that are added to a topic, and a limit that is raised, may go unnoticed."""
-GRACE_S = 3.0
-"""How long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
-
-
-STORAGE_ERRORS = (LogUnavailable, DiskLow)
-"""What is waited for without end."""
-
-
-class JobLost(TidemillError):
-    """Spark gave a job up for a reason that no task told: a worker died, memory ran out, a bug."""
-
-    code = "TM:ErrJobLost"
-    retryable = True
-
-
-class ExecutorLost(TidemillError):
-    """Spark ran a task again by itself because its executor went away. Such a second attempt delivers nothing: the batch is run again."""
-
-    code = "TM:ErrExecutorLost"
-    retryable = True
-
-
-class Stopped(TidemillError):
-    """A stop was asked for while a batch waited for its next try. The batch is run again after the next start."""
-
-    code = "TM:ErrStopped"
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Pauses between tries: they double from `first_s` to `longest_s`; none is made once `total_s` have passed since the first failure.
-
-    A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help. Storage that is away does not
-    count: it is tried again until it is back, told `storage_word_s` apart.
-    """
-
-    first_s: float = 1.0
-    longest_s: float = 30.0
-    total_s: float = 300.0
-    lost_tries: int = 3
-    storage_word_s: float = 60.0
-    clock: Callable[[], float] = time.monotonic
-
-    def pauses(self) -> Iterator[float]:
-        """Seconds to wait before the second try, the third, …; ends when no more are due. To be asked first at the first failure."""
-        pause, began = self.first_s, self.clock()
-        while self.clock() - began < self.total_s:
-            yield pause
-            pause = min(self.longest_s, 2 * pause)
-
-    def pauses_for_storage(self) -> Iterator[float]:
-        """The same without an end."""
-        pause = self.first_s
-        while True:
-            yield pause
-            pause = min(self.longest_s, 2 * pause)
 
 
 class JobRunner(Protocol):
@@ -145,23 +89,8 @@ class Events(Protocol):
         """Where resolved events go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A batch that succeeded."""
-
-    batch: int
-    from_ts: int
-    to_ts: int
-    epoch: int
-    tries: int
-    stats: TaskStats
-    ddls: tuple[DdlEvent, ...]
-    ranges: Ranges = ()
-
-    @property
-    def end(self) -> Position:
-        """How far the changefeed is with it."""
-        return end_of(self.to_ts, self.ranges)
+def no_checkpoint(report: A.Report) -> None:
+    """For a delivery that keeps no checkpoint."""
 
 
 @dataclass
@@ -179,102 +108,75 @@ class BatchDriver:
     stop: threading.Event = field(default_factory=threading.Event)
     refresh_topics: Callable[[], bool] = lambda: False
     """Asks the sink for its topics again; whether they differ from before."""
-    next_look: float = field(default_factory=lambda: time.monotonic() + LOOK_S)
-    bootstraps: Callable[[], Iterable[tuple[str, bytes | None, bytes | None, Sequence[int]]]] | None = None
-    """Messages ahead of the first rows: topic, key, value, partitions each."""
+    bootstraps: Callable[[], Iterable[E.BootstrapMessage]] | None = None
+    """Messages ahead of the first rows; None: the protocol has none."""
     corrupted: CorruptedRows = field(default_factory=CorruptedRows)
     on_failure: Callable[[TidemillError], None] = lambda error: None
-    """Called for each failed try that will be followed by another."""
+    """Called for each failed attempt that will be followed by another."""
     on_ddl: Callable[[DdlEvent], None] = lambda event: None
     """Called for each DDL once its batch is delivered, before the rows past it."""
+    clock: Callable[[], float] = time.monotonic
 
-    _storage_word: float = 0.0  # when the next word of storage that is away is due
+    def __post_init__(self) -> None:
+        self._machine = self._new_machine()
+        self._save: Callable[[A.Report], None] = no_checkpoint
 
-    def run(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges = ()) -> Report:
-        """Deliver (from_ts, to_ts], or of each log partition its range. Raises what ended the last try, naming the batch, or Stopped."""
-        pauses, for_storage = self.retry.pauses(), self.retry.pauses_for_storage()
-        tries = waited = 0
-        is_cut = False
-        while True:
-            tries += 1
-            try:
-                if not is_cut:
-                    self._cut(from_ts, end_of(to_ts, ranges).furthest)
-                    is_cut = True
-                report = self._try(batch, from_ts, to_ts, ranges, tries)
-            except TidemillError as error:
-                self._end_epoch(error, from_ts, to_ts, ranges)
-                if isinstance(error, STORAGE_ERRORS):
-                    waited += 1
-                    pauses = self.retry.pauses()  # the sink's time does not run meanwhile
-                    self._pause(error, next(for_storage), batch)
-                    continue
-                for_storage = self.retry.pauses_for_storage()
-                lost = isinstance(error, JobLost) and tries - waited >= self.retry.lost_tries
-                pause = next(pauses, None) if self._may_go_better(error) and not lost else None
-                if pause is None:
-                    raise self._named(error, batch, from_ts, to_ts, tries) from error
-                self._pause(error, pause, batch)
-            else:
-                self._storage_word = 0.0
-                for event in report.ddls:
-                    self.on_ddl(event)
-                return report
+    def _new_machine(self, delivered: Position | None = None, target: int | None = None) -> BatchMachine:
+        bootstraps = self.bootstraps is not None
+        return BatchMachine(self.feed, self.retry, now=self.clock(), sends_bootstraps=bootstraps, delivered=delivered, target=target)
 
-    def _end_epoch(self, error: TidemillError, from_ts: int, to_ts: int, ranges: Ranges) -> None:
-        """What is left of a failed try stops now, not only when the next one begins. Raises Fenced if another driver has taken over."""
+    def keep_checkpoint(self, delivered: Position, target: int | None, save: Callable[[A.Report], None]) -> None:
+        """Begin at a checkpoint: deliver what is not delivered yet, up to `target`, and make the end of each batch durable by `save`."""
+        self._machine, self._save = self._new_machine(delivered, target), save
+
+    @property
+    def delivered(self) -> Position | None:
+        """The checkpoint; None: none is kept."""
+        return self._machine.delivered
+
+    @property
+    def reached(self) -> bool:
+        """Whether everything up to the target is delivered."""
+        return self._machine.reached
+
+    @property
+    def over(self) -> bool:
+        """Whether no further batch may begin."""
+        return self._machine.phase is Phase.OVER
+
+    def run(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges = ()) -> A.Report:
+        """Deliver (from_ts, to_ts], or of each log partition its range. Raises what ended the last attempt, or Stopped."""
+        begin = Position.of([start for start, _ in ranges]) if ranges else Position(from_ts)
+        report = self.deliver(batch, begin, end_of(to_ts, ranges))
+        assert report is not None, "without a checkpoint every batch is delivered"
+        return report
+
+    def deliver(self, batch: int, begin: Position, end: Position) -> A.Report | None:
+        """Deliver what lies between two positions; None: it was delivered before. Raises as `run`."""
+        report: A.Report | None = None
+        events: deque[E.Event] = deque([E.BatchBegun(batch, begin, end, self.clock())])
+        while events:
+            for action in self._machine.step(events.popleft()):
+                if isinstance(action, A.EndBatch):
+                    report = action.report
+                elif isinstance(action, A.Fail):
+                    raise action.error from action.cause
+                else:
+                    events.extend(self._carry_out(action))
+            if events and self.stop.is_set() and not self._machine.stopping:
+                events.appendleft(E.StopAsked())
+        return report
+
+    def _carry_out(self, action: A.Action) -> Iterable[E.Event]:
+        """What came of an action; nothing of one that nobody answers."""
+        if isinstance(action, A.Note):
+            self._note(action)
+            return ()
         try:
-            self.fence.advance(from_ts, to_ts, ranges)
-        except Fenced as other:
-            raise other from error
-        except STORAGE_ERRORS as other:  # the next try is told to wait for it
-            log.debug("the epoch of a failed try cannot be ended now: %s", other.message)
-        except TidemillError as other:
-            log.warning("the epoch of a failed try cannot be ended now, the next try will: %s", other)
-
-    def _cut(self, from_ts: int, to_ts: int) -> None:
-        """Learn the schemas, and see that the batch ends where it should: `to_ts` is where the furthest log partition does."""
-        with self._coded():
-            self.upstream.follow(to_ts)
-        inside = [b for b in self.upstream.barriers(from_ts, to_ts) if b < to_ts]
-        if inside:
-            raise BatchFailed(f"({from_ts}, {to_ts}] has the DDL barrier {inside[0]} inside: it became known after the batch was cut")
-
-    def _may_go_better(self, error: TidemillError) -> bool:
-        """Is another try worth it? After a refused message it is if the topics take something else than before."""
-        if not isinstance(error, MessageRefused):
-            return error.retryable
-        try:
-            return self.refresh_topics()
-        except TidemillError as other:
-            return other.retryable
-
-    def _look(self, tries: int) -> None:
-        """A failed try may be due to a topic that is gone; otherwise look once in a while."""
-        if tries > 1 or time.monotonic() >= self.next_look:
-            self.refresh_topics()
-            self.next_look = time.monotonic() + LOOK_S
-
-    def _try(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges, tries: int) -> Report:
-        with self._coded():
-            self._greet(batch, from_ts)
-        context = self._context(batch, from_ts, to_ts, ranges)
-        moves = to_ts > from_ts or not ranges  # else only some log partitions have got further
-        with self._discarding(context):
-            self._look(tries)
-            self.sink.begin_batch(context)
-            stats = self._rows(context, ranges)
-            context.look(now=True)
-            ddls = self.upstream.ddl_events(from_ts, to_ts) if moves else []
-            for event in ddls:
-                self._send_ddl(event)
-            if stats.skipped_rows:
-                log.warning("%d rows of (%d, %d] were left out by name", stats.skipped_rows, from_ts, to_ts)
-            self.corrupted.tell(stats)
-            if moves:
-                self._send_resolved(to_ts)
-            self.sink.finish_batch(context)
-        return Report(batch, from_ts, to_ts, context.epoch, tries, stats, tuple(ddls), ranges)
+            with self._coded():
+                return [*self._answer(action)]
+        except TidemillError as error:
+            return [E.Failed(error, self.clock())]
 
     @contextmanager
     def _coded(self) -> Iterator[None]:
@@ -285,55 +187,109 @@ class BatchDriver:
         except FileNotFoundError as error:
             raise made(BatchFailed.code, f"a file is missing: {error}", retryable=True) from error
 
-    @contextmanager
-    def _discarding(self, context: BatchContext) -> Iterator[None]:
-        """What a try that fails inside has left at the sink is discarded."""
-        try:
-            with self._coded():
-                yield
-        except TidemillError:
-            self.sink.discard(context)
-            raise
+    def _note(self, note: A.Note) -> None:
+        match note:
+            case A.DiscardAttempt(attempt):
+                self.sink.discard(self._context(attempt))
+            case A.RefreshLog():
+                self.upstream.refresh()
+            case A.NoteFailure(error):
+                self.on_failure(error)
+            case A.ReportCorrupted(stats):
+                self.corrupted.tell(stats)
+            case A.Warn(text):
+                log.warning("%s", text)
+            case A.Debug(text):
+                log.debug("%s", text)
+            case A.EndBatch() | A.End() | A.Fail():
+                pass  # told by what `deliver` returns or raises
 
-    def _greet(self, batch: int, from_ts: int) -> None:
-        """Before the first rows of this process: a batch of no time."""
-        if self.bootstraps is None:
-            return
-        self.upstream.pack(from_ts, from_ts)  # which tables there are
-        messages = list(self.bootstraps())
-        if messages:
-            context = self._context(batch, from_ts, from_ts)
-            with self._discarding(context):
-                self.sink.begin_batch(context)
-                for message in messages:
-                    self.sink.ddl(*message)
-                self.sink.finish_batch(context)
-        self.bootstraps = None
+    def _answer(self, request: A.Request) -> Iterator[E.Event]:
+        match request:
+            case A.LearnSchemas(from_ts, to_ts):
+                self.upstream.follow(to_ts)
+                yield E.SchemasLearned(tuple(self.upstream.barriers(from_ts, to_ts)))
+            case A.ListBootstraps(ts):
+                yield E.BootstrapsListed(self._bootstraps(ts))
+            case A.TakeEpoch(from_ts, to_ts, ranges):
+                yield E.EpochTaken(self.fence.advance(from_ts, to_ts, ranges))
+            case A.SendBootstraps(attempt, messages):
+                self._send_bootstraps(attempt, messages)
+                yield E.BootstrapsSent()
+            case A.LookAtTopics():
+                yield E.TopicsSeen(self.refresh_topics())
+            case A.BeginAttempt(attempt):
+                self.sink.begin_batch(self._context(attempt))
+                yield E.AttemptBegun()
+            case A.PlanRows(attempt):
+                yield E.RowsPlanned(tuple(self._items(attempt)))
+            case A.RunJob(items):
+                yield from [E.ItemReported(result) for result in self.runner.run([*items])]
+                yield E.JobEnded(self.clock())
+            case A.CheckFence():
+                self.fence.look(now=True)
+                yield E.FenceHeld()
+            case A.ListDdls(from_ts, to_ts):
+                yield E.DdlsListed(tuple(self.upstream.ddl_events(from_ts, to_ts)))
+            case A.SendDdl(ddl):
+                self._send_ddl(ddl)
+                yield E.DdlSent()
+            case A.SendResolved(ts):
+                self._send_resolved(ts)
+                yield E.ResolvedSent()
+            case A.FinishAttempt(attempt):
+                self.sink.finish_batch(self._context(attempt))
+                yield E.AttemptFinished()
+            case A.AnnounceDdls(ddls):
+                for ddl in ddls:
+                    self.on_ddl(ddl)
+                yield E.DdlsAnnounced()
+            case A.SaveCheckpoint(report):
+                self._save(report)
+                yield E.CheckpointSaved()
+            case A.EndEpoch(from_ts, to_ts, ranges):
+                self.fence.advance(from_ts, to_ts, ranges)
+                yield E.EpochEnded()
+            case A.Wait(seconds):
+                yield E.StopAsked() if self.stop.wait(seconds) else E.Waited()
 
-    def _context(self, batch: int, from_ts: int, to_ts: int, ranges: Ranges = ()) -> BatchContext:
-        epoch = self.fence.advance(from_ts, to_ts, ranges)
-        return BatchContext(feed=self.feed, batch=batch, epoch=epoch, from_ts=from_ts, to_ts=to_ts, look=self.fence.look)
+    def _context(self, attempt: A.Attempt) -> BatchContext:
+        return BatchContext(
+            feed=self.feed, batch=attempt.batch, epoch=attempt.epoch, from_ts=attempt.from_ts, to_ts=attempt.to_ts, look=self.fence.look
+        )
 
-    def _rows(self, context: BatchContext, ranges: Ranges) -> TaskStats:
-        loads = self.upstream.loads(context.from_ts, context.to_ts, ranges)
-        pack = self.upstream.pack(context.from_ts, context.to_ts, ranges)  # also where no row needs it: it makes topics, and refuses tables
+    def _bootstraps(self, ts: int) -> tuple[E.BootstrapMessage, ...]:
+        self.upstream.pack(ts, ts)  # which tables there are
+        return tuple(self.bootstraps()) if self.bootstraps is not None else ()
+
+    def _send_bootstraps(self, attempt: A.Attempt, messages: Iterable[E.BootstrapMessage]) -> None:
+        context = self._context(attempt)
+        self.sink.begin_batch(context)
+        for message in messages:
+            self.sink.ddl(*message)
+        self.sink.finish_batch(context)
+
+    def _items(self, attempt: A.Attempt) -> list[WorkItem]:
+        """Who reads what, for the executors that are there now."""
+        loads = self.upstream.loads(attempt.from_ts, attempt.to_ts, attempt.ranges)
+        # also where no row needs it: it makes topics, and refuses tables
+        pack = self.upstream.pack(attempt.from_ts, attempt.to_ts, attempt.ranges)
         if not any(load.busy for load in loads):
-            return TaskStats(-1)
-        items = plan.work_items(
+            return []
+        return plan.work_items(
             loads,
             self.upstream.affinity,
             self.runner.parallelism,
-            feed=context.feed,
-            batch=context.batch,
-            epoch=context.epoch,
-            from_ts=context.from_ts,
-            to_ts=context.to_ts,
+            feed=self.feed,
+            batch=attempt.batch,
+            epoch=attempt.epoch,
+            from_ts=attempt.from_ts,
+            to_ts=attempt.to_ts,
             pack=pack,
             sink=self.sink_uri,
             fence=self.fence.place,
             targets=len(self.events.targets()),
         )
-        return total(_checked(items, self.runner.run(items)))
 
     def _send_ddl(self, event: DdlEvent) -> None:
         message = self.events.ddl(event)
@@ -346,42 +302,3 @@ class BatchDriver:
         message = self.events.resolved(ts)
         if message is not None:
             self.sink.resolved(self.events.targets(), *message)
-
-    def _pause(self, error: TidemillError, pause: float, batch: int) -> None:
-        if isinstance(error, SegmentGone):
-            self.upstream.refresh()
-        if isinstance(error, (JobLost, ExecutorLost)):
-            pause = max(pause, GRACE_S)
-        if not isinstance(error, STORAGE_ERRORS):
-            log.warning("batch %d failed and is tried again in %.0f s: %s", batch, pause, error)
-        elif time.monotonic() >= self._storage_word:
-            self._storage_word = time.monotonic() + self.retry.storage_word_s
-            log.warning("batch %d waits for storage, and is tried again until it is there: %s", batch, error)
-        self.on_failure(error)
-        if self.stop.wait(pause):
-            raise Stopped(f"stopped while batch {batch} waited for its next try ({error.message})")
-
-    def _named(self, error: TidemillError, batch: int, from_ts: int, to_ts: int, tries: int) -> TidemillError:
-        text = f"batch {batch} of {self.feed}, ({from_ts}, {to_ts}], failed"
-        text += f" {tries} times, last: " if tries > 1 else ": "
-        return made(error.code, text + error.message, error.hint, retryable=error.retryable)
-
-
-def _checked(items: Sequence[WorkItem], results: Sequence[TaskResult]) -> list[TaskStats]:
-    """The stats of all items, if each answered and had everything acknowledged. Raises what a task failed with, or BatchFailed."""
-    failures = [r for r in results if isinstance(r, TaskFailure)]
-    if failures:
-        raise error_of(min(failures, key=lambda f: (f.retryable, f.number)))
-    stats = [r for r in results if isinstance(r, TaskStats)]
-    if sorted(s.number for s in stats) != [item.number for item in items]:
-        raise BatchFailed(f"items {[item.number for item in items]} were run, {sorted(s.number for s in stats)} answered")
-    unacknowledged = [s for s in stats if s.acked != s.messages]
-    if unacknowledged:
-        one = unacknowledged[0]
-        raise BatchFailed(f"item {one.number}: {one.acked} of {one.messages} messages were acknowledged")
-    return stats
-
-
-def error_of(failure: TaskFailure) -> TidemillError:
-    """A task's error as it was raised there."""
-    return made(failure.code, failure.message, retryable=failure.retryable)

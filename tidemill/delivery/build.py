@@ -1,4 +1,4 @@
-"""What a delivery is put together from, for `run` and `replay` alike: sink, router of tables, schema registry, packs, log, batch driver."""
+"""Puts a delivery together, for `run` and `replay` alike: sink, table router, schema registry, packs, log, batch driver."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.changelog.reader import LogReader
-from tidemill.delivery.batch import BatchDriver, JobRunner, RetryPolicy
+from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.log_upstream import LogUpstream
 from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
+from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import TidemillError
 from tidemill.sinks.base import DriverSink
 from tidemill.sinks.spec import open_driver_sink
@@ -23,7 +24,7 @@ from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The downstream side of a changefeed. The methods make the rest, in the order in which they stand here."""
+    """The downstream side of a changefeed. The methods make the rest; call them in the order in which they stand here."""
 
     settings: Settings
     sink: DriverSink
@@ -36,7 +37,7 @@ class Delivery:
     def open(
         cls, stack: ExitStack, settings: Settings, stop: threading.Event, *, schemas_file: Path | None = None, fresh: bool = False
     ) -> Delivery:
-        """Open the sink and the registry's client, to be closed by `stack`. `schemas_file`: remembers what was registered, over starts.
+        """Open the sink and the registry's client, to be closed by `stack`. `schemas_file`: what was registered, kept over restarts.
         `fresh`: the sink is written from its beginning. Raises ConfigError and what the sink refuses."""
         sink = open_driver_sink(settings.sink.text, fresh=fresh)
         stack.callback(sink.close)
@@ -73,7 +74,7 @@ class Delivery:
         retry: RetryPolicy,
         on_failure: Callable[[TidemillError], None] = lambda error: None,
     ) -> BatchDriver:
-        """What runs the batches. `on_failure`: called for each failed try that will be followed by another."""
+        """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another."""
         events = SinkEvents(self.settings, self.router, packs)
         return BatchDriver(
             feed=self.settings.feed,

@@ -1,4 +1,4 @@
-"""Rows that do not fit their checksum and are sent all the same (corruption-handle-level = warn): a warning now and then names some."""
+"""Warns of rows that do not fit their checksum and are sent nevertheless (corruption-handle-level = warn)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EVERY_S = 10.0
 
 @dataclass(slots=True)
 class CorruptedRows:
-    """The first are told at once, later ones together, at most every ten seconds."""
+    """The first warning comes at once. Later rows are counted and reported together, at most every ten seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _count: int = 0
     _next: float = 0.0
 
     def tell(self, stats: TaskStats) -> None:
-        """Take note of a batch."""
+        """Count the corrupted rows of a batch, and warn if a warning is due."""
         self._count += stats.corrupted_rows
         if not stats.corrupted_rows or self.clock() < self._next:
             return

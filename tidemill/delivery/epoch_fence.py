@@ -1,11 +1,12 @@
-"""The fence: a small file with the epoch in force. Who delivers under another epoch stops.
+"""The fence: a small file with the epoch in force. A task or a driver with another epoch stops.
 
 Spark reports a failed job at once, but the Python workers of its other tasks live on for a moment and could write after the rows of the
-next try. On a cluster an executor that is cut off, or a driver that was stopped and wakes up, may live on for much longer. Each try of a
-batch therefore is an epoch of its own, over restarts and hosts of the driver as well. The file lies in the log's storage, which executors
-reach anyway. Only the newest driver can write it (`guarded`); tasks look at it before each chunk, while they wait, and before they flush.
+next attempt. On a cluster an executor that is cut off, or a driver that was stopped and wakes up, may live on for much longer. So each
+attempt at a batch has an epoch of its own, over restarts and hosts of the driver as well. The file lies in the log's storage, which
+executors reach anyway. Only the newest driver can write it (`guarded`); tasks look at it before each chunk, while they wait, and before
+they flush.
 
-The interval of the try stands in it too: whoever takes the changefeed over runs the batch that was under way over the same interval.
+The file also holds the interval of the attempt: a driver that takes the changefeed over runs the unfinished batch over the same interval.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tidemill.delivery.position import Ranges
 from tidemill.errors import Fenced, TidemillError, redact
 
 REMOTE_EVERY_S = 1.0
-"""A file that is a request away is looked at so often, and whenever something is about to be published."""
+"""A fence on an object store is read this often, and whenever something is about to be published: each look is a request."""
 FROM, TO, RANGES = "from_ts", "to_ts", "ranges"
 
 Interval = tuple[int, int]
@@ -48,7 +49,8 @@ class Look:
         self._seen: bytes | None = None  # what was checked already
 
     def __call__(self, *, now: bool = False) -> None:
-        """Raises Fenced if the epoch in force is another one, LogUnavailable if nobody can tell. `now`: something is published next."""
+        """Raises Fenced if another epoch is in force, LogUnavailable if the fence cannot be read. `now`: read it in any
+        case, because something is published next."""
         if self._every_s and not now and time.monotonic() < self._due:
             return
         with storage_errors(self._place):
@@ -60,7 +62,7 @@ class Look:
 
 
 def check(found: Mapping[str, Any] | None, epoch: int, place: str) -> None:
-    """Raises Fenced if the epoch in force is another one, BrokenFence where there is none."""
+    """Raises Fenced if another epoch is in force, BrokenFence if there is no fence."""
     if found is None:
         raise BrokenFence(
             f"{redact(place)} is not there for {socket.gethostname()}",
@@ -71,7 +73,7 @@ def check(found: Mapping[str, Any] | None, epoch: int, place: str) -> None:
 
 
 def _opened(place: str) -> tuple[Callable[[], bytes | None], float]:
-    """How to read a file, and how long not to read it again."""
+    """A function that reads the file, and for how many seconds its answer may be kept."""
     if "://" not in place:
         return partial(_local, place), 0.0
     bare, mark, query = place.partition("?")
@@ -101,18 +103,18 @@ class Fence:
         self._taken = False
         self._due = 0.0
         self.planned: Interval | None = None
-        """The interval of the last try; known once the fence is taken."""
+        """The interval of the newest attempt; known once the fence is taken."""
         self.planned_ranges: Ranges = ()
-        """Of each log partition, where they are not equally far."""
+        """The intervals of the log partitions, where they are not equally far."""
 
     @classmethod
     def at(cls, folder: str | os.PathLike[str], name: str = "epoch") -> Fence:
-        """In a local folder."""
+        """A fence in a local folder."""
         return cls(LocalStorage(os.fspath(folder)), name)
 
     @property
     def epoch(self) -> int:
-        """In force now, as far as this driver knows."""
+        """The epoch in force, as far as this driver knows."""
         return self._epoch
 
     def take(self) -> int:
@@ -120,8 +122,8 @@ class Fence:
         return self._take(None)
 
     def advance(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> int:
-        """Begin the next epoch, durably, for a try of (from_ts, to_ts], or of a range for each log partition: all tasks of the ones before
-        stop.
+        """Begin the next epoch, durably, for an attempt over (from_ts, to_ts], or over a range for each log partition. Tasks of all earlier
+        epochs stop.
 
         Raises Fenced if another driver has taken over, LogUnavailable.
         """
@@ -139,7 +141,7 @@ class Fence:
             try:
                 epoch = self._next()
             except Fenced:
-                continue  # another one took it at the same time
+                continue  # another driver took it at the same time
             self._taken = True
             return epoch
 
@@ -152,7 +154,7 @@ class Fence:
         return self._epoch
 
     def look(self, *, now: bool = False) -> None:
-        """As a task's look, at this driver's epoch. Raises Fenced if another driver has taken over, LogUnavailable."""
+        """Check that this driver's epoch is in force, as tasks do. Raises Fenced if another driver has taken over, LogUnavailable."""
         if now or time.monotonic() >= self._due:
             check(self._file.read(), self._epoch, self.place)
             self._due = time.monotonic() + REMOTE_EVERY_S

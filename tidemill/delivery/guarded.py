@@ -1,8 +1,8 @@
-"""A small JSON file that only the newest driver of a changefeed may write: its fence, and its checkpoint.
+"""A small JSON file that only the newest driver of a changefeed may write: the fence and the checkpoint are such files.
 
 Each version names an epoch and the driver that wrote it. A write is refused where a higher epoch stands in the file, or the same one of
-another driver. Look and write are one step where the storage has one: under a lock on a file system, by compare-and-swap on an object
-store that does conditional PUT. Other stores have neither: there a driver that was stopped between the two may write once more.
+another driver. The check and the write are one step where the storage allows it: under a lock on a file system, by compare-and-swap on an
+object store with conditional PUT. Other stores have neither: there a driver that was stopped between the two may write once more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FeedBroken(TidemillError):
 
 
 class GuardedFile:
-    """One such file, of one driver. Threads take turns."""
+    """Such a file, as one driver uses it. Several threads may use it: they take turns."""
 
     def __init__(self, storage: Storage, name: str, driver: str) -> None:
         self._storage, self._name, self._driver = storage, name, driver
@@ -36,10 +36,10 @@ class GuardedFile:
         self._turn = threading.Lock()
         self._lock = FolderLock(self.place) if storage.local else nullcontext()
         self._token: Token | None = None
-        self._known = False  # the token stands for a version over which this driver may write
+        self._known = False  # the token is of a version that this driver may replace
 
     def read(self) -> dict[str, Any] | None:
-        """What is there; None where nothing is. Raises FeedBroken, LogUnavailable."""
+        """Its content; None if there is no file. Raises FeedBroken, LogUnavailable."""
         with storage_errors(self.place):
             return parsed(self._storage.read(self._name), self.place)
 
@@ -60,7 +60,7 @@ class GuardedFile:
             self._token = token
 
     def change(self, change: Callable[[Mapping[str, Any] | None], Mapping[str, Any]], epoch: int) -> dict[str, Any] | None:
-        """As `write`, of what `change` makes of what is there. Returns what was there."""
+        """Write what `change` makes of the content. Returns the content before. Raises as `write`."""
         with self._turn, storage_errors(self.place, writing=True):
             if not self._storage.can_swap:
                 return self._replace(lambda found: self._signed(change(found), epoch), epoch)
@@ -75,7 +75,7 @@ class GuardedFile:
         return (json.dumps({**content, EPOCH: epoch, DRIVER: self._driver}) + "\n").encode()
 
     def _publish(self, data: bytes, epoch: int) -> None:
-        """Under the lock for a moment only: a driver that is stopped while it holds it keeps the next one out."""
+        """The lock is held for a moment only: a driver that is stopped while it holds the lock keeps the next driver out."""
         folder, _, name = self._name.rpartition("/")
         draft = self._storage.draft(folder)
         try:
@@ -96,7 +96,7 @@ class GuardedFile:
             return found
 
     def _take_token(self, epoch: int) -> dict[str, Any] | None:
-        """Of the version over which a write goes, or none does."""
+        """Remember which version the next write replaces. Returns its content. Raises Fenced."""
         found = self._storage.versioned(self._name)
         content = parsed(found[0] if found else None, self.place)
         self._check(content, epoch)

@@ -1,7 +1,7 @@
 """How far a changefeed is: one ts, or in `table` mode one for each partition of the log. Pure.
 
-No partition passes a DDL, the instant of an initial load or a switch of the log's layout before all partitions have reached it. So the
-schemas that are in force just above the least of them are those of all rows up to the largest.
+No partition passes a DDL, the instant of an initial load or a switch of the log's layout before all partitions have reached it. So one set
+of schemas holds for all rows between the partition that is least far and the one that is furthest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Ranges = tuple[tuple[int, int], ...]
-"""What a batch has of each log partition: (from, to]. Empty: the batch's interval of all of them."""
+"""The interval (from, to] of each log partition in a batch. Empty: all partitions have the batch's own interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,21 @@ class Position:
 
     @classmethod
     def of(cls, ends: Sequence[int]) -> Position:
-        """The position of partitions that end there."""
+        """The position at which each partition p is at ends[p]."""
         least = min(ends)
         return cls(least) if max(ends) == least else cls(least, tuple(ends))
 
     def at(self, partition: int) -> int:
-        """How far a partition is."""
+        """How far a partition is delivered."""
         return self.parts[partition] if partition < len(self.parts) else self.ts
 
     @property
     def furthest(self) -> int:
-        """How far the furthest partition is."""
+        """How far the furthest partition is delivered."""
         return max(self.parts, default=self.ts)
 
     def ends(self, partitions: int) -> list[int]:
-        """How far each of so many partitions is."""
+        """How far each of the first `partitions` partitions is delivered."""
         return [self.at(p) for p in range(partitions)]
 
     def covers(self, other: Position) -> bool:
@@ -63,7 +63,7 @@ class Position:
         return str(self.ts) if not self.parts else f"{self.ts} ({', '.join(map(str, self.parts))})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The fields of its JSON form."""
         return {"ts": self.ts} | ({"parts": list(self.parts)} if self.parts else {})
 
     @classmethod
@@ -74,7 +74,7 @@ class Position:
 
 
 def ranges_of(begin: Position, end: Position) -> Ranges:
-    """What lies between two positions, of each partition; empty where it is the same of all."""
+    """The interval between two positions, for each partition; empty if all have the same."""
     n = max(len(begin.parts), len(end.parts))
     return tuple((begin.at(p), max(begin.at(p), end.at(p))) for p in range(n))
 

@@ -1,4 +1,4 @@
-"""What time it is, for messages that say when they were made."""
+"""The wall clock, for messages that say when they were written."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NAMED_ROWS = 5
-"""Of rows that are told of, so many are named."""
+"""How many rows a warning names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class WorkItem:
 
     feed: str
     batch: int
-    epoch: int  # grows with every try to run a batch; an older epoch must not write
+    epoch: int  # grows with every attempt to run a batch; an older epoch must not write
     number: int  # of this item in the batch
     from_ts: int
     to_ts: int
@@ -25,11 +25,11 @@ class WorkItem:
     chains: tuple[tuple[str, ...], ...]  # files; each chain is sorted
     share: int  # targets t with t % shares == share are this item's
     shares: int
-    pack: str  # the pack that is valid in (from_ts, to_ts]: its path, or its name where it travels with the job
+    pack: str  # the pack that is valid in (from_ts, to_ts]: its path, or its name where Spark sends it along with the job
     sink: str  # sink URI, secrets included
     fence: str  # path or URL of the file with the epoch in force, in the log's storage
-    small: bool = False  # the whole batch is this one item, and little
-    ranges: tuple[tuple[int, int], ...] = ()  # of each chain, where log partitions are not equally far
+    small: bool = False  # this item is the whole batch, and it has few rows
+    ranges: tuple[tuple[int, int], ...] = ()  # the interval of each chain, where log partitions are not equally far
 
     def __str__(self) -> str:
         return f"item {self.number} of batch {self.batch} of {self.feed}, ({self.from_ts}, {self.to_ts}]"
@@ -37,11 +37,11 @@ class WorkItem:
 
 @dataclass(slots=True)
 class TaskStats:
-    """What a task did. `acked` has to equal `messages`. Times are nanoseconds of the clock on the wall, cpu_ns of the processor."""
+    """What a task did. `acked` must equal `messages`. Times are nanoseconds of wall time; `cpu_ns` is processor time."""
 
     number: int
     worker: int = 0  # pid
-    rows_read: int = 0  # looked at while merging
+    rows_read: int = 0  # seen while merging
     rows: int = 0  # delivered
     messages: int = 0
     acked: int = 0
@@ -49,7 +49,7 @@ class TaskStats:
     skipped_rows: int = 0  # left out by name
     corrupted_rows: int = 0  # sent although they do not fit their checksum
     corrupted: tuple[str, ...] = ()  # some of them by name
-    slow_rows: int = 0  # handed back by a kernel to its reference
+    slow_rows: int = 0  # encoded by the plain reference instead of a kernel
     route_ns: int = 0
     encode_ns: int = 0
     deliver_ns: int = 0

@@ -1,7 +1,7 @@
-"""`from_confluent_avro`: a column of Kafka keys or values in Confluent's Avro format → a struct of columns, as an Arrow column function.
+"""`from_confluent_avro`, an Arrow column function: a column of Kafka keys or values in Confluent's Avro format → a struct of columns.
 
 Each message names the id of the schema that it was written with. A worker asks the registry once for each id and keeps the text for as
-long as it lives. The driver asks for a subject's latest schema, where that says what the columns are.
+long as it lives. The driver asks for a subject's latest schema, if `subject` is to say what the columns are.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ def from_confluent_avro(
 ) -> Column:
     """A struct of the columns of a message, null for a message that is null (a delete's value). `key_or_value` is Kafka's, binary.
 
-    What the columns are says one of:
-    - `subject` ("TOPIC-value" or "TOPIC-key"): the latest schema of it in the registry, asked for once, now.
-    - `schema` as an Avro schema's JSON: the reader's schema. Messages are evolved to it: what they lack is its default.
+    One of these says what the columns are:
+    - `subject` ("TOPIC-value" or "TOPIC-key"): its latest schema in the registry, read once, when this function is called.
+    - `schema` as an Avro schema's JSON: the reader's schema. Messages are converted to it; a column that a message lacks has
+      its default.
     - `schema` as a StructType or DDL text ("id bigint, price decimal(12,2), at timestamp"): columns by name, cast to these types; null
       where messages lack them.
 
-    `registry`: http[s]://[user:password@]host:port[/path], with ca=, cert= and key= as parameters; it is asked by the workers too.
+    `registry`: http[s]://[user:password@]host:port[/path], with ca=, cert= and key= as parameters; the workers ask it too.
     `tz`: the zone of the changefeed, in which TIMESTAMP text is. A message that cannot be read ends the query with its place and field.
 
     Raises ValueError, ConfigError for an address, AvroSchemaError, and what the registry answers (RegistryError, RegistryUnavailable).

@@ -1,4 +1,4 @@
-"""`from_canal_json`: Kafka's value column → the events of each message, as an Arrow column function."""
+"""`from_canal_json`, an Arrow column function: Kafka's value column → the events of each message."""
 
 from __future__ import annotations
 

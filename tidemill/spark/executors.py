@@ -1,4 +1,4 @@
-"""What a Spark application has to run its tasks on: how many at once, and whether anything takes them at all."""
+"""The executors of a Spark application: how many tasks they run at once, and whether any executor takes tasks at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NoExecutor(TidemillError):
 
 
 class Executors:
-    """Of one application."""
+    """The executors of one application."""
 
     def __init__(self, context: SparkContext, tell: Callable[[TidemillError], None] = lambda error: None) -> None:
         """`tell` is called, from a thread, with each NoExecutor that is logged."""
@@ -39,15 +39,15 @@ class Executors:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once on the executors that are there now (spark.default.parallelism, where the user set it).
+        """How many tasks run at once on the executors that are there now (spark.default.parallelism, if the user set it).
 
-        Where Spark may ask for more executors it does so for tasks that wait: then there are twice as many, up to what it may ask for.
+        With dynamic allocation Spark asks for more executors when tasks wait. Then this is twice as much, up to what Spark may ask for.
         """
         now = max(1, int(self._context.defaultParallelism))
         return now if self.here else max(now, min(2 * now, self._allowed()))
 
     def _allowed(self) -> int:
-        """Tasks at once that dynamic allocation may get; 0 without it."""
+        """How many tasks may run at once with all executors that dynamic allocation may ask for; 0 without dynamic allocation."""
         conf = self._context.getConf()
         if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
             return 0
@@ -61,7 +61,7 @@ class Executors:
         return max(0, int(java._jsc.sc().getExecutorMemoryStatus().size()) - 1)  # the driver is among them
 
     def waiting(self) -> bool:
-        """Are there tasks, none of which runs?"""
+        """Whether there are tasks and none of them runs."""
         tracker = self._context.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         left = [s for s in stages if s is not None and s.numCompletedTasks < s.numTasks]
@@ -69,7 +69,7 @@ class Executors:
 
     @contextmanager
     def watched(self, what: str, group: str, stop: threading.Event) -> Iterator[None]:
-        """While a job runs: say so if nothing takes its tasks. `stop` then ends it: such a job has no end of its own."""
+        """While a job runs: warn if no executor takes its tasks. `stop` then cancels the job, which would not end by itself."""
         if self.here:
             yield
             return

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 
-from tidemill.delivery.batch import ExecutorLost, JobLost
 from tidemill.delivery.inputs import table_pack
+from tidemill.delivery.machine.failures import ExecutorLost, JobLost
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, WorkItem
 from tidemill.errors import ConfigError, TidemillError
@@ -27,7 +27,7 @@ from tidemill.spark.executors import Executors
 log = logging.getLogger(__name__)
 
 NOT_INSTALLED = re.compile(r"ModuleNotFoundError|No module named|PYTHON_VERSION_MISMATCH|Cannot run program|another Tidemill")
-"""What Spark says of executors whose Python cannot run Tidemill."""
+"""Found in Spark's errors if executors have a Python that cannot run Tidemill."""
 
 Blobs = Mapping[str, Any]
 """Spark's broadcasts of packs, by name."""
@@ -35,11 +35,11 @@ Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
 
 
 def run_partition(items: Iterable[WorkItem], packs: Blobs | None = None, version: str | None = None) -> Iterator[TaskResult]:
-    """For RDD.mapPartitions. Reads its input to the end: Spark would not use the worker again otherwise.
+    """For RDD.mapPartitions. Reads its input to the end, because otherwise Spark would not use the worker again.
 
-    Spark runs a task again, whatever spark.task.maxFailures says, when its executor went away through no fault of the task. The attempt
-    before may live on, in the same epoch: so the second one delivers nothing, and the driver begins a new epoch. (A job without a shuffle
-    has one attempt of its stage.) `version`: the driver's, where this may be another machine.
+    Spark runs a task again, whatever spark.task.maxFailures says, if its executor went away through no fault of the task. The first
+    attempt may live on, in the same epoch. So the second one delivers nothing, and the driver begins a new epoch. (A job without a
+    shuffle has one attempt of its stage.) `version`: the driver's, checked where this may be another machine.
     """
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers"
@@ -61,7 +61,8 @@ def _refused(item: WorkItem, attempt: int) -> TaskFailure:
 
 
 class SparkRunner:
-    """One job a batch: a task an item. Where executors are processes of their own, packs travel as broadcasts, each once to an executor."""
+    """Runs a batch as one job, with a task for each item. Where executors are processes of their own, each executor gets each
+    pack once, by a broadcast."""
 
     def __init__(
         self,
@@ -71,21 +72,21 @@ class SparkRunner:
         stop: threading.Event | None = None,
         tell: Callable[[TidemillError], None] = lambda error: None,
     ) -> None:
-        """`tell`: of a job that no executor takes."""
+        """`tell` is called for a job that no executor takes."""
         self._context, self._group, self._stop = context, group, stop or threading.Event()
         self._executors = Executors(context, tell)
-        self._packs: dict[str, Any] = {}  # broadcasts of those that the newest batch needs
+        self._packs: dict[str, Any] = {}  # broadcasts of the packs that the newest batch needs
 
     @property
     def parallelism(self) -> int:
-        """Of the executors that are there now."""
+        """How many tasks the executors that are there now run at once."""
         try:
             return self._executors.cores
         except (Py4JError, OSError) as error:
             raise JobLost(f"Spark's Java process is gone: {cause_of(str(error))}") from error
 
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]:
-        """Raises JobLost if Spark gives the job up: tasks may then go on writing for a moment. ConfigError where executors cannot run
+        """Raises JobLost if Spark gives the job up (tasks may then go on writing for a moment), ConfigError if executors cannot run
         Tidemill."""
         first = items[0]
         what = f"batch {first.batch} of {first.feed}"
@@ -107,7 +108,7 @@ class SparkRunner:
             raise JobLost(f"Spark gave the job up: {cause_of(str(error))}") from error
 
     def _travelling(self, items: Sequence[WorkItem], files: Mapping[str, bytes]) -> tuple[list[WorkItem], Job]:
-        """The items without a path of this machine, and the job that brings their packs along."""
+        """The items with names of packs instead of paths of this machine, and the job that brings these packs along."""
         for name in self._packs.keys() - files.keys():
             self._packs.pop(name).destroy()
         for name, data in files.items():
@@ -118,7 +119,7 @@ class SparkRunner:
 
 
 class LocalRunner:
-    """In this process, one item after the other."""
+    """Runs items in this process, one after the other."""
 
     parallelism = 1
 
@@ -127,10 +128,10 @@ class LocalRunner:
 
 
 class EitherRunner:
-    """Batches that are one small item run here, the others by Spark, which is started for the first of them."""
+    """Runs a batch that is one small item in this process, and any other by Spark. Spark is started for the first of these."""
 
     def __init__(self, start: Callable[[], SparkRunner], parallelism: int | None) -> None:
-        """`parallelism`: the user's wish; None: that of Spark, or before it is started the cores of this machine."""
+        """`parallelism`: as the user set it; None: Spark's, or before Spark is started the number of this machine's cores."""
         self._start, self._wanted = start, parallelism
         self._spark: SparkRunner | None = None
         self._local = LocalRunner()
@@ -150,7 +151,7 @@ class EitherRunner:
 
 
 def cause_of(text: str) -> str:
-    """The line of a Spark error that tells most: that of the Python exception, else the first."""
+    """The most useful line of a Spark error: that of the Python exception, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if marked:

@@ -1,9 +1,9 @@
 """The clock of a changefeed: a stream source without rows whose offset is a ts of the log.
 
-Spark keeps it (offset log, commit log) and paces it: an interval is written down before it is run, so that a batch id means the same
-interval after any crash. The methods run in a Python process of Spark's own, so the clock follows the schema history itself:
-the barriers it cuts at are a function of the log alone. Spark loads this module in three more processes, only to look at it:
-what the clock needs to run is imported when it does.
+Spark keeps the offsets (offset log, commit log): an interval is written down before it is run, so that a batch id means the same interval
+after any crash. The methods run in a Python process of Spark's own, so the clock follows the schema history itself, and the barriers where
+it cuts depend on the log alone. Spark also loads this module in three processes that never run the clock. So what the clock needs is
+imported when it runs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 NAME = "tidemill-clock"
 TABLE = "table"
-"""The word of `progress` under which each log partition goes by its own head."""
+"""The value of `progress` with which each log partition is delivered up to its own head."""
 TRIGGER_TOLERANCE = 0.9
-"""Resolved timestamps come a trigger apart, give or take some milliseconds."""
+"""A batch may begin after this part of a trigger: resolved ts come a trigger apart, give or take some milliseconds."""
 
 
 REMOTE_LOOK_S, IDLE_LOOK_S, AWAY_LOOK_S = 0.5, 5.0, 30.0
-"""How often heads are looked for: on an object store, where each look is a request; there, while they do not move; and on storage that is
-away. On a local disk a look is a small read, and Spark's own pace (some 50 ms) is kept."""
+"""Seconds between two looks at the heads: on an object store, where each look is a request; there, while heads do not move; and at storage
+that is away. On a local disk a look is a small read, so it happens whenever Spark asks (about every 50 ms)."""
 
 _log = logging.getLogger(__name__)
 
 
 class Pace:
-    """When the heads are looked for next. Looks that find nothing come ever more rarely where each costs a request (`first_s` > 0)."""
+    """When to look at the heads next. Where each look costs a request (`first_s` > 0), looks that find nothing become rarer."""
 
     def __init__(self, first_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._first = self._pause = first_s
@@ -47,7 +47,7 @@ class Pace:
         self.next_look = 0.0
 
     def looked(self, *, moved: bool, begins: bool) -> None:
-        """A look was answered; `moved`: the heads have got further; `begins`: a batch does, and the heads move on meanwhile."""
+        """A look was answered. `moved`: the heads have got further. `begins`: a batch begins; the heads move on while it runs."""
         self._away = 0.0
         self._pause = self._first if moved else min(IDLE_LOOK_S, 1.5 * self._pause)
         self.next_look = 0.0 if begins else self._clock() + self._pause
@@ -59,8 +59,9 @@ class Pace:
 
 
 class Clock(DataSource):
-    """Options: log, or log_file, a file that holds it: Spark shows options in plans and event logs. target_ts (0: none), trigger_ms,
-    progress; start, a position as JSON, and first_end, one where the batch that begins there has to end (empty: anywhere)."""
+    """The stream source. Options: log, or log_file (a file with the log's address, because Spark shows options in plans and event logs);
+    target_ts (0: none); trigger_ms; progress; start, a position as JSON; first_end, the position where the batch that begins at `start`
+    has to end (null: anywhere)."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,11 +84,11 @@ def _position(fields: dict[str, Any] | None) -> Position | None:
 
 
 class ClockReader(DataSourceStreamReader):
-    """Offsets are `{"ts": …}`: ends of batches. With `by_table` each log partition goes by its own head, and an offset says how far each
-    is where that is not the same: `{"ts": the least, "parts": […]}`.
+    """Offsets are ends of batches: `{"ts": …}`. With `by_table` each log partition is delivered up to its own head. An offset then says how
+    far each is, if they are not equally far: `{"ts": the least, "parts": […]}`.
 
-    The clock sets the pace, not Spark's trigger: at most one batch a `trigger_ms` while it keeps up with the log, and one after the other
-    as long as a batch had to end before the log's end, at a DDL or because enough had come together.
+    The clock sets the pace, not Spark's trigger: at most one batch in `trigger_ms` while the changefeed keeps up with the log. If a batch
+    had to end before the log's end, at a DDL or because it had enough bytes, the next one begins at once.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class ClockReader(DataSourceStreamReader):
         return self._start.to_dict()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
-        """Where the batch after `start` ends; `start` itself where there is none yet, or where the log's storage is away: what this raises
-        ends the query. The driver looks at the log beside it, and tells."""
+        """Where the batch after `start` ends; `start` itself if there is none yet, or if the log's storage is away. Nothing is raised then,
+        because an error would end the query. The driver looks at the log as well, and reports that."""
         begin = Position.from_dict(start) if start else self._start
         from tidemill.errors import LogUnavailable
 
@@ -121,7 +122,7 @@ class ClockReader(DataSourceStreamReader):
         return found.to_dict()
 
     def _next(self, begin: Position) -> Position:
-        """The heads are read before the schemas: every DDL at or below them is then known."""
+        """Read the heads before the schemas: then every DDL at or below the heads is known."""
         from tidemill.changelog.history import follow
         from tidemill.delivery.inputs.log_upstream import KEPT_HISTORY
 
@@ -144,7 +145,7 @@ class ClockReader(DataSourceStreamReader):
         found = self._cut(reader, history, begin, ends)
         is_all = all(found.at(p) >= end for p, end in enumerate(ends))
         self._due = time.monotonic() + self._trigger_s if is_all else 0.0
-        if found == begin:  # tables are still being read, or partitions wait for each other
+        if found == begin:  # tables are still being read, or partitions wait for one another
             self._held = time.monotonic() + self._trigger_s
         return found
 
@@ -163,7 +164,7 @@ class ClockReader(DataSourceStreamReader):
         return Position(next_end(reader, history, begin.ts, ends[0]))
 
     def _is_due(self, ahead: int) -> bool:
-        """The log has moved on by about a trigger, or so much time has passed: a steady resolved ts is not waited for twice."""
+        """Whether the log has moved on by about a trigger, or a trigger has passed since the last batch."""
         return physical_ms(ahead) >= TRIGGER_TOLERANCE * self._trigger_s * 1000 or time.monotonic() >= self._due
 
     def _opened(self, from_ts: int) -> tuple[LogReader, Any]:
@@ -184,4 +185,4 @@ class ClockReader(DataSourceStreamReader):
         return iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: checkpoints follow what the driver has had acknowledged."""
+        """Nothing is done here: the checkpoint follows what the driver had acknowledged."""

@@ -1,4 +1,4 @@
-"""`from_open_protocol`: Kafka's key and value columns → the events of each message, as an Arrow column function."""
+"""`from_open_protocol`, an Arrow column function: Kafka's key and value columns → the events of each message."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A changefeed as a Structured Streaming query: foreachBatch over the clock.
+"""Runs a changefeed as a Structured Streaming query: foreachBatch over the clock (`offset_source.py`).
 
-Spark writes the end of a batch down before the batch runs and notes when it is done; the batch driver does the rest. A batch that was
-delivered before Spark noted it is recognised by the checkpoint and not delivered again.
+Spark writes down where a batch ends before the batch runs, and notes when it is done. The batch driver does the rest. A batch that was
+delivered although Spark has not noted it is recognised by the changefeed's checkpoint, and is not delivered again.
 
-Spark's checkpoint is scratch of this machine. Where it is not there, or another machine has delivered since, a new one begins at the
-changefeed's own checkpoint; the batch that was under way then is run over the interval that the fence says.
+Spark's checkpoint belongs to this machine and may be lost. If it is not there, or another machine has delivered since, a new one begins at
+the changefeed's own checkpoint. The fence then says which interval the unfinished batch has.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.patience import Patience
-from tidemill.delivery.batch import BatchDriver, JobLost, Report, Stopped
+from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Interval
-from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
+from tidemill.delivery.machine.actions import Report
+from tidemill.delivery.machine.batch_machine import under_way
+from tidemill.delivery.machine.failures import JobLost, Stopped
+from tidemill.delivery.position import Position, Ranges
 from tidemill.errors import LogUnavailable, TidemillError, redact
 from tidemill.spark.jobs import cause_of
 from tidemill.spark.offset_source import NAME, TABLE, Clock
@@ -35,13 +38,13 @@ from tidemill.spark.offset_source import NAME, TABLE, Clock
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
-"""How often the end of the query is looked for: Spark tells nobody by itself."""
+"""How often to ask whether the query has ended: Spark does not say so by itself."""
 LOOK_S = 30.0
-"""How often, while no batch comes, the log is looked at."""
+"""How often the log is looked at while no batch comes."""
 
 
 class QueryFailed(TidemillError):
-    """The streaming query ended for a reason of Spark's own, or of the clock's."""
+    """The streaming query ended by an error of Spark itself, or of the clock."""
 
     code = "TM:ErrQueryFailed"
     retryable = True
@@ -68,36 +71,41 @@ class Changefeed:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`start_ts`: where the feed began; `delivered`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
-        the interval of the newest try, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
-        `by_table`: each log partition goes by its own head. `look` is called now and then while no batch comes: the clock waits
-        for storage that is away without a word."""
+        the interval of the newest attempt, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
+        `by_table`: each log partition is delivered up to its own head. `look` is called now and then while no batch comes, because the
+        clock waits for storage that is away and reports nothing."""
         self._look, self._looking = look, threading.Thread()
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
-        self._delivered = Position(start_ts) if delivered is None else delivered
+        self._begin = Position(start_ts) if delivered is None else delivered
         self._by_table = by_table
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
-        self._planned = _end_if_begun_at(self._delivered, planned, planned_ranges) if planned is not None else None
+        self._planned = under_way(self._begin, planned, planned_ranges)
         self._busy = threading.Lock()
-        self._over, self._ending = threading.Event(), threading.Event()  # of the feed, of one query
+        self._over, self._ending = threading.Event(), threading.Event()  # the changefeed is over; the query is about to end
         self._error: TidemillError | None = None
 
     def run(self) -> bool:
-        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises what ended the feed."""
-        if self._reached():
+        """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises its error."""
+        self._driver.keep_checkpoint(self._begin, self._target, lambda report: self._on_report(report))
+        if self._driver.reached:
             return True
         self._session.dataSource.register(Clock)
         try:
-            Patience(self._driver.stop).through(self._query)  # with the file system of Spark's checkpoint
+            Patience(self._driver.stop).through(self._query)  # waits for the file system of Spark's checkpoint
         except LogUnavailable:
             if not self._driver.stop.is_set():
                 raise
         if self._error is not None and not isinstance(self._error, Stopped):
             raise self._error
-        return self._reached()
+        return self._driver.reached
+
+    @property
+    def _delivered(self) -> Position:
+        return self._driver.delivered or self._begin
 
     def _query(self) -> None:
-        """One query, until it ends or is to. Raises LogUnavailable where Spark could not write or read its own checkpoint."""
+        """Run one query until it is to end. Raises LogUnavailable if Spark could not read or write its own checkpoint."""
         with storage_errors(str(self._folder), writing=True):
             set_aside_broken(self._folder, self._delivered)
         self._ending.clear()
@@ -116,7 +124,7 @@ class Changefeed:
         return query
 
     def _log_option(self) -> dict[str, str]:
-        """The log for the clock: an address with a secret in it by way of a file that only this user may read."""
+        """The option that tells the clock where the log is. An address with a secret goes through a file that only this user may read."""
         if redact(self._log) == self._log:
             return {"log": self._log}
         file = self._folder.absolute().with_name("log.url")
@@ -126,7 +134,7 @@ class Changefeed:
         return {"log_file": str(file)}
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Return when the feed is over. Raises QueryFailed, LogUnavailable."""
+        """Return when the changefeed is over. Raises QueryFailed, LogUnavailable."""
         next_look = time.monotonic() + LOOK_S
         try:
             while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
@@ -140,13 +148,13 @@ class Changefeed:
             raise _query_error(str(error)) from error
 
     def _look_around(self) -> None:
-        """Beside the watch: storage that is away may take its time to say so."""
+        """Look at the log, in a thread: storage that is away may take long to answer."""
         if not self._busy.locked() and not self._looking.is_alive():
             self._looking = threading.Thread(target=self._look, name="look", daemon=True)
             self._looking.start()
 
     def _end(self, query: StreamingQuery) -> None:
-        """Stop the query between batches: inside of one, Spark would interrupt it half-way."""
+        """Stop the query between two batches: within a batch, Spark would interrupt it half-way."""
         self._ending.set()
         with self._busy:
             pass
@@ -161,40 +169,20 @@ class Changefeed:
             if self._ending.is_set() or self._over.is_set() or self._driver.stop.is_set():
                 raise Stopped("no batch begins any more")
             with storage_errors(str(self._folder), writing=True):
-                end = self._wanted(offset_of(self._folder, batch))
+                end = offset_of(self._folder, batch)
                 begin = offset_of(self._folder, batch - 1) if batch else self._delivered
-            if not self._delivered.covers(end):
-                self._deliver(batch, self._delivered.joined(begin), end)
-            if self._reached():
-                self._over.set()
-
-    def _deliver(self, batch: int, begin: Position, end: Position) -> None:
-        try:
-            report = self._driver.run(batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end))
-            self._on_report(report)
-        except TidemillError as error:
-            self._error = error
-            self._over.set()
-            raise
-        self._delivered = report.end
-
-    def _wanted(self, end: Position) -> Position:
-        """A batch that was cut before the feed was given a target ends there."""
-        return end if self._target is None else end.capped(self._target)
-
-    def _reached(self) -> bool:
-        return self._target is not None and self._delivered.ts >= self._target
+            try:
+                self._driver.deliver(batch, begin, end)
+            except TidemillError as error:
+                self._error = error
+                raise
+            finally:
+                if self._driver.over:
+                    self._over.set()
 
 
 def _json(position: Position | None) -> str:
     return json.dumps(position.to_dict() if position is not None else None)
-
-
-def _end_if_begun_at(begin: Position, planned: Interval, ranges: Ranges) -> Position | None:
-    """Where a try ended that began where the feed is; None for one that is over, or another batch's."""
-    starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
-    end = end_of(planned[1], ranges)
-    return end if starts == begin and not begin.covers(end) else None
 
 
 def offset_of(folder: Path, batch: int) -> Position:
@@ -204,18 +192,18 @@ def offset_of(folder: Path, batch: int) -> Position:
 
 
 def next_begin(folder: Path, delivered: Position) -> Position:
-    """Where the batch begins that Spark runs first: a planned one again, or else the one after the last. Raises as `offset_of`."""
+    """Where the first batch that Spark runs will begin: a planned one again, else the one after the last. Raises as `offset_of`."""
     planned = max((int(p.name) for p in (folder / "offsets").iterdir() if p.name.isdecimal()), default=-1)
     done = planned if (folder / "commits" / str(planned)).exists() else planned - 1
     return offset_of(folder, done) if done >= 0 else delivered
 
 
 def set_aside_broken(folder: Path, delivered: Position) -> None:
-    """Move Spark's checkpoint away if it cannot be gone on with; ours says where to go on.
+    """Move Spark's checkpoint away if it cannot be continued; the changefeed's own says where to go on.
 
-    It is unreadable after a crash of the machine, because it is not synced. It is ahead of ours where ours was restored from a copy,
-    or where the last batch was cut short at a target: what lies between would be lost. One that is behind is from before another machine
-    went on: the log need not hold what it would begin with.
+    It may be unreadable after a crash of the machine, because it is not synced. It may be ahead of ours, if ours was restored from a copy
+    or the last batch was cut short at a target: what lies between would be lost. It may be behind ours, if another machine has gone on
+    since: the log need not hold the rows that it would begin with.
     """
     offsets = folder / "offsets"
     if not offsets.is_dir():
@@ -238,12 +226,12 @@ def set_aside_broken(folder: Path, delivered: Position) -> None:
 
 
 _DISK = re.compile(r"Input/output error|Stale (NFS )?file handle|No space left on device|Disk quota exceeded")
-"""What Java says of the file system of Spark's checkpoint."""
+"""Found in Java's errors if the file system of Spark's checkpoint fails."""
 _RAISED = re.compile(r"tidemill\.[\w.]*\.(\w+): (.*)")
 
 
 def _query_error(text: str) -> TidemillError:
-    """The clock's error, raised in a process of Spark's, as it was there; else QueryFailed."""
+    """The error of the clock, as it was raised in Spark's Python process; else JobLost, LogUnavailable or QueryFailed."""
     found = _RAISED.search(text)
     if found:
         kinds = [TidemillError]

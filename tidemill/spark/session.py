@@ -1,4 +1,4 @@
-"""The Spark session of a changefeed: its settings, the Java it runs on, and where its noise goes."""
+"""Starts and stops the Spark session of a changefeed: its settings, its Java, and the file that its output goes to."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tidemill.spark.start import cause_of_start
 log = logging.getLogger(__name__)
 
 NEEDED_JAVA = (17, 21)
-"""Spark 4.2 runs on these and those between; the first one is what Tidemill is tested with."""
+"""The first and the last Java that Spark 4.2 runs on. Tidemill is tested with the first."""
 
 TOLD_AFTER_S, TOLD_EVERY_S = 45.0, 60.0
 
 
 class NoJava(TidemillError):
-    """Spark needs a Java that is not there."""
+    """No Java that Spark can run on was found."""
 
     code = "TM:ErrNoJava"
 
@@ -57,7 +57,7 @@ def java_version(home: Path) -> int | None:
 
 
 def java_homes() -> list[Path]:
-    """Where a Java may be: what JAVA_HOME says, what PATH finds, what the system's folder has."""
+    """Where a Java may be: JAVA_HOME, the one on PATH, those in the system's folder."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     on_path = shutil.which("java")
     if on_path:
@@ -67,7 +67,7 @@ def java_homes() -> list[Path]:
 
 
 def find_java() -> Path:
-    """The home of the Java to use: JAVA_HOME or PATH if that will do, else a Java 17, else any that Spark takes. Raises NoJava."""
+    """The home of the Java to use: that of JAVA_HOME or PATH if it fits, else a Java 17, else any that Spark runs on. Raises NoJava."""
     low, high = NEEDED_JAVA
     fitting: list[tuple[int, Path]] = []
     given = 2 if os.environ.get("JAVA_HOME") else 1
@@ -92,11 +92,10 @@ def start_session(
     user: Mapping[str, str] | None = None,
     host: str | None = None,
 ) -> SparkSession:
-    """A new Spark session; what Java prints goes to `log_file`. Settings: `spark.settings.settings`;
-    `extra` are those that this session needs.
-    `host`: where a cluster's executors reach this process, by default the address that the master is reached from. On a cluster
-    PYSPARK_PYTHON may say which Python executors run. Raises NoJava, ConfigError, SparkUnavailable."""
-    if SparkContext._active_spark_context is None:  # the Java of a session that was stopped would hold the new one's settings
+    """A new Spark session. What Java prints goes to `log_file`. For settings see `spark.settings.settings`; `extra` are those that this
+    session needs. `host`: where a cluster's executors reach this process; by default the address from which this process reaches the
+    master. On a cluster PYSPARK_PYTHON may say which Python the executors run. Raises NoJava, ConfigError, SparkUnavailable."""
+    if SparkContext._active_spark_context is None:  # else the new session would keep the settings of the old one's Java
         SparkContext._gateway = SparkContext._jvm = None
     conf = SparkConf(loadDefaults=False).setMaster(master or f"local[{os.cpu_count() or 1}]").setAppName(name)
     here = host or host_for(master)
@@ -129,7 +128,7 @@ def start_session(
 
 @contextmanager
 def _told_while_it_starts(master: str) -> Iterator[None]:
-    """Spark waits for a cluster that does not answer for minutes, and says nothing."""
+    """Warn now and then: Spark waits for minutes for a cluster that does not answer, and reports nothing."""
     over = threading.Event()
 
     def tell() -> None:
@@ -146,7 +145,7 @@ def _told_while_it_starts(master: str) -> Iterator[None]:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session, also one whose Java is gone."""
+    """Stop a session, even if its Java is gone."""
     try:
         session.stop()
     except (Py4JError, PySparkException, OSError) as error:

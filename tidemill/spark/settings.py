@@ -1,7 +1,7 @@
-"""Which Spark settings a session gets: the user's win over Tidemill's, but for those that delivery would go wrong with.
+"""Which Spark settings a session gets. The user's settings win over Tidemill's, except those that delivery needs.
 
-The user's are those of spark-defaults.conf (SPARK_CONF_DIR, or the conf folder of the Spark that is used) and of `--spark-conf`. Those of
-the file are left to Spark to read: what is handed over here shows on Java's command line.
+The user's settings are those of spark-defaults.conf (SPARK_CONF_DIR, or the conf folder of the Spark in use) and of `--spark-conf`. Spark
+itself reads the file: what is handed over here shows on Java's command line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
-    # Rows never enter Java: what it does is brief and spread thin, and compiling it well costs more than it saves.
+    # Rows never enter Java. It does little, so compiling its code with full optimisation costs more than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.locality.wait": "0s",
     # A cancelled task's worker dies after 0.65 s instead of 2.7 s.
     "spark.python.task.killTimeout": "0s",
-    # The other manager forks `readlink` and `chmod` some twenty times a batch.
+    # Spark's default manager forks `readlink` and `chmod` about twenty times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -32,7 +32,7 @@ DEFAULTS = {
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""What the user may set otherwise."""
+"""Settings that the user may change."""
 
 NEEDED = {
     "spark.task.maxFailures": "1",
@@ -40,7 +40,7 @@ NEEDED = {
     "spark.python.daemon.module": "tidemill.spark.worker_daemon",
     "spark.submit.deployMode": "client",
 }
-"""What nobody may set otherwise."""
+"""Settings that nobody may change."""
 
 _WHY = {
     "spark.task.maxFailures": "a task that Spark runs again by itself would deliver beside the attempt before it; Tidemill runs the whole "
@@ -51,7 +51,7 @@ _WHY = {
 }
 
 PYTHON_MIB = 512
-"""Of a task's Python process: a chunk of rows in all its forms, what the sink's client may queue, the libraries."""
+"""Memory of a task's Python process: a chunk of rows in all its forms, the queue of the sink's client, the libraries."""
 JAVA_OVERHEAD_MIB = 384  # Spark's own least
 _MEMORY = ("spark.executor.memoryOverhead", "spark.executor.memoryOverheadFactor", "spark.executor.pyspark.memory")
 
@@ -59,7 +59,7 @@ _LINE = re.compile(r"((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
 
 
 def parsed(text: str) -> dict[str, str]:
-    """A Java properties file, as spark-defaults.conf is one: `name value` or `name=value` a line; `#` and `!` begin a comment."""
+    """The settings of a Java properties file such as spark-defaults.conf: `name value` or `name=value`; `#` and `!` begin a comment."""
     found = {}
     for line in re.sub(r"\\\n[ \t]*", "", text).splitlines():
         line = line.strip()
@@ -78,7 +78,7 @@ def defaults_file() -> Path:
 
 
 def options(given: Iterable[str]) -> dict[str, str]:
-    """`--spark-conf NAME=VALUE`, each. Raises ConfigError."""
+    """The settings of `--spark-conf NAME=VALUE` options. Raises ConfigError."""
     found = {}
     for one in given:
         name, mark, value = one.partition("=")
@@ -96,10 +96,10 @@ def settings(
     preferred: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> dict[str, str]:
-    """What a session is started with, beside what spark-defaults.conf has.
+    """The settings that a session is started with, besides those of spark-defaults.conf.
 
-    `ours`: what one kind of session needs, whatever anybody says. `preferred`: what it would have otherwise than the defaults, if the user
-    does not. `user`: by `options`. Raises ConfigError for a setting of the user that cannot be.
+    `ours`: what this kind of session needs; nothing overrides it. `preferred`: overrides DEFAULTS, and is overridden by the user. `user`:
+    from `options`. Raises ConfigError for a setting of the user that NEEDED forbids.
     """
     path = file or defaults_file()
     of_file = parsed(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -116,7 +116,7 @@ def settings(
 
 
 def _memory(master: str | None, user: Mapping[str, str]) -> dict[str, str]:
-    """Python lives outside of Java's memory: where executors are containers, their limit has to have room for it."""
+    """Python's memory is not part of Java's: where executors are containers, their limit needs room for both."""
     if is_in_process(master) or any(name in user for name in _MEMORY):
         return {}
     cores = user.get("spark.executor.cores", "1")

@@ -1,4 +1,4 @@
-"""Why Spark did not start, in one line: what Python was told, or where that is nothing, what Java printed."""
+"""Why Spark did not start, in one line: from the error that Python got, or if that says nothing, from what Java printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TELLING = ("Exception", "Error:", "Error ", "error:")
 
 
 def cause_of_start(text: str, log_file: Path, before: int) -> str:
-    """The line that tells most of an error's text, or of what Java printed into `log_file` behind its first `before` bytes."""
+    """The most useful line of an error's text, or of what Java printed into `log_file` after its first `before` bytes."""
     if _NOTHING in text:
         return _said_by_java(log_file, before)
     lines = text.splitlines() or ["no reason given"]

@@ -1,11 +1,11 @@
-"""For `spark.python.daemon.module`: everything a task needs is loaded once, before the workers are forked from this process."""
+"""For `spark.python.daemon.module`: loads everything that a task needs once, before Spark forks the workers from this process."""
 
 import gc
 
 from pyspark import daemon
 
 # pyspark's workers run gc.collect() after every task; over the objects of numba and llvmlite that takes 45 to 65 ms of CPU.
-# Frozen objects are not looked at, and stay shared between the forked workers.
+# The collector skips frozen objects, and the forked workers go on sharing their memory.
 gc.collect()
 gc.freeze()
 

@@ -31,7 +31,7 @@ from tidemill import logs
 from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.group import Group, Outcome
 from tidemill.capture.groups.launch import ATTEMPTS
-from tidemill.delivery.batch import JobLost
+from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import ConfigError, TidemillError, UpstreamUnavailable
 from tidemill.process.ending import fail
 from tidemill.process.places import with_retries

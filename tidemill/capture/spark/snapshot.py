@@ -30,7 +30,7 @@ from tidemill.capture.tikv.client.tls import security_of
 from tidemill.capture.tikv.read.tables import batches, drained
 from tidemill.changelog.initial_load import Part, missing, note_complete, read_plan, write_part
 from tidemill.changelog.storage.open import open_storage
-from tidemill.delivery.batch import JobLost
+from tidemill.delivery.machine.failures import JobLost
 from tidemill.errors import LogError, TidemillError, made, redact
 from tidemill.process.ending import fail
 from tidemill.process.lifeline import SUPERVISED

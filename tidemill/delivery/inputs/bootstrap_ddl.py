@@ -1,7 +1,7 @@
 """Statements that create tables downstream ahead of the rows of an initial load or a resync: the `create-tables` of a changefeed.
 
 They stand just below the ts of the rows, S - 1, at the end of a batch like any DDL: consumers apply what is at or below a DDL's ts before
-it, what is above it after it. Each says IF NOT EXISTS, because a resync meets tables that are there, and a batch may be delivered twice.
+it, what is above it after it. Each says IF NOT EXISTS, because tables may exist at a resync, and a batch may be delivered twice.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Draft = tuple[str, DBInfo | None, TableVersion | None]
 
 
 def creating(plan: Plan, tables: SchemaSnapshot, zone: tzinfo, *, first: bool) -> list[DdlEvent]:
-    """CREATE DATABASE, then CREATE TABLE of the plan's tables, as they are described in `tables`; who is referenced comes first.
+    """CREATE DATABASE, then CREATE TABLE of the plan's tables, as they are described in `tables`. A table that another one references
+    comes before it.
 
-    `first`: the plan is the one that the log begins with: empty databases are created as well.
+    `first`: the log begins with this plan, so empty databases are created as well.
     """
     versions = [tables.tables[t.table_id] for t in plan.tables if t.table_id in tables.tables]
     wanted = {version.schema for version in versions}
@@ -68,7 +69,7 @@ def _event(ts: int, seq: int, text: str, database: DBInfo | None, version: Table
 
 
 def in_order(versions: Iterable[TableVersion]) -> list[TableVersion]:
-    """By id, but a table that a foreign key refers to before the one that has the key; in a circle somebody has to be first."""
+    """By id, but a table that a foreign key refers to comes before the table with the key. In a circle any one comes first."""
     by_name: dict[Name, TableVersion] = {_name(*v.name): v for v in sorted(versions, key=lambda v: v.table_id)}
     found: dict[Name, TableVersion] = {}
     begun: set[Name] = set()

@@ -1,8 +1,8 @@
-"""Is what a changefeed wants in the log?
+"""Checks that the log has what a changefeed wants.
 
-A capture may leave tables out; log.json says which, and from when (`capture --config`). And rows may come into a table past the change
-feed. Where TiDB notes that (a physical import, a restore, in TiDB 9 and newer), or where TiKV shows rows of a physical import (those that a
-scan finds, up to the versions that leave them out), the changefeed stops.
+A capture may leave tables out; log.json says which, and from when (`capture --config`). And rows may come into a table without
+change events, by a physical import or a restore. The changefeed stops if TiDB notes that (TiDB 9 and newer), or if TiKV shows rows of a
+physical import (some versions do, for the rows that a scan finds).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidemill.tso import describe
 
 
 class CoverageCheck:
-    """The rules of a log. `wants`: does the changefeed deliver rows of this table?"""
+    """Checks the rules of a log. `wants`: whether the changefeed delivers rows of a table."""
 
     def __init__(
         self,

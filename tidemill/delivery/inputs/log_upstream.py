@@ -1,4 +1,4 @@
-"""The log as batches see it: what an interval holds, where DDLs stand, which pack is valid."""
+"""The log, as the batches of a changefeed use it: what an interval holds, where DDLs stand, which pack is valid."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ class RegisteredSchemas:
         self._registrar, self._router = registrar, router
 
     def meet(self) -> None:
-        """Is the registry there? Raises RegistryUnavailable."""
+        """Check that the registry answers. Raises RegistryUnavailable."""
         self._registrar.meet()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._registrar.close()
 
     def register(self, version: TableVersion, topic: str) -> tuple[int, int]:

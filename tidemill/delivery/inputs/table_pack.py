@@ -130,7 +130,7 @@ class Pack:
         return unpack(entry.packed) if entry else None
 
     def knows(self, physical_id: int) -> bool:
-        """Is the id that of some table, now or at another time, wanted or not?"""
+        """Whether the id is that of any table, now or at another time, delivered or not."""
         return any(
             at < len(ids) and ids[at] == physical_id for ids in self.known_ids for at in (int(np.searchsorted(ids, np.int64(physical_id))),)
         )
@@ -147,13 +147,13 @@ _supplied: dict[str, Callable[[], bytes]] = {}
 
 
 def supply(packs: Mapping[str, Callable[[], bytes]]) -> None:
-    """Files that came with the job, by name: `load` takes these instead of looking for a path."""
+    """Files that came with the job, by name: `load` takes these instead of files at a path."""
     _supplied.clear()
     _supplied.update(packs)
 
 
 def name_of(path: str) -> str:
-    """What a pack is called wherever it is: its content's hash."""
+    """The name of a pack, the same on every machine: the hash of its content."""
     return path.rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""How a changefeed's settings become what the batches need: which tables, which DDLs, in which words, in which zone."""
+"""Turns a changefeed's settings into what batches need: which tables and DDLs, to which topics, in which protocol and zone."""
 
 from __future__ import annotations
 
@@ -106,25 +106,25 @@ class TableRouter:
         )
 
     def rows(self, version: TableVersion) -> bool:
-        """Are rows of a table delivered?"""
+        """Whether rows of a table are delivered."""
         return self._passes(version.schema, version.table) and self._eligible(version.info) and version.info.has_rows
 
     def topic(self, event: DdlEvent) -> str:
-        """Where a DDL goes: to the topic of its table, by the name before it if it had one. A schema's goes to the sink's topic."""
+        """The topic of a DDL: that of its table, by the name before the DDL if there was one; the sink's topic for a DDL of a schema."""
         if not event.table:
             return self._topic
         name = (event.pre_schema, event.pre_table) if event.pre_table else (event.schema, event.table)
         return self._dispatcher.topic(*name, self._topic)
 
     def ddl(self, event: DdlEvent) -> bool:
-        """Is a DDL delivered? Where its table, before or after it, passes the filter and can be replicated, and no event filter says no."""
+        """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it."""
         if not self._concerns(event):
             return False
         self._tell(event)
         return not self._events.ignores_ddl(event)
 
     def _tell(self, event: DdlEvent) -> None:
-        """Log once what a DDL means whose table enters or leaves the delivered ones, also where the DDL itself is filtered."""
+        """Warn once of a DDL by which a table enters or leaves the delivered ones, also if the DDL itself is not delivered."""
         place = event.job_id, event.seq
         if place not in self._told and (crossing := self.crossing(event)):
             self._told.add(place)
@@ -140,7 +140,7 @@ class TableRouter:
         return not versions or any(self._eligible(v.info) for v in versions)
 
     def crossing(self, event: DdlEvent) -> str:
-        """What a DDL means for the consumer whose table enters or leaves the delivered ones by it; empty if none does."""
+        """What a DDL means for the consumer, if a table enters or leaves the delivered ones by it; else empty."""
         if event.type == Action.EXCHANGE_PARTITION:
             return self._crossing_exchange(event)
         if event.before is None or event.after is None:
@@ -154,7 +154,7 @@ class TableRouter:
         return f"{old} (now: {new}) is not delivered any more from {event.ts} on"
 
     def _crossing_exchange(self, event: DdlEvent) -> str:
-        """Rows change places between a partition and a plain table without a change of any of them."""
+        """EXCHANGE PARTITION moves rows between a partition and a plain table without a change event for any row."""
         inside = self._passes(event.schema, event.table)
         if inside == self._passes(event.pre_schema, event.pre_table):
             return ""
@@ -173,7 +173,7 @@ class TableRouter:
 
 
 def control_messages_of(sink: SinkUri) -> ControlMessages | None:
-    """What prints DDL and resolved messages: the protocol, or a sink that has words of its own; None where nothing is printed."""
+    """What writes DDL and resolved messages: the protocol, or a sink with a format of its own; None if neither does."""
     options = sink.encoding
     if wants_tables(sink):
         return StorageControl(sink)
@@ -202,7 +202,7 @@ class SinkEvents:
         return topic, *message, range(partitions)
 
     def bootstraps(self) -> Iterator[tuple[str, bytes | None, bytes | None, Sequence[int]]]:
-        """What is said of all tables when a delivery begins."""
+        """The bootstrap messages of all tables, for the begin of a delivery."""
         control_messages = self._control
         if not isinstance(control_messages, SendsBootstrap):
             return
@@ -212,7 +212,7 @@ class SinkEvents:
 
     @property
     def sends_bootstrap(self) -> bool:
-        """Whether something is said then."""
+        """Whether the protocol has bootstrap messages."""
         return isinstance(self._control, SendsBootstrap) and self._control.sends_bootstrap
 
     def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:

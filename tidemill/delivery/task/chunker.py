@@ -1,7 +1,7 @@
-"""Chunks: some thousand rows in order, cut between transactions.
+"""Cuts the merged rows into chunks: some thousand rows in order, cut between transactions.
 
-A transaction that is larger than a chunk is read in passes, first its deletes, then its updates, then its inserts: so the order inside
-of it holds over chunks, and memory does not grow with it.
+A transaction that is larger than a chunk is read three times: first its deletes, then its updates, then its inserts. So the order inside
+the transaction holds across chunks, and memory does not grow with it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tidemill.kernels.flow.merge import first_origins, merge, transaction_begin,
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 
 MAX_ROWS = 4096
-"""Of a chunk. Rows, messages and their bytes stay in the processor's second-level cache: 65,536 cost half as much again a row."""
+"""Rows of a chunk. Their records and messages stay in the processor's second-level cache; with 65,536 a row costs half as much again."""
 MAX_BYTES = 32 << 20
-"""Of raw rows in a chunk: bounds memory where rows are large."""
+"""Bytes of raw rows in a chunk: bounds memory where rows are large."""
 
 
 class Routing(Protocol):
-    """What a merge asks of the pack: the rules of tables, found by physical id when the first row of each comes by."""
+    """What a merge asks of the pack: the rules of tables. They are looked up by physical id when the first row of a table comes."""
 
     tables: TableMap
 
@@ -35,15 +35,15 @@ class Routing(Protocol):
         """Where the rules are; changes when one is added."""
 
     def resolve(self, table_id: int) -> None:
-        """Enter an id into `tables`. Raises SchemaError for one that nobody knows."""
+        """Enter an id into `tables`. Raises SchemaError for an id that no schema describes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Row records in order; valid until the next chunk is asked for.
 
-    keep: the rows are of a pass, only what becomes of this kind counts; 0 for all. may_split, hashed: at least as many updates that
-    may have to be split, and rows whose target takes a hash.
+    keep: only rows that are, or are split into, this kind count, because the others belong to another pass; 0: all rows count.
+    may_split: not 0 if an update may have to be split. hashed: not 0 if a row's target depends on a hash.
     """
 
     rows: npt.NDArray[np.void]
@@ -53,7 +53,7 @@ class Chunk:
 
 
 class Chunker:
-    """Iterates over the chunks of sources. `owned` has a byte for each target: rows of others are left out where that is known already."""
+    """Iterates over the chunks of sources. `owned` has a byte for each target; rows of other targets are left out as soon as possible."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Chunker:
                 return
 
     def _passes(self, n: int) -> Iterator[Chunk]:
-        """The transaction that begins with record 0 and did not end in n records, a kind at a time."""
+        """The transaction that begins with record 0 and does not end within n records: one kind of rows at a time."""
         first = self._rows[0]
         begin = self._places(0, n)
         begin = [at if at >= 0 else source.number for at, source in zip(begin, self._sources.all, strict=True)]

@@ -1,6 +1,6 @@
-"""What a worker process builds of a pack: the kernels' table map and rules, programs of the tables in use, the encoder.
+"""What a worker process builds from a pack: the kernels' table map and rules, programs of the tables in use, the encoder.
 
-Everything is built when the first row of a table comes by: a pack of thousands of tables costs a task what its own rows need.
+A table's part is built when its first row comes: from a pack of thousands of tables, a task builds only those that it needs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = npt.NDArray[np.void]
 
 
 class _Kernels:
-    """The kernels over the programs of the tables in use; made again when a table joins them."""
+    """The kernels for the tables in use. They are built again when another table comes into use."""
 
     def __init__(self, pack: Pack, used: list[_Used]) -> None:
         programs = [one.program for one in used]
@@ -50,10 +50,10 @@ class _Kernels:
 
 
 class _Used:
-    """A table in use: how its rows are routed, by all of its columns, and how they are shown."""
+    """A table in use: the program that routes its rows (all columns) and the one that encodes them (without dropped columns)."""
 
     def __init__(self, table: PackedTable, apart: int | None, output: Output, parts: int) -> None:
-        """`apart`: the only physical id that this stands for."""
+        """`apart`: the one physical partition that this stands for; None: the whole table."""
         self.table, self.apart = table, apart
         self.program = TableProgram.of(table.version, output.zone, output.json)
         self.shown = TableProgram.of(table.shown, output.zone, output.json) if table.dropped else self.program
@@ -74,7 +74,7 @@ class _Used:
 
 
 class Compiled:
-    """A pack in use. The number of a table here is the number of its rule and its program. See `chunker.Routing`."""
+    """A pack in use. A table has one number, for its rule and its program alike. See `chunker.Routing`."""
 
     def __init__(self, pack: Pack) -> None:
         self.pack = pack
@@ -92,7 +92,7 @@ class Compiled:
 
     @property
     def slow_rows(self) -> int:
-        """Rows that went to a reference, since the pack was loaded."""
+        """Rows that the plain reference handled instead of a kernel, since the pack was loaded."""
         return self._slow_before + (self._made.slow_rows if self._made is not None else 0)
 
     @property
@@ -107,9 +107,9 @@ class Compiled:
         return count, names
 
     def resolve(self, table_id: int) -> None:
-        """Enter a physical id: its table's rule, or that its rows are not delivered.
+        """Enter a physical id: with its table's rule, or as one whose rows are not delivered.
 
-        Raises SchemaError for one that nobody knows, ConfigError where the settings do not fit the table.
+        Raises SchemaError for an id that no schema describes, ConfigError if the settings do not fit the table.
         """
         table = self.pack.table(table_id)
         if table is not None and table.fault:
@@ -149,7 +149,7 @@ class Compiled:
         return self._made
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
-        """Messages of arranged rows; valid until the next call. Raises what the encoder says of a row, and how to go on without it."""
+        """Messages of arranged rows; valid until the next call. Raises the encoder's error for a row, with a hint how to go on."""
         if self._skipper:
             rows, groups = self._skipper.keep(rows, groups, [used.table for used in self._used])
         encoder = self._kernels.encoder
@@ -179,7 +179,8 @@ class Compiled:
 def row_encoder(
     output: Output, programs: list[TableProgram], tables: Sequence[PackedTable] = (), first_target: Mapping[str, int] | None = None
 ) -> RowEncoder:
-    """The encoder of a protocol. `tables`: of the programs; `first_target`: partition 0 of each topic. Few protocols look at them."""
+    """The encoder of a protocol. `tables`: the tables of the programs; `first_target`: the number of each topic's partition 0. Few
+    protocols use these two."""
     options = output.encoding
     if options.protocol is None:
         return MountEncoder(programs)
@@ -198,7 +199,7 @@ def row_encoder(
 
 
 def _schema_ids(table: PackedTable) -> tuple[int, int]:
-    """Raises SchemaError where the driver did not see that the table has rows."""
+    """Ids of key and value schema. Raises SchemaError if the driver did not register them."""
     if table.schema_ids is None:
         raise SchemaError(f"{table.version.schema}.{table.version.table} has rows, but its schemas are not registered: a bug")
     return table.schema_ids

@@ -1,4 +1,4 @@
-"""Around the encoders of a pack: rows that are left out by name, and topics that take messages of different sizes."""
+"""Wraps the encoders of a pack: leaves out rows by name, and keeps to the message limits of topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Groups = npt.NDArray[np.int32]
 
 
 class RowEncoder(Protocol):
-    """Turns rows into messages; `slow_rows` counts those that a kernel handed to its reference."""
+    """Turns rows into messages; `slow_rows` counts those that the plain reference encoded instead of a kernel."""
 
     slow_rows: int
 
@@ -28,10 +28,10 @@ class RowEncoder(Protocol):
 
 @runtime_checkable
 class ReportsCorruption(Protocol):
-    """An encoder that sends rows which do not fit their checksum."""
+    """An encoder that sends rows also if they do not fit their checksum, and counts them."""
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
-        """How many since the last call, and the names of some."""
+        """How many such rows came since the last call, and the names of some."""
 
 
 def limits_of(pack: Pack) -> npt.NDArray[np.int64]:
@@ -41,7 +41,7 @@ def limits_of(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 class LimitedEncoder:
-    """An encoder for each limit that topics have: nearly always one."""
+    """One encoder for each message limit that topics have. There is nearly always one limit."""
 
     def __init__(self, pack: Pack, make: Callable[[Output], RowEncoder]) -> None:
         self._limits = limits_of(pack)
@@ -56,7 +56,7 @@ class LimitedEncoder:
         return sum(encoder.slow_rows for encoder in self._encoders.values())
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
-        """See `ReportsCorruption`; none where the encoder looks at no checksum."""
+        """See `ReportsCorruption`; none if the encoder checks no checksums."""
         found = [encoder.take_corrupted() for encoder in self._encoders.values() if isinstance(encoder, ReportsCorruption)]
         return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
 
@@ -81,7 +81,7 @@ def _groups(rows: Rows, groups: Groups, chosen: npt.NDArray[np.intp]) -> tuple[R
 
 
 class Skipper:
-    """Leaves out the rows of some rules. `skipped` counts them."""
+    """Leaves out the rows that `--skip-row` names. `skipped` counts them."""
 
     def __init__(self, rules: Sequence[SkipRow]) -> None:
         self._rules = frozenset(rules)
@@ -92,7 +92,7 @@ class Skipper:
         return bool(self._rules)
 
     def keep(self, rows: Rows, groups: Groups, tables: Sequence[PackedTable]) -> tuple[Rows, Groups]:
-        """The other rows, grouped as before; groups of which nothing is left are gone. `tables`: by the number in the rows."""
+        """The rows that stay, grouped as before; groups without a row are gone. `tables`: by the number in the rows."""
         suspects = np.flatnonzero(np.isin(rows["commit_ts"], self._times))
         dropped = [i for i in suspects.tolist() if self._named(rows[i], tables)]
         if not dropped:

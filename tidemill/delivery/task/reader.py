@@ -1,4 +1,4 @@
-"""From segments to merged rows: files are mapped, batches described to the kernels by address, nothing is copied."""
+"""Reads segments for the merge kernel: files are mapped, record batches are described to the kernel by address, nothing is copied."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _COLUMNS = ("table_id", "start_ts", "commit_ts", "key", "value", "old_value")
 
 
 def fixed_address(column: pa.Array) -> int:
-    """Where row 0 of an 8-byte column is; 0 without a row."""
+    """The address of row 0 of an 8-byte column; 0 if it has no row."""
     return int(column.buffers()[1].address) + 8 * int(column.offset) if len(column) else 0
 
 
 def binary_addresses(column: pa.Array) -> tuple[int, int, int, int]:
-    """Of a binary column: offsets of row 0, bytes, validity bitmap (0: no nulls), bit of row 0 in it; zeros without a row."""
+    """Of a binary column: address of row 0's offsets, of the bytes, of the validity bitmap (0: no nulls), and row 0's bit in it. All 0 if
+    it has no row."""
     if not len(column):
         return 0, 0, 0, 0
     valid, offsets, data = column.buffers()
@@ -37,7 +38,7 @@ def binary_addresses(column: pa.Array) -> tuple[int, int, int, int]:
 
 
 def describe(words: Words, batch: pa.RecordBatch, begin: int, end: int, *, more: bool, base: int) -> None:
-    """Fill a source's words: rows begin … end - 1 of the batch are to be read."""
+    """Fill in a source's words so that rows begin … end - 1 of the batch are read next."""
     table_id, start_ts, commit_ts, key, value, old_value = (batch.column(name) for name in _COLUMNS)
     key_offsets, keys, _, _ = binary_addresses(key)
     value_words = binary_addresses(value)
@@ -59,7 +60,7 @@ def commits(batch: pa.RecordBatch) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A record batch that was in use: where it is, and the number of its row 0 within the source."""
+    """A record batch that was read: where it is, and the number of its row 0 within the source."""
 
     file: int
     batch: int
@@ -70,7 +71,7 @@ class _Place:
 class Source:
     """The rows of (from_ts, to_ts] in files that follow each other in time, one record batch in use.
 
-    Rows are numbered through all batches, so that a source can be set back. Raises SegmentGone and LogCorrupt.
+    Rows are numbered across all batches, so that a source can be set back to one. Raises SegmentGone and LogCorrupt.
     """
 
     def __init__(self, paths: Sequence[str], from_ts: int, to_ts: int, words: Words) -> None:
@@ -90,11 +91,11 @@ class Source:
 
     @property
     def number(self) -> int:
-        """Of the next row."""
+        """The number of the next row."""
         return int(self._words[f.S_BASE] + self._words[f.S_POS])
 
     def advance(self) -> None:
-        """Use the next batch that has rows of the interval; without one the source is at its end."""
+        """Use the next batch that has rows of the interval. If there is none, the source is at its end."""
         while True:
             if self._now + 1 < len(self._places):
                 self._now += 1
@@ -115,7 +116,7 @@ class Source:
         self._words[f.S_POS] = number - place.base
 
     def _end(self) -> None:
-        """Nothing is left: `number` is that of the row after the last."""
+        """No row is left. From now on `number` is one past the last row."""
         last = self._places[-1] if self._places else None
         self._ended = True
         self._words[[f.S_POS, f.S_END, f.S_MORE]] = 0
@@ -157,7 +158,7 @@ class Source:
         return low
 
     def _last_ts(self, at: int) -> np.uint64 | None:
-        """commit_ts of a batch's last row; None without rows. Where the file's end says it, the batch is not read for it."""
+        """commit_ts of a batch's last row; None if it has no row. The batch is only read if the file's footer does not say it."""
         told = self._reader.last_ts(at)
         if told is not None:
             return np.uint64(told)
@@ -165,7 +166,7 @@ class Source:
         return found[-1] if len(found) else None
 
     def _batch(self, at: int) -> pa.RecordBatch:
-        """A batch of the open file. The last one is remembered: looking at a batch before using it costs nothing more."""
+        """A batch of the open file. The newest one is kept, so that looking at a batch and then using it reads it once."""
         if self._looked_at[:2] == (self._file, at):
             return self._looked_at[2]
         path = self._paths[self._file]
@@ -175,7 +176,7 @@ class Source:
         return batch
 
     def _use(self, place: _Place) -> bool:
-        """Describe a batch to the kernels. False if none of its rows is of the interval and others may follow."""
+        """Describe a batch to the kernels. False if it has no row of the interval and batches with such rows may follow."""
         self._open(place.file)
         self._ended = False
         self.batch = batch = self._batch(place.batch)
@@ -188,7 +189,7 @@ class Source:
 
 
 def _check_interval(path: str, found: npt.NDArray[np.uint64]) -> None:
-    """Do the first and the last row lie in the interval that the file's name says. Raises LogCorrupt."""
+    """Raises LogCorrupt if the first or the last row lies outside the interval that the file's name says."""
     segment = parse_segment(path.partition("?")[0].rpartition("/")[2])
     if segment is None or not len(found) or (int(found[0]) > segment.from_ts and int(found[-1]) <= segment.to_ts):
         return
@@ -196,7 +197,7 @@ def _check_interval(path: str, found: npt.NDArray[np.uint64]) -> None:
 
 
 class Sources:
-    """Sorted sources side by side, their words in one table for the kernels."""
+    """Sorted sources side by side, with their words in one table for the kernels."""
 
     def __init__(self, chains: Sequence[Sequence[str]], from_ts: int, to_ts: int, ranges: Sequence[tuple[int, int]] = ()) -> None:
         """The rows of (from_ts, to_ts], or of each chain those of its own range."""
@@ -210,11 +211,11 @@ class Sources:
         return len(self.all)
 
     def begin_chunk(self) -> None:
-        """Rows handed out before are not needed any more: batches behind them may go."""
+        """Rows that were handed out before are not needed any more, so their batches may be freed."""
         self._alive = [source.batch for source in self.all]
 
     def advance(self, number: int) -> None:
-        """Give a dry source its next batch; the one before stays readable until `begin_chunk`."""
+        """Give a source whose batch is used up its next one. The one before stays readable until `begin_chunk`."""
         source = self.all[number]
         source.advance()
         self._alive.append(source.batch)

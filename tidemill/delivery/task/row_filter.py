@@ -1,7 +1,7 @@
-"""Event filters at work in a task: rows that are left out, before updates are split and targets are found.
+"""Applies event filters in a task: leaves out rows before updates are split and targets are found.
 
-Whole kinds and transactions are told by a row's record alone; updates of given columns by the change kernel. Value expressions are
-evaluated a row at a time, on the columns they name, for the tables that have some.
+Kinds of rows and transactions are recognised by a row's record alone, updates of given columns by the change kernel. Value expressions are
+evaluated row by row, on the columns that they name, for tables that have such expressions.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Rows = npt.NDArray[np.void]
 Kept = npt.NDArray[np.bool_]
 
 _REMEMBERED = 65_536
-"""Combinations of stored values whose judgement an expression remembers."""
+"""For how many combinations of stored values an expression remembers its result."""
 
 
 class _Expression:
-    """A value expression over the columns that it names. What it says of stored values is remembered: many rows have the same ones."""
+    """A value expression over the columns that it names. Results are remembered by stored values, because many rows have the same ones."""
 
     def __init__(self, text: str, program: TableProgram, *, after: bool) -> None:
         self._condition: Condition = bind(parse(text), program.info)
@@ -38,7 +38,7 @@ class _Expression:
         self.image, self.size = ("value", "value_len") if after else ("old_value", "old_len")
 
     def holds(self, key: bytes, image: bytes) -> bool:
-        """Is a row with this image left out? Raises MalformedRow, and MalformedBytes that names no column."""
+        """Whether a row with this image is left out. Raises MalformedRow, or MalformedBytes without a column's name."""
         picked = self._columns.pick(key, image)
         if picked is None:
             return self._condition.holds(self._columns.read(key, image))
@@ -68,7 +68,7 @@ class _Table:
 
 
 class RowFilters:
-    """The filters of the tables in use, by number. `slow_rows`: rows whose change a reference had to tell."""
+    """The filters of the tables in use, by number. `slow_rows`: rows that the plain reference compared instead of the kernel."""
 
     def __init__(self, filters: Sequence[RowFilter | None], programs: Sequence[TableProgram], ignored_start_ts: frozenset[int]) -> None:
         self._ignored = np.array(sorted(ignored_start_ts), np.uint64)
@@ -78,7 +78,7 @@ class RowFilters:
         self._changes = [self._layer(layer, programs) for layer in range(layers)]
 
     def _layer(self, layer: int, programs: Sequence[TableProgram]) -> tuple[ColumnChange, set[int]]:
-        """The n-th rule about changed columns of every table that has so many, and these tables."""
+        """The n-th rule about changed columns of every table that has n such rules, and the numbers of these tables."""
         having = {i: table.watched[layer] for i, table in self._tables.items() if layer < len(table.watched)}
         return ColumnChange(programs, [having.get(i, []) for i in range(len(programs))]), set(having)
 
@@ -90,7 +90,7 @@ class RowFilters:
         return bool(self._tables) or bool(self._ignored.size)
 
     def kept(self, rows: Rows) -> Rows:
-        """The rows without those that are left out: the same array if none is. Raises MalformedRow naming the row."""
+        """The rows that stay; the same array if all do. Raises MalformedRow naming the row."""
         keep = np.ones(len(rows), np.bool_)
         if self._ignored.size:
             keep &= ~np.isin(rows["start_ts"], self._ignored)
@@ -113,13 +113,13 @@ class RowFilters:
 
     @staticmethod
     def _unchanged(rows: Rows, change: ColumnChange, having: set[int], keep: Kept) -> None:
-        """Updates that change none of the watched columns go."""
+        """Leave out updates that change none of the watched columns."""
         at = np.flatnonzero(keep & (rows["kind"] == KIND_UPDATE) & np.isin(rows["table"], list(having)))
         if at.size:
             keep[at] = change.changed(rows[at])
 
     def _by_value(self, rows: Rows, number: int, table: _Table, keep: Kept) -> None:
-        """Rows of which an expression holds go."""
+        """Leave out rows for which an expression is true."""
         for kind, expressions in table.expressions.items():
             for expression in expressions:
                 at = np.flatnonzero(keep & (rows["table"] == number) & (rows["kind"] == kind))

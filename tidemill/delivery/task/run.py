@@ -1,8 +1,8 @@
-"""One task: a work item from mapped segments to an acknowledged sink.
+"""One task: delivers a work item, from mapped segments to an acknowledged sink.
 
-read → merge → filter → split → targets → arrange → encode → deliver, a chunk at a time, then flush. The fence is looked at before each
-chunk is delivered, by the sink while it waits, and before the flush. A TidemillError is returned as a TaskFailure; any other exception
-fails the worker's task and with it the job.
+read → merge → filter → split → targets → arrange → encode → deliver, chunk by chunk, then flush. The task checks the fence before it
+delivers a chunk and before the flush; the sink checks it while it waits. A TidemillError is returned as a TaskFailure. Any other exception
+fails Spark's task, and with it the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.void]
 
 
 def run(item: WorkItem) -> TaskResult:
-    """Run an item; what it did, or how it failed."""
+    """Run an item. Returns what it did, or how it failed."""
     try:
         return deliver(item)
     except TidemillError as error:
@@ -47,7 +47,7 @@ def _failure(item: WorkItem, error: TidemillError) -> TaskFailure:
 
 
 def deliver(item: WorkItem) -> TaskStats:
-    """Run an item. Raises what the log, the rows, the encoder or the sink refuse, and Fenced when another epoch has begun."""
+    """Run an item. Raises the errors of the log, the rows, the encoder and the sink, and Fenced if another epoch has begun."""
     clock = time.perf_counter_ns
     cpu = time.process_time_ns()
     stats = TaskStats(item.number, worker=os.getpid())
@@ -56,7 +56,7 @@ def deliver(item: WorkItem) -> TaskStats:
     compiled = compiled_for(item.pack)
     targets = compiled.pack.targets
     slow, skipped = compiled.slow_rows, compiled.skipped_rows
-    compiled.take_corrupted()  # of a try that failed
+    compiled.take_corrupted()  # drop what an attempt that failed has left
     sink = open_task_sink(item.sink)
     sink.begin(_context(item, compiled, look))
     try:
@@ -100,14 +100,14 @@ def _context(item: WorkItem, compiled: Compiled, look: Look) -> BatchContext:
 
 
 def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:
-    """A byte for each target: is it this share's?"""
+    """A byte for each target: 1 if it belongs to this share."""
     owned = np.zeros(max(targets, 1), np.uint8)
     owned[share::shares] = 1
     return owned
 
 
 def compiled_for(path: str) -> Compiled:
-    """What this process has built of a pack."""
+    """What this process has built from a pack; built once."""
     loaded = table_pack.load(path)
     if "compiled" not in loaded.made:
         loaded.made["compiled"] = Compiled(loaded)
@@ -116,9 +116,9 @@ def compiled_for(path: str) -> Compiled:
 
 
 class Shaper:
-    """From a chunk to rows as the encoder wants them: filtered, updates split, targets found, grouped by target and in order.
+    """Turns a chunk into rows for the encoder: filtered, updates split, targets found, grouped by target and in order.
 
-    Its arrays are used again for every chunk.
+    Its arrays are reused for every chunk.
     """
 
     def __init__(self, compiled: Compiled, owned: npt.NDArray[np.uint8], max_rows: int = MAX_ROWS) -> None:
@@ -130,7 +130,7 @@ class Shaper:
         self._places = tuple(a.ctypes.data for a in (owned, self._counts, self._seen, self._order, self._starts, self._out))
 
     def shape(self, chunk: Chunk) -> tuple[Rows, npt.NDArray[np.int32]]:
-        """Rows and the first row of each group; valid until the next chunk."""
+        """The rows, and the number of the first row of each group. Valid until the next chunk."""
         rows = self._compiled.kept(chunk.rows)
         if chunk.may_split or chunk.keep:
             rows = self._split_updates(rows, chunk)

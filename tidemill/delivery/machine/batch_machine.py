@@ -1,0 +1,518 @@
+"""The batches of one changefeed: what is done next, and what follows from a failure. A state machine without IO.
+
+The driver tells the machine what happened (`step`) and carries out the actions that it gets back, in their order. A batch goes down this
+list. What is in brackets is left out where there is nothing to do.
+
+    phase               the driver is asked to                               once
+    IDLE                nothing: between two batches
+    LEARNING            learn the schemas up to the end of the batch         a batch
+    LISTING_BOOTSTRAPS  [list the messages ahead of the first rows]          a process
+    BOOTSTRAP_EPOCH     [take an epoch for them]                             a process
+    SENDING_BOOTSTRAPS  [send them]                                          a process
+    OPENING             take an epoch                                        an attempt, as all that follow
+    LOOKING             [look at the topics: one may be missing, or have new partitions]
+    BEGINNING           let the sink get ready
+    PLANNING            divide the rows among work items
+    RUNNING             [run them as one job; every item must report, with all its messages acknowledged]
+    CHECKING            look at the fence: has another driver taken over?
+    LISTING_DDLS        [list the DDLs that stand at the batch's end]
+    SENDING_DDLS        [send them, one after the other]
+    RESOLVING           [send the resolved event]
+    FINISHING           wait until the sink has everything
+    ANNOUNCING          [say which DDLs are delivered]                       a batch
+    SAVING              [make the checkpoint durable]                        a batch
+    → IDLE, or → OVER when the target is reached or a stop was asked for
+
+A failure before the sink has everything ends the attempt. Then:
+
+    ENDING_EPOCH        begin another epoch, so that nothing of the attempt goes on
+    LOOKING_AGAIN       [look at the topics: did the refusal of a message change anything?]
+    WAITING             wait; then the next attempt begins, with an epoch of its own
+    → OVER when no attempt follows (`failures.py` says after what), or a stop was asked for
+
+Where only some log partitions get further (`progress = "table"`), the batch's interval is empty: it has rows, but neither DDLs
+nor a resolved event. A replay keeps no checkpoint, so nothing is saved.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from tidemill.delivery.machine import actions as A
+from tidemill.delivery.machine import events as E
+from tidemill.delivery.machine.failures import REACTIONS, Kind, Reaction, Stopped, Then, error_of, kind_of
+from tidemill.delivery.machine.retry import Pauses, RetryPolicy
+from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
+from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
+from tidemill.errors import BatchFailed, TidemillError, made
+from tidemill.tidb.schema.events import DdlEvent
+
+LOOK_S = 60.0
+"""For how long partitions that are added to a topic, and a limit that is raised, may go unnoticed."""
+GRACE_S = 3.0
+"""For how long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
+
+
+class Phase(enum.StrEnum):
+    """What the machine waits for."""
+
+    IDLE = enum.auto()
+    LEARNING = enum.auto()
+    LISTING_BOOTSTRAPS = enum.auto()
+    BOOTSTRAP_EPOCH = enum.auto()
+    SENDING_BOOTSTRAPS = enum.auto()
+    OPENING = enum.auto()
+    LOOKING = enum.auto()
+    BEGINNING = enum.auto()
+    PLANNING = enum.auto()
+    RUNNING = enum.auto()
+    CHECKING = enum.auto()
+    LISTING_DDLS = enum.auto()
+    SENDING_DDLS = enum.auto()
+    RESOLVING = enum.auto()
+    FINISHING = enum.auto()
+    ANNOUNCING = enum.auto()
+    SAVING = enum.auto()
+    ENDING_EPOCH = enum.auto()
+    LOOKING_AGAIN = enum.auto()
+    WAITING = enum.auto()
+    OVER = enum.auto()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The batch under way."""
+
+    number: int
+    from_ts: int
+    to_ts: int
+    ranges: Ranges
+    pauses: Pauses
+    storage_pauses: Pauses
+    tries: int = 0
+    tries_for_storage: int = 0  # those that ended because storage was away
+    learned: bool = False
+    # of the attempt under way
+    attempt: A.Attempt | None = None
+    items: tuple[WorkItem, ...] = ()
+    results: list[TaskResult] = field(default_factory=list)
+    stats: TaskStats = field(default_factory=lambda: TaskStats(-1))
+    ddls: tuple[DdlEvent, ...] = ()
+    unsent: list[DdlEvent] = field(default_factory=list)
+    # of the newest attempt that failed
+    error: TidemillError | None = None
+    failed_at: float = 0.0
+
+    def __str__(self) -> str:
+        return f"({self.from_ts}, {self.to_ts}]"
+
+    @property
+    def interval(self) -> tuple[int, int, Ranges]:
+        return self.from_ts, self.to_ts, self.ranges
+
+    @property
+    def moves(self) -> bool:
+        """Whether all log partitions get further, and not only some."""
+        return self.to_ts > self.from_ts or not self.ranges
+
+
+class BatchMachine:
+    """The batches of one changefeed, one at a time."""
+
+    def __init__(
+        self,
+        feed: str,
+        policy: RetryPolicy,
+        *,
+        now: float,
+        sends_bootstraps: bool = False,
+        delivered: Position | None = None,
+        target: int | None = None,
+    ) -> None:
+        """`delivered`: the checkpoint; None: none is kept. `target`: the ts after which the changefeed is over. `sends_bootstraps`: the
+        protocol has messages ahead of the first rows."""
+        self.phase = Phase.IDLE
+        self.delivered, self._target = delivered, target
+        self.stopping = False
+        self._feed, self._policy = feed, policy
+        self._sends_bootstraps = sends_bootstraps
+        self._messages: tuple[E.BootstrapMessage, ...] = ()
+        self._next_look = now + LOOK_S
+        self._next_storage_word = now
+        self._now = now  # as far as the machine was told
+        self._batch: _Batch | None = None
+
+    def step(self, event: E.Event) -> tuple[A.Action, ...]:
+        """What is to be done after this event. Raises ValueError for an event that cannot come now: a bug in the driver."""
+        transition = TRANSITIONS.get((self.phase, type(event)))
+        if transition is None:
+            raise ValueError(f"{event} cannot come while the batch machine is {self.phase}")
+        if isinstance(event, (E.BatchBegun, E.JobEnded, E.Failed)):
+            self._now = event.now
+        return tuple(transition(self, event))
+
+    @property
+    def reached(self) -> bool:
+        """Whether everything up to the target is delivered."""
+        return self._target is not None and self.delivered is not None and self.delivered.ts >= self._target
+
+    @property
+    def batch(self) -> _Batch:
+        assert self._batch is not None, "between two batches"
+        return self._batch
+
+    @property
+    def _attempt(self) -> A.Attempt:
+        assert self.batch.attempt is not None, "between two attempts"
+        return self.batch.attempt
+
+    # ------------------------------------------------------------------ a batch begins
+
+    def _begin(self, event: E.BatchBegun) -> Iterable[A.Action]:
+        """A batch that was cut before the changefeed was given a target ends there. One that is delivered already is passed over."""
+        begin, end = event.begin, event.end
+        if self._target is not None:
+            end = end.capped(self._target)
+        if self.delivered is not None:
+            if self.delivered.covers(end):
+                return self._end_batch(None)
+            begin = self.delivered.joined(begin)
+        self._batch = _Batch(
+            event.batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end), Pauses(self._policy), Pauses(self._policy)
+        )
+        return self._try()
+
+    def _try(self, _: object = None) -> Iterable[A.Action]:
+        batch = self.batch
+        batch.tries += 1
+        if batch.learned:
+            return self._bootstrap()
+        self.phase = Phase.LEARNING
+        return [A.LearnSchemas(batch.from_ts, end_of(batch.to_ts, batch.ranges).furthest)]
+
+    def _learned(self, event: E.SchemasLearned) -> Iterable[A.Action]:
+        """The batch was cut by the schemas that were known then: it must still end where it should."""
+        batch = self.batch
+        furthest = end_of(batch.to_ts, batch.ranges).furthest
+        inside = [ts for ts in event.barriers if ts < furthest]
+        if inside:
+            interval = f"({batch.from_ts}, {furthest}]"
+            return self._fail(BatchFailed(f"{interval} has the DDL barrier {inside[0]} inside: it became known after the batch was cut"))
+        batch.learned = True
+        return self._bootstrap()
+
+    def _bootstrap(self) -> Iterable[A.Action]:
+        if not self._sends_bootstraps:
+            return self._open()
+        self.phase = Phase.LISTING_BOOTSTRAPS
+        return [A.ListBootstraps(self.batch.from_ts)]
+
+    def _listed(self, event: E.BootstrapsListed) -> Iterable[A.Action]:
+        if not event.messages:
+            return self._bootstrapped()
+        self._messages = event.messages
+        self.phase = Phase.BOOTSTRAP_EPOCH
+        return [A.TakeEpoch(*self.batch.interval)]
+
+    def _send_bootstraps(self, event: E.EpochTaken) -> Iterable[A.Action]:
+        """They are an attempt of their own, without rows. The fence keeps the interval of the batch meanwhile: a driver that takes over
+        now has to end the batch where this one would."""
+        batch = self.batch
+        batch.attempt = A.Attempt(batch.number, event.epoch, batch.from_ts, batch.from_ts)
+        self.phase = Phase.SENDING_BOOTSTRAPS
+        return [A.SendBootstraps(batch.attempt, self._messages)]
+
+    def _bootstrapped(self, _: object = None) -> Iterable[A.Action]:
+        self._sends_bootstraps, self._messages = False, ()
+        return self._open()
+
+    # ------------------------------------------------------------------ an attempt
+
+    def _open(self) -> Iterable[A.Action]:
+        self.batch.attempt = None
+        self.phase = Phase.OPENING
+        return [A.TakeEpoch(*self.batch.interval)]
+
+    def _opened(self, event: E.EpochTaken) -> Iterable[A.Action]:
+        """A failed attempt may be due to a topic that is gone; otherwise the topics are looked at once in a while."""
+        batch = self.batch
+        batch.attempt = A.Attempt(batch.number, event.epoch, *batch.interval)
+        batch.items, batch.results, batch.stats, batch.ddls = (), [], TaskStats(-1), ()
+        if batch.tries == 1 and self._now < self._next_look:
+            return self._ready()
+        self.phase = Phase.LOOKING
+        return [A.LookAtTopics()]
+
+    def _looked(self, _: E.TopicsSeen) -> Iterable[A.Action]:
+        self._next_look = self._now + LOOK_S
+        return self._ready()
+
+    def _ready(self) -> Iterable[A.Action]:
+        self.phase = Phase.BEGINNING
+        return [A.BeginAttempt(self._attempt)]
+
+    def _plan(self, _: E.AttemptBegun) -> Iterable[A.Action]:
+        self.phase = Phase.PLANNING
+        return [A.PlanRows(self._attempt)]
+
+    def _planned(self, event: E.RowsPlanned) -> Iterable[A.Action]:
+        if not event.items:
+            return self._check()
+        self.batch.items = event.items
+        self.phase = Phase.RUNNING
+        return [A.RunJob(event.items)]
+
+    def _reported(self, event: E.ItemReported) -> Iterable[A.Action]:
+        self.batch.results.append(event.result)
+        return ()
+
+    def _job_ended(self, _: E.JobEnded) -> Iterable[A.Action]:
+        error = _error_in(self.batch.items, self.batch.results)
+        if error is not None:
+            return self._fail(error)
+        self.batch.stats = total([r for r in self.batch.results if isinstance(r, TaskStats)])
+        return self._check()
+
+    def _check(self) -> Iterable[A.Action]:
+        self.phase = Phase.CHECKING
+        return [A.CheckFence()]
+
+    def _fence_held(self, _: E.FenceHeld) -> Iterable[A.Action]:
+        if not self.batch.moves:
+            return [*self._report_rows(), *self._finish()]
+        self.phase = Phase.LISTING_DDLS
+        return [A.ListDdls(self.batch.from_ts, self.batch.to_ts)]
+
+    def _ddls_listed(self, event: E.DdlsListed) -> Iterable[A.Action]:
+        self.batch.ddls, self.batch.unsent = event.ddls, [*event.ddls]
+        return self._send_ddl()
+
+    def _send_ddl(self, _: object = None) -> Iterable[A.Action]:
+        if self.batch.unsent:
+            self.phase = Phase.SENDING_DDLS
+            return [A.SendDdl(self.batch.unsent.pop(0))]
+        self.phase = Phase.RESOLVING
+        return [*self._report_rows(), A.SendResolved(self.batch.to_ts)]
+
+    def _report_rows(self) -> Iterable[A.Action]:
+        stats = self.batch.stats
+        if stats.skipped_rows:
+            yield A.Warn(f"{stats.skipped_rows} rows of {self.batch} were left out by name")
+        if stats.corrupted_rows:
+            yield A.ReportCorrupted(stats)
+
+    def _finish(self, _: object = None) -> Iterable[A.Action]:
+        self.phase = Phase.FINISHING
+        return [A.FinishAttempt(self._attempt)]
+
+    # ------------------------------------------------------------------ a batch ends
+
+    def _finished(self, _: E.AttemptFinished) -> Iterable[A.Action]:
+        self._next_storage_word = self._now
+        if not self.batch.ddls:
+            return self._save()
+        self.phase = Phase.ANNOUNCING
+        return [A.AnnounceDdls(self.batch.ddls)]
+
+    def _save(self, _: object = None) -> Iterable[A.Action]:
+        if self.delivered is None:
+            return self._end_batch(self._report())
+        self.phase = Phase.SAVING
+        return [A.SaveCheckpoint(self._report())]
+
+    def _saved(self, _: E.CheckpointSaved) -> Iterable[A.Action]:
+        report = self._report()
+        self.delivered = report.end
+        return self._end_batch(report)
+
+    def _report(self) -> A.Report:
+        batch = self.batch
+        return A.Report(batch.number, batch.from_ts, batch.to_ts, self._attempt.epoch, batch.tries, batch.stats, batch.ddls, batch.ranges)
+
+    def _end_batch(self, report: A.Report | None) -> Iterable[A.Action]:
+        self._batch = None
+        self.phase = Phase.OVER if self.reached or self.stopping else Phase.IDLE
+        yield A.EndBatch(report)
+        if self.phase is Phase.OVER:
+            yield A.End(A.Over.TARGET_REACHED if self.reached else A.Over.STOPPED)
+
+    def _fail_at_once(self, event: E.Failed) -> Iterable[A.Action]:
+        """The rows are delivered: nothing of the batch is tried again in this process. The next one begins at the checkpoint."""
+        return self._over(event.error)
+
+    # ------------------------------------------------------------------ an attempt fails
+
+    def _attempt_failed(self, event: E.Failed) -> Iterable[A.Action]:
+        return self._fail(event.error)
+
+    def _fail(self, error: TidemillError) -> Iterable[A.Action]:
+        batch = self.batch
+        batch.error, batch.failed_at = error, self._now
+        attempt, batch.attempt = batch.attempt, None
+        self.phase = Phase.ENDING_EPOCH
+        return [*([A.DiscardAttempt(attempt)] if attempt is not None else []), A.EndEpoch(*batch.interval)]
+
+    def _epoch_not_ended(self, event: E.Failed) -> Iterable[A.Action]:
+        """The next attempt ends it, and waits for storage; but a driver that has taken over is not disturbed."""
+        kind = kind_of(event.error)
+        if kind is Kind.FENCED:
+            return self._over(event.error, self._error)
+        if kind is Kind.STORAGE_AWAY:
+            note: A.Action = A.Debug(f"the epoch of a failed try cannot be ended now: {event.error.message}")
+        else:
+            note = A.Warn(f"the epoch of a failed try cannot be ended now, the next try will: {event.error}")
+        return [note, *self._react()]
+
+    def _react(self, _: object = None) -> Iterable[A.Action]:
+        then = self._reaction.then
+        if then is Then.LOOK_AT_TOPICS:
+            self.phase = Phase.LOOKING_AGAIN
+            return [A.LookAtTopics()]
+        if then is Then.WAIT:
+            return self._wait_for_storage()
+        return self._try_again() if then is Then.RETRY else self._give_up()
+
+    def _topics_seen(self, event: E.TopicsSeen) -> Iterable[A.Action]:
+        return self._try_again() if event.changed else self._give_up()
+
+    def _topics_not_seen(self, event: E.Failed) -> Iterable[A.Action]:
+        return self._try_again() if event.error.retryable else self._give_up()
+
+    def _wait_for_storage(self) -> Iterable[A.Action]:
+        """However long it takes. The time that the policy gives a sink does not run meanwhile."""
+        batch = self.batch
+        batch.tries_for_storage += 1
+        batch.pauses = Pauses(self._policy)
+        notes: list[A.Action] = []
+        if self._now >= self._next_storage_word:
+            self._next_storage_word = self._now + self._policy.storage_word_s
+            notes.append(A.Warn(f"batch {batch.number} waits for storage, and is tried again until it is there: {self._error}"))
+        return [*notes, *self._wait(batch.storage_pauses.next())]
+
+    def _try_again(self) -> Iterable[A.Action]:
+        batch = self.batch
+        batch.storage_pauses = Pauses(self._policy)
+        if self._reaction.few and batch.tries - batch.tries_for_storage >= self._policy.lost_tries:
+            return self._give_up()
+        pause = batch.pauses.after_failure(batch.failed_at)
+        if pause is None:
+            return self._give_up()
+        if self._reaction.grace:
+            pause = max(pause, GRACE_S)
+        notes: list[A.Action] = [A.RefreshLog()] if self._reaction.refresh else []
+        notes.append(A.Warn(f"batch {batch.number} failed and is tried again in {pause:.0f} s: {self._error}"))
+        return [*notes, *self._wait(pause)]
+
+    def _wait(self, pause: float) -> Iterable[A.Action]:
+        note = A.NoteFailure(self._error)
+        if self.stopping:
+            return [note, *self._stop()]
+        self.phase = Phase.WAITING
+        return [note, A.Wait(pause)]
+
+    def _give_up(self) -> Iterable[A.Action]:
+        batch, error = self.batch, self._error
+        text = f"batch {batch.number} of {self._feed}, {batch}, failed"
+        text += f" {batch.tries} times, last: " if batch.tries > 1 else ": "
+        return self._over(made(error.code, text + error.message, error.hint, retryable=error.retryable), error)
+
+    # ------------------------------------------------------------------ the end
+
+    def _note_stop(self, _: E.StopAsked) -> Iterable[A.Action]:
+        """The attempt goes on: what it delivers need not be delivered again."""
+        self.stopping = True
+        return ()
+
+    def _stop(self, _: object = None) -> Iterable[A.Action]:
+        self.stopping = True
+        text = f"stopped while batch {self.batch.number} waited for its next try ({self._error.message})"
+        return self._over(Stopped(text), self._error)
+
+    def _over(self, error: TidemillError, cause: TidemillError | None = None) -> Iterable[A.Action]:
+        self.phase = Phase.OVER
+        return [A.Fail(error, cause)]
+
+    @property
+    def _error(self) -> TidemillError:
+        assert self.batch.error is not None, "no attempt has failed"
+        return self.batch.error
+
+    @property
+    def _reaction(self) -> Reaction:
+        return REACTIONS[kind_of(self._error)]
+
+
+def _error_in(items: tuple[WorkItem, ...], results: list[TaskResult]) -> TidemillError | None:
+    """What is wrong with a job: a task failed, an item did not answer, or a message was not acknowledged. None: nothing."""
+    failures = [r for r in results if isinstance(r, TaskFailure)]
+    if failures:
+        return error_of(min(failures, key=lambda f: (f.retryable, f.number)))
+    stats = [r for r in results if isinstance(r, TaskStats)]
+    if sorted(s.number for s in stats) != [item.number for item in items]:
+        return BatchFailed(f"items {[item.number for item in items]} were run, {sorted(s.number for s in stats)} answered")
+    for one in stats:
+        if one.acked != one.messages:
+            return BatchFailed(f"item {one.number}: {one.acked} of {one.messages} messages were acknowledged")
+    return None
+
+
+Transition = Callable[[BatchMachine, Any], Iterable[A.Action]]
+
+_M = BatchMachine
+_ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
+    (Phase.IDLE, E.BatchBegun): _M._begin,
+    (Phase.LEARNING, E.SchemasLearned): _M._learned,
+    (Phase.LISTING_BOOTSTRAPS, E.BootstrapsListed): _M._listed,
+    (Phase.BOOTSTRAP_EPOCH, E.EpochTaken): _M._send_bootstraps,
+    (Phase.SENDING_BOOTSTRAPS, E.BootstrapsSent): _M._bootstrapped,
+    (Phase.OPENING, E.EpochTaken): _M._opened,
+    (Phase.LOOKING, E.TopicsSeen): _M._looked,
+    (Phase.BEGINNING, E.AttemptBegun): _M._plan,
+    (Phase.PLANNING, E.RowsPlanned): _M._planned,
+    (Phase.RUNNING, E.ItemReported): _M._reported,
+    (Phase.RUNNING, E.JobEnded): _M._job_ended,
+    (Phase.CHECKING, E.FenceHeld): _M._fence_held,
+    (Phase.LISTING_DDLS, E.DdlsListed): _M._ddls_listed,
+    (Phase.SENDING_DDLS, E.DdlSent): _M._send_ddl,
+    (Phase.RESOLVING, E.ResolvedSent): _M._finish,
+    (Phase.FINISHING, E.AttemptFinished): _M._finished,
+    (Phase.ANNOUNCING, E.DdlsAnnounced): _M._save,
+    (Phase.SAVING, E.CheckpointSaved): _M._saved,
+    (Phase.ENDING_EPOCH, E.EpochEnded): _M._react,
+    (Phase.LOOKING_AGAIN, E.TopicsSeen): _M._topics_seen,
+    (Phase.WAITING, E.Waited): _M._try,
+}
+_FAILURES: Mapping[tuple[Phase, type[E.Event]], Transition] = {
+    **{
+        (phase, E.Failed): _M._attempt_failed
+        for phase in (
+            *(Phase.LEARNING, Phase.LISTING_BOOTSTRAPS, Phase.BOOTSTRAP_EPOCH, Phase.SENDING_BOOTSTRAPS, Phase.OPENING, Phase.LOOKING),
+            *(Phase.BEGINNING, Phase.PLANNING, Phase.RUNNING, Phase.CHECKING, Phase.LISTING_DDLS, Phase.SENDING_DDLS),
+            *(Phase.RESOLVING, Phase.FINISHING),
+        )
+    },
+    (Phase.ANNOUNCING, E.Failed): _M._fail_at_once,
+    (Phase.SAVING, E.Failed): _M._fail_at_once,
+    (Phase.ENDING_EPOCH, E.Failed): _M._epoch_not_ended,
+    (Phase.LOOKING_AGAIN, E.Failed): _M._topics_not_seen,
+}
+_STOPS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
+    **{(phase, E.StopAsked): _M._note_stop for phase in Phase if phase not in (Phase.IDLE, Phase.WAITING, Phase.OVER)},
+    (Phase.WAITING, E.StopAsked): _M._stop,
+}
+TRANSITIONS: Mapping[tuple[Phase, type[E.Event]], Transition] = MappingProxyType({**_ANSWERS, **_FAILURES, **_STOPS})
+"""What follows an event in a phase. A pair that is not here cannot be; nothing follows OVER."""
+
+
+def under_way(delivered: Position, planned: tuple[int, int] | None, ranges: Ranges) -> Position | None:
+    """After a restart: where the batch that was under way has to end, by the interval of the newest attempt, which the fence keeps.
+    None: that batch is delivered, or begins elsewhere."""
+    if planned is None:
+        return None
+    starts = Position.of([start for start, _ in ranges]) if ranges else Position(planned[0])
+    end = end_of(planned[1], ranges)
+    return end if starts == delivered and not delivered.covers(end) else None

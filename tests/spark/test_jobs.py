@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from tests.delivery.test_replay import settings
 from tests.support import spark_faults
 from tests.support.feeds import Delivered, World, expected
 from tests.support.logs import START, write_segment
+from tests.support.spark_sessions import spark_session
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery import batch as batches
@@ -30,24 +30,10 @@ from tidemill.errors import LogCorrupt, TidemillError
 from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
 from tidemill.spark.query import Changefeed
-from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[2]")
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session(master="local[2]")
 
 
 @pytest.fixture(autouse=True)

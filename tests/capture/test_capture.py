@@ -126,6 +126,7 @@ def test_no_change_is_lost_when_a_capture_is_stopped_and_started_again(tmp_path:
     run(main())
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
     """The process is killed again and again; in the end the log verifies and holds every row once."""
 
@@ -403,6 +404,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low_water", [8 << 20, 0])
 def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int

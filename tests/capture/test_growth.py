@@ -106,6 +106,7 @@ def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> N
         assert growth.wish(writer.storage) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
     """From 2 to 4 partitions, then to 5, under rows and DDLs, in one process and in groups."""
@@ -153,6 +154,7 @@ def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_table_that_is_held_up_is_waited_for_and_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Playground(52, resolved_interval=0.1) as playground:

@@ -92,6 +92,7 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_lock_and_a_range_without_a_subscription_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Playground(42, resolved_interval=0.1) as playground:

@@ -311,7 +311,8 @@ def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: P
     asyncio.run(work())
 
 
-def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> None:
+def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.01)
     storage = open_storage(str(tmp_path))
     initial_load.write_plan(storage, initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
     endless = [sys.executable, "-c", "import sys; sys.stdin.read()"]

@@ -78,6 +78,7 @@ def json_texts(path: Path) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_documents_are_printed_as_the_clusters_version_prints_them(tmp_path: Path) -> None:
     """Old ones where the log tells no version; from an upgrade on as newer versions do, in batches of their own."""
     log = golden_log(tmp_path / "log")

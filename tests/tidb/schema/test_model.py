@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import copy
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -140,11 +140,11 @@ STRANGE = (None, True, 5, -5, 1 << 70, 1.5, "x", "", [], ["x"], [5], [None], {},
 @pytest.mark.parametrize("name", sorted(s.read_json("tidb/tableinfos.json.gz")))
 def test_members_of_other_types_are_an_error_or_nothing(name: str) -> None:
     """Each member of a description becomes something else: it is refused by name, or the table can be encoded all the same."""
-    data = s.read_json("tidb/tableinfos.json.gz")[name]
+    text = json.dumps(s.read_json("tidb/tableinfos.json.gz")[name])
     rng = random.Random(name)
     refused = 0
     for _ in range(150):
-        broken = copy.deepcopy(data)
+        broken = json.loads(text)  # a copy
         place = broken
         while True:
             at = rng.choice(list(place) if isinstance(place, dict) else range(len(place)))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.capture.tikv.watchdog.test_watchdog import run
 from tests.changelog.conftest import META
 from tests.support.captures import compare, config, log_changes, running, until
 from tests.support.logs import START, batch_of, build_log, put
+from tests.support.loops import run
 from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.progress import id_of
 from tidemill.capture import growth

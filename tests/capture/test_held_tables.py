@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.capture.tikv.test_locks import playground_table
-from tests.capture.tikv.watchdog.test_watchdog import Fleet, run
+from tests.capture.tikv.watchdog.test_watchdog import Fleet
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.loops import run
 from tests.support.progress import key_of, tables_apart
 from tidemill.capture.capture import Capture
 from tidemill.capture.status import CaptureStatus, Section

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.drivers import first_deliveries
 from tests.support.feeds import Delivered
 from tests.support.logs import golden_log
 from tests.support.registries import Front, MemoryRegistry, Reply
@@ -57,12 +58,6 @@ def await_checkpoint(folder: Path, ts: int, process: subprocess.Popen[str]) -> N
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no progress"
         time.sleep(0.02)
-
-
-def first_deliveries(path: Path) -> list[tuple[bytes, bytes]]:
-    """Row events, each where it came first."""
-    events = Delivered.read(path).events[0]
-    return [e for table in sorted(events) for e in dict.fromkeys(events[table])]
 
 
 def test_the_life_of_a_changefeed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.delivery.test_replay import settings
+from tests.support.deliveries import settings
 from tests.support.feeds import World
 from tests.support.logs import START
 from tidemill.changelog.history import load_history

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import disks
 from tests.support.logs import golden_log
 from tests.support.runs import await_that, tidemill
 from tidemill.changelog.place import check_place
@@ -357,15 +358,8 @@ def test_timestamps_outside_the_log(capsys: Capsys, whole_log: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = shutil.which("mount") and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)], capture_output=True, check=False
-    ).returncode  # fmt: skip
-    if not mounted:
-        pytest.skip("needs root to mount a small disk")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disks.small_disk(tmp_path / "small", "128k") as place:
+        yield place
 
 
 @pytest.mark.parametrize("scheme", ["file", "messages"])

@@ -182,3 +182,16 @@ class Front:
         self._over.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+@pytest.fixture
+def memory() -> MemoryRegistry:
+    """A registry in this process."""
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def front(memory: MemoryRegistry) -> Iterator[Front]:
+    """It at an address."""
+    with Front(memory) as front:
+        yield front

@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.capture.test_capture import churn, run, session
 from tests.support.captures import caught_up, compare, config, log_changes, running, until
+from tests.support.loops import run
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.sessions import churn, session
 from tidemill.capture.capture import Capture
 from tidemill.capture.groups.credentials import VARIABLE, Credentials
 from tidemill.capture.groups.launch import Processes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import recording
+from tests.support.loops import run
 from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
@@ -28,14 +29,6 @@ from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 TABLE = 900
 KEYS = [record_key(TABLE, handle) for handle in range(6)]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 @asynccontextmanager

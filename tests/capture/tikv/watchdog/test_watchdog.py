@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.loops import run
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.locks import Found
 from tidemill.capture.tikv.model import Region
@@ -24,14 +24,6 @@ from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
 from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 class Fleet:

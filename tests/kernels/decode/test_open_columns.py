@@ -8,8 +8,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
+from tests.support.mutation import mutated
 from tests.support.open_options import golden, message
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import open_columns

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.tikv.test_locks import playground_table
-from tests.capture.tikv.watchdog.test_watchdog import Fleet
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.fleet import Fleet
 from tests.support.loops import run
-from tests.support.progress import key_of, tables_apart
+from tests.support.progress import key_of, playground_table, tables_apart
 from tidemill.capture.capture import Capture
 from tidemill.capture.status import CaptureStatus, Section
 from tidemill.capture.tikv.watchdog.held import TOLD, HeldTables, Lagging

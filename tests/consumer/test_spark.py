@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.consumer.test_consume import delivery, golden_differences, until_last_drop
 from tests.support.consumers import make_topic, write
+from tests.support.golden_topics import delivery, golden_differences, until_last_drop
 from tests.support.kafka import new_topic_name
 from tests.support.runs import PATIENCE_S
 from tests.support.spark_kafka import spark_kafka_jars

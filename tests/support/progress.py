@@ -37,3 +37,9 @@ def physical_ids(playground: Playground, schema: str, table: str) -> tuple[int, 
     mvcc, now = playground.cluster.mvcc, playground.cluster.oracle.next()
     pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]
     return SchemaHistory.bootstrap(now, pairs).snapshot(now).by_name[schema, table].physical_ids
+
+
+def playground_table(playground: Playground) -> bytes:
+    """The encoded id of test.t, as keys have it."""
+    (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
+    return record_key(table.model.id, 0)[1:9]

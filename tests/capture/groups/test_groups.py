@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.capture.tikv.test_tables import N, change, version
 from tests.support.captures import until
 from tests.support.loops import run
+from tests.support.table_changes import N, change, version
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.connection import Wire
 from tidemill.capture.groups.credentials import Credentials, new_token

@@ -9,13 +9,12 @@ import random
 import struct
 import subprocess
 import sys
-from datetime import UTC, timedelta, timezone
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from tests.support.open_programs import ZONES, random_programs
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.tables import column, table
 from tests.support.text_rows import outcome
@@ -35,21 +34,6 @@ from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 """Multiplies the number of random cases."""
-
-ZONES = (
-    UTC,
-    ZoneInfo("Asia/Shanghai"),
-    ZoneInfo("America/Sao_Paulo"),
-    ZoneInfo("Europe/Dublin"),
-    timezone(timedelta(hours=-9, minutes=-30)),
-)
-
-
-def random_programs(rng: random.Random, count: int) -> list[TableProgram]:
-    """Programs of one encoder: they print documents in one way."""
-    tables = [(random_table(rng), rng.choice(ZONES)) for _ in range(count)]
-    style = rng.choice(list(JsonStyle))
-    return [TableProgram("s<é", f"t{i}", info, zone, style) for i, (info, zone) in enumerate(tables)]
 
 
 def groups_of(*ends: int) -> np.ndarray:

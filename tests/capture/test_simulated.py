@@ -25,7 +25,7 @@ from tidemill.tidb.keys import record_key
 
 SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
 STEPS = int(os.environ.get("STEPS", "400"))
-FAST = 8
+FAST = 6
 """So many seeds run between edits."""
 
 

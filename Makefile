@@ -51,7 +51,7 @@ cluster: setup
 
 # A Kafka that is away for ten minutes under a run
 outage: setup
-	@OUTAGE_S=$${OUTAGE_S:-600} $(PYTHON) -m pytest tests/integration/test_run_kafka.py -k long_outage -x -s
+	@OUTAGE_S=$${OUTAGE_S:-600} $(PYTHON) -m pytest tests/integration/test_long_outage.py -x -s
 
 lint: setup
 	.venv/bin/ruff check .

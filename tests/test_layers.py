@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -203,3 +204,27 @@ def test_the_page_draws_these_layers() -> None:
     for layer in LAYERS:
         for room, _ in layer:
             assert f"`{room}`" in page, f"docs/how-it-works.md does not name `{room}`"
+
+
+WHOLE = {"chaos", "golden", "integration", "realpd", "soak", "support"}
+"""Folders of tests that test no single room: whole programs, material and helpers."""
+OUTSIDE = {"bench", "examples"}
+"""Those whose subject stands beside the package."""
+
+
+def test_the_folders_of_tests_mirror_the_rooms() -> None:
+    here = Path(__file__).parent
+    folders = {path.parent.relative_to(here) for path in here.rglob("test_*.py")} - {Path()}
+    rooms = [folder for folder in folders if folder.parts[0] not in WHOLE | OUTSIDE]
+    assert [folder for folder in sorted(rooms) if not (ROOT / "tidemill" / folder).is_dir()] == []
+    assert [folder for folder in OUTSIDE if not (ROOT / folder).is_dir()] == []
+
+
+def test_no_test_imports_another() -> None:
+    """What two need is in tests/support, or in the conftest of their folder."""
+    wrong = []
+    for path in Path(__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.+\.)?test_", node.module or ""):
+                wrong.append(f"{path.name} imports {node.module}")
+    assert sorted(wrong) == []

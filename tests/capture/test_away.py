@@ -215,6 +215,7 @@ def _fails(path: Path, target: Path) -> Path:
     raise OSError(errno.EIO, "Input/output error", str(path))
 
 
+@pytest.mark.slow
 def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

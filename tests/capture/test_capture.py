@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import gzip
 import json
 import os
 import random
-import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import disks
 from tests.support.captures import caught_up, compare, config, log_changes, partition_changes, running, stored_changes, until
+from tests.support.loops import run
+from tests.support.progress import physical_ids
+from tests.support.sessions import Mutation, churn, session
 from tidemill.capture import worker
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.feeds import register, update
@@ -33,45 +32,6 @@ from tidemill.errors import ClusterMismatch, LogCorrupt, LogError, LogLocked, St
 from tidemill.playground.server import Playground
 from tidemill.playground.store.cluster import CommitMode
 from tidemill.tidb.keys import record_key
-
-GOLDEN = Path(__file__).parents[1] / "golden"
-Mutation = tuple[bytes, bytes | None]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
-
-
-@functools.cache
-def session() -> tuple[list[Mutation], list[list[Mutation]]]:
-    """A recorded TiDB session: its store at the beginning, and its transactions: 899 writes with DDLs of 31 kinds between."""
-    with gzip.open(GOLDEN / "tidb" / "stream.json.gz") as file:
-        data = json.load(file)
-    snapshot: list[Mutation] = [(bytes.fromhex(p["k"]), bytes.fromhex(p["v"])) for p in data["snapshot"]]
-    ordered = sorted(data["writes"], key=lambda w: (w["commit_ts"], w["start_ts"]))
-    transactions: list[list[Mutation]] = [
-        [(bytes.fromhex(w["k"]), bytes.fromhex(w["v"]) if w["op"] == "Put" else None) for w in writes]
-        for _, writes in groupby(ordered, key=lambda w: (w["commit_ts"], w["start_ts"]))
-    ]
-    return snapshot, transactions
-
-
-def churn(playground: Playground, random_: random.Random) -> None:
-    """Something happens to the regions."""
-    cluster = playground.cluster
-    regions = list(cluster.regions)
-    kind = random_.choice(("split", "merge", "leader"))
-    if kind == "split":
-        cluster.split([record_key(random_.randint(45, 200), random_.randint(0, 100))])
-    elif kind == "merge" and len(regions) > 1:
-        i = random_.randrange(len(regions) - 1)
-        cluster.merge(regions[i].id, regions[i + 1].id)
-    elif kind == "leader":
-        cluster.transfer_leader(random_.choice(regions).id, random_.choice(sorted(cluster.stores)))
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -126,6 +86,7 @@ def test_no_change_is_lost_when_a_capture_is_stopped_and_started_again(tmp_path:
     run(main())
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
     """The process is killed again and again; in the end the log verifies and holds every row once."""
 
@@ -226,7 +187,7 @@ def test_large_transactions_within_a_small_memory(tmp_path: Path) -> None:
     async def main() -> None:
         async with Playground(5, resolved_interval=0.2) as playground:
             playground.execute("create database d; create table d.t (id int primary key, v varchar(200))")
-            (table_id,) = LogTables(playground).physical("d", "t")
+            (table_id,) = physical_ids(playground, "d", "t")
             mutations: list[Mutation] = [(record_key(table_id, h), b"\x80\0\1\0\0\0\2\x08\0" + bytes([h % 251]) * 8) for h in range(20000)]
             settings = config(playground, tmp_path / "log", row_budget=300_000, prewrite_budget=300_000)
             async with running(settings) as capture:
@@ -239,20 +200,6 @@ def test_large_transactions_within_a_small_memory(tmp_path: Path) -> None:
             assert compare(playground.cluster, tmp_path / "log")[0] == 40000
 
     run(main())
-
-
-class LogTables:
-    """Ids of the playground's tables as a capture finds them."""
-
-    def __init__(self, playground: Playground) -> None:
-        self.playground = playground
-
-    def physical(self, schema: str, table: str) -> tuple[int, ...]:
-        from tidemill.tidb.schema.tracking.history import SchemaHistory
-
-        mvcc, now = self.playground.cluster.mvcc, self.playground.cluster.oracle.next()
-        pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]
-        return SchemaHistory.bootstrap(now, pairs).snapshot(now).by_name[schema, table].physical_ids
 
 
 def test_the_gc_safe_point_is_held_before_the_first_row_and_follows_the_log(tmp_path: Path) -> None:
@@ -393,16 +340,11 @@ def test_a_capture_that_pauses_can_be_stopped_and_goes_on_later(tmp_path: Path) 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 24 MiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs root to mount a small disk")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disks.small_disk(tmp_path / "small", "24m") as place:
+        yield place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low_water", [8 << 20, 0])
 def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.capture.tikv.watchdog.test_watchdog import run
 from tests.changelog.conftest import META
 from tests.support.captures import compare, config, log_changes, running, until
 from tests.support.logs import START, batch_of, build_log, put
+from tests.support.loops import run
 from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.progress import id_of
 from tidemill.capture import growth
@@ -106,6 +106,7 @@ def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> N
         assert growth.wish(writer.storage) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
     """From 2 to 4 partitions, then to 5, under rows and DDLs, in one process and in groups."""
@@ -153,6 +154,7 @@ def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_table_that_is_held_up_is_waited_for_and_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Playground(52, resolved_interval=0.1) as playground:

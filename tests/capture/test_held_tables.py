@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.capture.tikv.test_locks import playground_table
-from tests.capture.tikv.watchdog.test_watchdog import Fleet, run
 from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.progress import key_of, tables_apart
+from tests.support.fleet import Fleet
+from tests.support.loops import run
+from tests.support.progress import key_of, playground_table, tables_apart
 from tidemill.capture.capture import Capture
 from tidemill.capture.status import CaptureStatus, Section
 from tidemill.capture.tikv.watchdog.held import TOLD, HeldTables, Lagging
@@ -92,6 +92,7 @@ def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_lock_and_a_range_without_a_subscription_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Playground(42, resolved_interval=0.1) as playground:

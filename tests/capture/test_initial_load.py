@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from tests.support.captures import caught_up, config, running, until
 from tests.support.memory_storage import Bucket, MemoryStorage
+from tests.support.progress import physical_ids
 from tests.support.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.capture.initial_load import Loading, MovedOn, ask, plan_at_the_head, requests
@@ -101,22 +102,8 @@ def prepared(playground: Playground) -> None:
     table = playground.cluster
     ids = [region.start for region in table.regions.between_encoded(b"t", b"u", 0)]
     assert ids
-    physical = next(iter(LogTables(playground).ids("a")))
+    physical, *_ = physical_ids(playground, "d", "a")
     table.split([record_key(physical, 100), record_key(physical, 200)])
-
-
-class LogTables:
-    """Physical ids of the playground's tables."""
-
-    def __init__(self, playground: Playground) -> None:
-        from tidemill.tidb.schema.tracking.history import SchemaHistory
-
-        mvcc, now = playground.cluster.mvcc, playground.cluster.oracle.next()
-        pairs = [(k, v) for k, v in mvcc.scan(b"m", b"n", now) if isinstance(v, bytes)]
-        self._tables = SchemaHistory.bootstrap(now, pairs).snapshot(now).by_name
-
-    def ids(self, table: str) -> tuple[int, ...]:
-        return self._tables["d", table].physical_ids
 
 
 async def loaded(capture: Capture) -> None:
@@ -311,7 +298,8 @@ def test_tables_that_are_about_to_be_planned_hold_garbage_collection(tmp_path: P
     asyncio.run(work())
 
 
-def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path) -> None:
+def test_who_asks_is_answered_while_tables_are_read_or_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.capture.initial_load.POLL_S", 0.01)
     storage = open_storage(str(tmp_path))
     initial_load.write_plan(storage, initial_load.Plan(77, (initial_load.PlannedTable(5, "d.t", ((b"a", b"z"),)),)))
     endless = [sys.executable, "-c", "import sys; sys.stdin.read()"]

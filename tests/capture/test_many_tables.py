@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections import Counter
 
+import pytest
+
 from tests.support.captures import config, running, until
 from tests.support.many_tables import create_tables, load_tables
 from tests.support.s3 import make_bucket, s3_server
@@ -27,6 +29,7 @@ async def live(capture: Capture) -> None:
     await until(lambda: capture.pulling.machine.counts()["live"] >= TABLES)
 
 
+@pytest.mark.slow
 def test_what_a_capture_of_many_tables_asks(tmp_path_factory: object, s3_server: str) -> None:
     asked: list[tuple[str, str]] = []
 

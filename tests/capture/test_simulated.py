@@ -25,9 +25,14 @@ from tidemill.tidb.keys import record_key
 
 SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
 STEPS = int(os.environ.get("STEPS", "400"))
+FAST = 6
+"""So many seeds run between edits."""
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= SEED + FAST)) for seed in range(SEED, SEED + ROUNDS)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
     world, random = begin(tmp_path, seed)
     sim = world.sim
@@ -95,7 +100,7 @@ print(json.dumps(trace_of(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("seed", [100, 101, 102, 107])
+@pytest.mark.parametrize("seed", [100, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (101, 102, 107))])
 def test_a_seed_gives_the_same_run_on_a_slow_disk_and_on_a_fast_one(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Step by step, and every byte of the log: in this process with a slow disk, and in another one, where sets have another order."""
     folders = [tmp_path / name for name in ("fast", "slow")]

@@ -193,7 +193,7 @@ async def complete(log: Path, ts: int, process: subprocess.Popen[bytes]) -> None
     await until(reached, PATIENCE_S)
 
 
-@pytest.fixture(scope="module", params=["captured", "killed"])
+@pytest.fixture(scope="module", params=["captured", pytest.param("killed", marks=pytest.mark.slow)])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     make = {"captured": _captured, "killed": _killed}[request.param]
     return asyncio.run(make(tmp_path_factory.mktemp(request.param)))
@@ -336,6 +336,7 @@ FILLED = (
 )
 
 
+@pytest.mark.slow
 def test_a_table_that_is_created_and_filled_at_once_when_the_capture_dies_in_between(tmp_path: Path) -> None:
     """kill -9 at each point between the CREATE in the log and the rows in it, and at random moments."""
 

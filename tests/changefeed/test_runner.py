@@ -6,18 +6,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.drivers import first_deliveries
 from tests.support.feeds import Delivered
 from tests.support.logs import golden_log
 from tests.support.registries import Front, MemoryRegistry, Reply
+from tests.support.runner_process import await_checkpoint, command, run, state
 from tests.support.sqllogs import SqlLog
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
@@ -29,40 +30,6 @@ from tidemill.delivery.inputs.table_router import Settings
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def command(folder: Path, *more: str, sink: str | None = None) -> list[str]:
-    uri = sink or f"messages://{folder}/out?protocol=open-protocol"
-    common = ["--changefeed-id", "f", "--log", str(folder / "log"), "--data-dir", str(folder / "data"), "--sink-uri", uri]
-    return [sys.executable, "-m", "tidemill.changefeed.runner", *common, "--tz", "UTC", "--trigger-ms", "0", "--log-level", "warn", *more]
-
-
-def run(arguments: Sequence[str], timeout: float = 240) -> tuple[int, str]:
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def state(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((folder / "data/changefeeds/f" / name).read_text())
-    except FileNotFoundError:
-        return {}
-    return content
-
-
-def await_checkpoint(folder: Path, ts: int, process: subprocess.Popen[str]) -> None:
-    """Return when the checkpoint has reached ts."""
-    deadline = time.monotonic() + 200
-    while state(folder, "checkpoint.json").get("checkpoint_ts", 0) < ts:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no progress"
-        time.sleep(0.02)
-
-
-def first_deliveries(path: Path) -> list[tuple[bytes, bytes]]:
-    """Row events, each where it came first."""
-    events = Delivered.read(path).events[0]
-    return [e for table in sorted(events) for e in dict.fromkeys(events[table])]
 
 
 def test_the_life_of_a_changefeed(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.changefeed.test_runner import await_checkpoint, command, run, state
 from tests.support.logs import golden_log
+from tests.support.runner_process import await_checkpoint, command, run, state
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader

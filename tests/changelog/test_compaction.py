@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.changelog.conftest import IDENTITY, Reopen
-from tests.support.logs import START, Change, batch_of, changes_of, put
+from tests.support.logs import START, batch_of, changes_of, put
+from tests.support.small_segments import publish_small, read
 from tidemill.changelog.compaction import FAN_IN, Weighed, plan
 from tidemill.changelog.files.segment import batch_bytes, bounded, regrouped
 from tidemill.changelog.layout import Interval
@@ -26,23 +27,6 @@ from tidemill.errors import LogFenced, SegmentGone
 
 SMALL = LogOptions(compact_rows=50, low_water_bytes=0, grace_s=0.0)
 NOW = START + (1 << 30)
-
-
-def publish_small(log: LogWriter, segments: int, rows: int = 3, first: int = 1) -> list[Change]:
-    """Segments of ten ticks each in partition 0."""
-    found = []
-    begin = log.partition(0).last_to
-    for k in range(segments):
-        changes = [put(7, first + k * rows + h, begin + 10 * k + 1 + h) for h in range(rows)]
-        log.partition(0).publish(begin + 10 * (k + 1), [batch_of(changes)])
-        found += changes
-    return found
-
-
-def read(reader: LogReader, from_ts: int = START, to_ts: int | None = None) -> list[Change]:
-    end = reader.head(0) if to_ts is None else to_ts
-    intervals = reader.chain(0, from_ts, end)
-    return [c for i in intervals for p in i.parts for c in changes_of(reader.open_segment(p).read_all())]
 
 
 def test_small_neighbours_become_one_segment_with_the_same_rows(reopened: Reopen) -> None:

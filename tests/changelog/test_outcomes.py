@@ -317,10 +317,10 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (503, "SlowDown", LogUnavailable),
+        pytest.param(503, "SlowDown", LogUnavailable, marks=pytest.mark.slow),  # the client waits by itself
         (500, "InternalError", LogUnavailable),
         (502, "", LogUnavailable),
-        (429, "TooManyRequests", LogUnavailable),
+        pytest.param(429, "TooManyRequests", LogUnavailable, marks=pytest.mark.slow),
         (0, "", LogUnavailable),
         (403, "AccessDenied", LogRefused),
         (403, "InvalidAccessKeyId", LogRefused),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.changelog.conftest import IDENTITY, META, Reopen
-from tests.changelog.test_compaction import publish_small, read
 from tests.support.logs import START, golden, golden_log
+from tests.support.small_segments import publish_small, read
 from tidemill import tso
 from tidemill.changelog import feeds, layout
 from tidemill.changelog.history import load_history

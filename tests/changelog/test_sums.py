@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from tests.changelog.test_verify import META
+from tests.support.described_tables import META
 from tests.support.logs import CHANGE, START, Change, batch_of, build_log, changes_of, put, read_changes, write_arrow
 from tidemill.changelog import initial_load
 from tidemill.changelog.compaction import Compactor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from tests.support.described_tables import META
 from tests.support.logs import (
     CHANGE,
     START,
@@ -27,28 +27,8 @@ from tests.support.logs import (
 from tidemill.changelog.layout import MAX_BATCH_ROWS
 from tidemill.changelog.verify import verify
 from tidemill.errors import LogError
-from tidemill.tidb.keys import db_key, table_key
+from tidemill.tidb.keys import table_key
 
-DB = {"id": 2, "db_name": {"O": "d", "L": "d"}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
-
-
-def table(table_id: int) -> dict[str, object]:
-    """A table of one column."""
-    column_type = {"Tp": 8, "Flag": 4099, "Flen": 20, "Decimal": 0, "Charset": "binary", "Collate": "binary"}
-    column = {"id": 1, "name": {"O": "id", "L": "id"}, "offset": 0, "state": 5, "type": column_type}
-    name = {"O": f"t{table_id}", "L": f"t{table_id}"}
-    return {
-        "id": table_id,
-        "name": name,
-        "charset": "utf8mb4",
-        "collate": "utf8mb4_bin",
-        "cols": [column],
-        "state": 5,
-        "pk_is_handle": True,
-    }
-
-
-META = {db_key(2): json.dumps(DB).encode(), **{table_key(2, t): json.dumps(table(t)).encode() for t in (7, 8)}}
 ENDS = [START + 10, START + 20, START + 30]
 ROWS = [put(7, 1, START + 1), put(7, 2, START + 1), put(8, 1, START + 12), put(7, 2, START + 15), delete(7, 1, START + 25)]
 SECOND = f"{START + 10:020d}-{START + 20:020d}.arrow"

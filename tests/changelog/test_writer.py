@@ -17,7 +17,7 @@ import pyarrow.ipc
 import pytest
 
 from tests.changelog.conftest import IDENTITY, META, Reopen
-from tests.changelog.test_verify import META as TABLES
+from tests.support.described_tables import META as TABLES
 from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
 from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.options import LogOptions

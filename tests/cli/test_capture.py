@@ -84,6 +84,7 @@ def test_capture_serves_its_status_and_ends_with_0(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
     async def work() -> None:
         async with asyncio.timeout(600), Playground(21) as playground:
@@ -104,6 +105,7 @@ def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "ends"), [("capture", 0), ("tables", 130)])
 def test_a_pd_that_hangs_is_told_at_once_and_can_be_given_up(tmp_path: Path, verb: str, ends: int) -> None:
     """It takes connections and says nothing: there is a word of it while it is tried again, and Ctrl-C ends that."""

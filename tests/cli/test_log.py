@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import START, build_log, golden, golden_log, put
+from tests.support.runs import tidemill
 from tidemill.changelog import feeds
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
@@ -16,13 +17,7 @@ from tidemill.cli.main import main
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status, output, errors."""
-    status = 0
-    try:
-        main(["log", *arguments])
-    except SystemExit as e:
-        status = int(e.code or 0)
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    return tidemill(capsys, "log", *arguments)
 
 
 def test_a_whole_log_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

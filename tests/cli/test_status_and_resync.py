@@ -12,21 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import golden_log
+from tests.support.runs import tidemill
 from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changelog import initial_load
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli import status as status_verb
-from tidemill.cli.main import main
-
-
-def tidemill(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = 0
-    try:
-        main(list(arguments))
-    except SystemExit as end:
-        status = int(end.code or 0)
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def capture_of(data_dir: Path, changefeed: str) -> None:

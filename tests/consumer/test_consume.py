@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,74 +15,20 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.support.consumers import Process, Write, flushed_ts, make_topic, select, write
+from tests.support.consumers import Process, flushed_ts, make_topic, select, write
+from tests.support.golden_topics import delivery, golden_differences, until_last_drop
 from tests.support.kafka import new_topic_name
 from tests.support.loads import Loaded
 from tests.support.runs import PATIENCE_S, tidemill
-from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tests.support.upstreams import truth
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.protocols.open import decode, resolved_message
-from tidemill.protocols.open.codes import DdlType
+from tidemill.protocols.open import resolved_message
 from tidemill.protocols.open.encode import framed
-from tidemill.protocols.open.events import RowEvent
 
 pytestmark = pytest.mark.kafka
-
-LOST = {("pub", "onlinep")}  # see tests/consumer/tables/test_ticdc.py
-
-
-def home(message: Sent, partitions: int) -> int:
-    """A partition for each row, so that a transaction is spread over several."""
-    [event] = decode(message.key, message.value)
-    assert isinstance(event, RowEvent)
-    return hash(tuple(c.value for c in event.after or event.before if c.handle)) % partitions
-
-
-def until_last_drop() -> list[Sent]:
-    """The golden session without its end, where everything is dropped."""
-    everything = sent()
-    last = max(i for i, m in enumerate(everything) if m.is_ddl and decode(m.key, m.value)[0].type == DdlType.DROP_SCHEMA)  # type: ignore[union-attr]
-    return list(everything[:last])
-
-
-def delivery(messages: Sequence[Sent], partitions: int, random: Random, *, again: float = 0.02) -> list[Write]:
-    """As a writer sends it: DDLs and resolved ts to all partitions; now and then it begins again at its last checkpoint."""
-    found: list[Write] = []
-    at = checkpoint = 0
-    while at < len(messages):
-        message = messages[at]
-        places = range(partitions) if message.is_ddl else [home(message, partitions)]
-        found += [(partition, message.key, message.value) for partition in places]
-        at += 1
-        if at == len(messages) or messages[at].ts > message.ts:
-            if at == len(messages) or random.random() < 0.05:
-                checkpoint = at
-                found += [(partition, *resolved_message(message.ts)) for partition in range(partitions)]
-            elif random.random() < again:
-                at = checkpoint
-    return found
-
-
-def golden_differences(file: Path, messages: Sequence[Sent]) -> list[str]:
-    """The tables that are there at the end, against the upstream's."""
-    tables = SqliteTables(file)
-    end = messages[-1].ts
-    ids = {(m.schema, m.table): m.table_id for m in messages if m.table_id}
-    found: list[str] = []
-    compared = 0
-    for name, table_id in ids.items():
-        version = version_at(table_id, end)
-        if tables.catalog.find(name) is None or version is None or (version.schema, version.table) != name or name in LOST:
-            continue
-        found += [str(d) for d in compare(tables, {name: upstream_rows(version, end)}) if d.name == name]
-        compared += 1
-    assert compared > 60
-    tables.close()
-    return found
 
 
 def test_a_topic_of_ticdc_with_repeats_becomes_the_upstreams_tables(

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tests.consumer.test_consume import delivery, golden_differences, until_last_drop
 from tests.support.consumers import make_topic, write
+from tests.support.golden_topics import delivery, golden_differences, until_last_drop
 from tests.support.kafka import new_topic_name
 from tests.support.runs import PATIENCE_S
 from tests.support.spark_kafka import spark_kafka_jars
+from tests.support.spark_sessions import spark_session
 from tidemill.consumer.spark import consume_stream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
-from tidemill.spark.session import start_session
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[1]", extra={"spark.jars": spark_kafka_jars()})
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session(extra=lambda: {"spark.jars": spark_kafka_jars()})
 
 
 def test_a_stream_that_is_stopped_and_goes_on(kafka_broker: KafkaBroker, session: Any, tmp_path: Path) -> None:

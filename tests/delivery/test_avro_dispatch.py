@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from tests.support.logs import Change
 from tests.support.registries import Front, MemoryRegistry
 from tests.support.sqllogs import SqlLog
+from tests.support.ticdc import raw
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
@@ -27,17 +26,6 @@ from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.write import with_checksum
 
 PARTITIONS = 5
-
-
-@pytest.fixture
-def memory() -> MemoryRegistry:
-    return MemoryRegistry()
-
-
-@pytest.fixture
-def front(memory: MemoryRegistry) -> Iterator[Front]:
-    with Front(memory) as front:
-        yield front
 
 
 @pytest.fixture
@@ -54,10 +42,6 @@ def messages(log: str, out: Path, protocol: str, rule: str, registry: str | None
     uri = with_registry(f"messages://{out}?protocol={protocol}&topic=only&partition-num={PARTITIONS}&max-batch-size=1", registry)
     replay(log, Settings("r", config.sink_uri(uri), config, UTC))
     return [json.loads(line) for line in out.read_text().splitlines()]
-
-
-def raw(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 @pytest.mark.parametrize("rule", ["index-value", "table", "ts"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,24 +13,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.delivery.test_replay import settings
+from tests.support.deliveries import batch_driver, settings
 from tests.support.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.logs import START, Change, changes_of, write_segment
 from tidemill.changefeed.checkpoint import FeedFolder
 from tidemill.changefeed.replay import replay
-from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs import log_upstream
-from tidemill.delivery.inputs.log_upstream import LogUpstream
-from tidemill.delivery.inputs.table_pack import PackStore
-from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
-from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position, end_of, ranges_of
 from tidemill.errors import ConfigError
-from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import LocalRunner
 from tidemill.spark.offset_source import ClockReader
 
@@ -61,19 +54,7 @@ def test_positions() -> None:
 def make(tmp_path: Path) -> Iterator[Make]:
     """A batch driver that runs its items here, into tmp_path/out."""
     with ExitStack() as stack:
-
-        def made(log: str) -> BatchDriver:
-            chosen = settings(tmp_path / "out", partitions=2, mode="index-value")
-            sink = open_driver_sink(chosen.sink.text)
-            stack.callback(sink.close)
-            router = TableRouter(chosen)
-            packs = PackStore(tmp_path / "packs", chosen.output, router.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
-            reader = LogReader(log)
-            upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, router.ddl)
-            events, fence = SinkEvents(chosen, router, packs), Fence.at(tmp_path)
-            return BatchDriver("f", upstream, events, sink, chosen.sink.text, LocalRunner(), fence, RetryPolicy(), threading.Event())
-
-        yield made
+        yield lambda log: stack.enter_context(batch_driver(tmp_path, log, LocalRunner()))
 
 
 def set_head(log: str, folder: str, ts: int) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
+from tests.support.deliveries import settings_of
+from tests.support.feeds import PLAIN, Delivered, World, expected, in_batches
 from tests.support.kafka import new_topic_name, read_topic
 from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import replay
@@ -31,9 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def settings(broker: KafkaBroker, topic: str) -> Settings:
-    config = parse_config('[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "index-value"\n')
-    uri = f"kafka://{broker.address}/{topic}?protocol=open-protocol&partition-num=3&max-batch-size=4"
-    return Settings("k", config.sink_uri(uri), config, UTC)
+    return settings_of(f"kafka://{broker.address}/{topic}?protocol=open-protocol&partition-num=3&max-batch-size=4")
 
 
 def delivered(broker: KafkaBroker, topic: str, folder: Path) -> Delivered:
@@ -45,14 +44,6 @@ def delivered(broker: KafkaBroker, topic: str, folder: Path) -> Delivered:
     path = folder / "topic.jsonl"
     path.write_text("\n".join(lines))
     return Delivered.read(path)
-
-
-def world_of_many_batches() -> World:
-    world = World.make(seed=12)
-    for number, ts in enumerate(sorted({c.commit_ts for c in world.rows})[10:50:10]):
-        if number < 2:
-            world.add_column((PLAIN, UNIQUE)[number], ts)
-    return world
 
 
 def test_a_replay_into_kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
@@ -68,7 +59,7 @@ def test_a_replay_into_kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
 def test_a_broker_that_comes_back_has_it_all(kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes between two batches and returns while the next one is being tried."""
     monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 3000)
-    world, topic = world_of_many_batches(), new_topic_name("back")
+    world, topic = in_batches(12), new_topic_name("back")
     reports: list[Report] = []
     starting: list[threading.Thread] = []
 
@@ -94,7 +85,7 @@ def test_a_broker_that_comes_back_has_it_all(kafka_broker: KafkaBroker, tmp_path
 def test_a_broker_that_stays_away_ends_it(kafka_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "DELIVERY_TIMEOUT_MS", 1500)
     monkeypatch.setattr(module, "RETRY", RetryPolicy(first_s=0.2, total_s=0.3))
-    world, topic = world_of_many_batches(), new_topic_name("away")
+    world, topic = in_batches(12), new_topic_name("away")
     reports: list[Report] = []
 
     def go_away(report: Report) -> None:

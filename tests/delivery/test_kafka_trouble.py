@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.feeds import PLAIN, UNIQUE, World
+from tests.support.deliveries import settings_of
+from tests.support.feeds import in_batches
 from tests.support.kafka import new_topic_name, read_topic
 from tests.support.messages import context, messages_of
 from tests.support.proxy import Proxy
 from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import replay
-from tidemill.config.file import parse_config
 from tidemill.delivery import batch
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.machine import batch_machine
@@ -48,8 +47,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(address: str, topic: str, more: str = "") -> Settings:
-    config = parse_config('[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "index-value"\n')
-    return Settings("k", config.sink_uri(f"kafka://{address}/{topic}?protocol=open-protocol{more}"), config, UTC)
+    return settings_of(f"kafka://{address}/{topic}?protocol=open-protocol{more}")
 
 
 def make_topic(admin: AdminClient, topic: str, partitions: int = 3, **config: str) -> None:
@@ -60,15 +58,6 @@ def set_limit(admin: AdminClient, topic: str, size: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
-
-
-def in_batches(seed: int) -> World:
-    """Three batches: two tables change on the way."""
-    world = World.make(seed=seed)
-    for number, ts in enumerate(sorted({c.commit_ts for c in world.rows})[10:50:10]):
-        if number < 2:
-            world.add_column((PLAIN, UNIQUE)[number], ts)
-    return world
 
 
 class Once:

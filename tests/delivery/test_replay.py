@@ -8,22 +8,19 @@ import hashlib
 import json
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterator
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 
+from tests.support.deliveries import settings
 from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tests.support.logs import START, golden_log
 from tidemill.changefeed.replay import Delivered as Summary
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.layout import IDENTITY, LogIdentity, UpstreamVersion
 from tidemill.changelog.reader import LogReader
-from tidemill.config.file import ChangefeedConfig, parse_config
 from tidemill.delivery import plan
-from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.task import chunker
 from tidemill.demo.delivered import from_jsonl
 from tidemill.errors import LogCorrupt, LogError, MessageTooLarge, SchemaError, StartTsOutOfLog
@@ -32,14 +29,6 @@ from tidemill.protocols.open.codes import ColumnType
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions
 from tidemill.sinks.claim_check import ClaimCheckStorage
-
-
-def settings(path: Path, *, partitions: int = 1, mode: str = "default", more: str = "", toml: str = "") -> Settings:
-    text = toml + f'\n[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "{mode}"\n'
-    config: ChangefeedConfig = parse_config(text)
-    assert tomllib.loads(text)
-    uri = f"messages://{path}?protocol=open-protocol&partition-num={partitions}{more}"
-    return Settings("test", config.sink_uri(uri), config, UTC)
 
 
 def run(log: str, path: Path, **options: object) -> tuple[Summary, Delivered]:
@@ -78,6 +67,7 @@ def json_texts(path: Path) -> dict[int, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_documents_are_printed_as_the_clusters_version_prints_them(tmp_path: Path) -> None:
     """Old ones where the log tells no version; from an upgrade on as newer versions do, in batches of their own."""
     log = golden_log(tmp_path / "log")

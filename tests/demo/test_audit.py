@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import pytest
 
+from tests.support.runs import audited
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import Delivered
 from tidemill.errors import MalformedMessage
@@ -30,13 +30,6 @@ def ddl(ts: int, query: str = "CREATE", *, partition: int = 0) -> Delivered:
 
 def resolved(ts: int, *, partition: int = 0) -> Delivered:
     return Delivered("topic", partition, *resolved_message(ts))
-
-
-def audited(messages: Iterable[Delivered]) -> Audit:
-    audit = Audit()
-    audit.take(messages)
-    audit.finish()
-    return audit
 
 
 GOOD = [

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import disks
 from tests.support.logs import golden_log
 from tests.support.runs import await_that, tidemill
 from tidemill.changelog.place import check_place
@@ -118,7 +119,8 @@ def test_flags(tmp_path: Path, capsys: Capsys, upstream: PlaygroundThread, whole
     assert tidemill(capsys, "replay", "--log", whole_log, "--sink-uri", "blackhole://", "--log-level", "loud")[0] == 1
 
 
-def test_pd_is_not_there(tmp_path: Path, capsys: Capsys) -> None:
+def test_pd_is_not_there(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.cli.run.PD_PATIENCE_S", 0.3)
     refused(
         capsys, "run", "--sink-uri", "blackhole://", "--log", tmp_path / "log", "--data-dir", tmp_path / "data", "--pd", "127.0.0.1:1",
         code="TM:ErrUpstreamUnavailable", says=("127.0.0.1:1",),
@@ -356,15 +358,8 @@ def test_timestamps_outside_the_log(capsys: Capsys, whole_log: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = shutil.which("mount") and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)], capture_output=True, check=False
-    ).returncode  # fmt: skip
-    if not mounted:
-        pytest.skip("needs root to mount a small disk")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disks.small_disk(tmp_path / "small", "128k") as place:
+        yield place
 
 
 @pytest.mark.parametrize("scheme", ["file", "messages"])

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.capture.test_capture import session
 from tests.support.captures import compare, until
+from tests.support.sessions import session
 from tests.support.standalone import Standalone
 from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader, log_exists

@@ -146,6 +146,7 @@ async def main():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_process_that_gets_no_cpu_tells_nothing(loop: str) -> None:
     """Beside three others that never rest, on one CPU, and with less right to it."""

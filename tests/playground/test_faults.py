@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.captures import until
 from tests.support.certificates import Authority
+from tests.support.loops import run
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.errors import SqlError, UpstreamUnavailable
@@ -27,15 +27,6 @@ from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import pdpb_pb2 as pdpb
 from tidemill.wire import pdpb_pb2_grpc
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work()
-
-    asyncio.run(limited())
-
 
 # frames and gates
 
@@ -96,7 +87,7 @@ def test_a_gate_passes_bytes_on() -> None:
             writer.close()
             await until(lambda: echo.gate.connections == 0)
 
-    run(work)
+    run(work())
 
 
 def test_a_reset_is_seen_as_one() -> None:
@@ -107,7 +98,7 @@ def test_a_reset_is_seen_as_one() -> None:
             with pytest.raises(ConnectionResetError):
                 await reader.read(1)
 
-    run(work)
+    run(work())
 
 
 def test_a_cut_ends_a_connection_inside_a_frame() -> None:
@@ -120,7 +111,7 @@ def test_a_cut_ends_a_connection_inside_a_frame() -> None:
             assert 0 < len(got) < 1009
             assert FrameEnds().take(got) == []
 
-    run(work)
+    run(work())
 
 
 def test_goaway_comes_between_two_frames_and_the_end_behind_it() -> None:
@@ -137,7 +128,7 @@ def test_goaway_comes_between_two_frames_and_the_end_behind_it() -> None:
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
                 await reader.readexactly(1)
 
-    run(work)
+    run(work())
 
 
 def test_a_stall_holds_bytes_back_and_loses_none() -> None:
@@ -150,7 +141,7 @@ def test_a_stall_holds_bytes_back_and_loses_none() -> None:
                 await asyncio.wait_for(reader.read(1), 0.1)
             assert await reader.readexactly(14) == frame(5)
 
-    run(work)
+    run(work())
 
 
 def test_a_gate_that_refuses_lets_nobody_in_for_a_while() -> None:
@@ -165,7 +156,7 @@ def test_a_gate_that_refuses_lets_nobody_in_for_a_while() -> None:
             ask(writer, 1)
             assert await reader.readexactly(10) == frame(1)
 
-    run(work)
+    run(work())
 
 
 # PD
@@ -213,7 +204,7 @@ def test_followers_refuse_and_the_leader_changes() -> None:
             assert client.leader == addresses[1]
             await client.close()
 
-    run(work)
+    run(work())
 
 
 def test_pd_members_come_back_and_calls_outlive_it() -> None:
@@ -231,7 +222,7 @@ def test_pd_members_come_back_and_calls_outlive_it() -> None:
             await until(lambda: all(m.up for m in playground.members.all.values()))
             await client.close()
 
-    run(work)
+    run(work())
 
 
 def test_what_shares_a_port_does_not_restart_alone() -> None:
@@ -246,7 +237,7 @@ def test_what_shares_a_port_does_not_restart_alone() -> None:
             answer = playground.control.run({"command": "wire", "fault": "sneeze"})
             assert not answer["ok"]
 
-    run(work)
+    run(work())
 
 
 # stores and subscriptions
@@ -261,7 +252,7 @@ def test_a_store_is_away_for_a_while() -> None:
             await until(lambda: reachable(address))
             assert playground.cluster.stores[2].address == address
 
-    run(work)
+    run(work())
 
 
 def reachable(address: str) -> bool:
@@ -290,7 +281,7 @@ def test_stores_are_busy_for_a_while_only() -> None:
             assert limits.pending_scans == 0
             await until(lambda: limits.pending_scans == usual)
 
-    run(work)
+    run(work())
 
 
 # the control over TLS
@@ -318,7 +309,7 @@ def test_control_over_mutual_tls(tmp_path: Path) -> None:
             assert (await found.stores())[0].address == playground.cluster.stores[1].address
             await found.close()
 
-    run(work)
+    run(work())
 
 
 # orphans and dumps

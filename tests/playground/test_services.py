@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.support.replays import recording
+from tests.support.eventfeeds import recording
 from tidemill.playground.server import Playground
 from tidemill.playground.store.mvcc import LockKind
 from tidemill.tidb import keys

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from tests.support.certificates import Authority
+from tests.support.loops import run
 from tests.support.pd_servers import PdServers, Tls, pd_server, region, store
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
@@ -24,14 +24,6 @@ from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError, Ups
 from tidemill.tidb.keys import to_encoded
 
 pytestmark = pytest.mark.skipif(pd_server() is None, reason="no pd-server on PATH and none named by TIDEMILL_PD_SERVER")
-
-
-def run(work: Coroutine[Any, Any, None], seconds: float = 180) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(seconds):
-            await work
-
-    asyncio.run(limited())
 
 
 @asynccontextmanager

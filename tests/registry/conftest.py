@@ -1,3 +1,3 @@
-from tests.support.registries import registry
+from tests.support.registries import front, memory, registry
 
-__all__ = ["registry"]
+__all__ = ["front", "memory", "registry"]

@@ -7,7 +7,6 @@ import json
 import logging
 import struct
 import threading
-from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,17 +57,6 @@ def sent(out: Path) -> list[Sent]:
         assert all(one is None or one[0] == 0 for one in ids)
         found.append(Sent(message["topic"], *(one[1] if one is not None else None for one in ids)))
     return found
-
-
-@pytest.fixture
-def memory() -> MemoryRegistry:
-    return MemoryRegistry()
-
-
-@pytest.fixture
-def front(memory: MemoryRegistry) -> Iterator[Front]:
-    with Front(memory) as front:
-        yield front
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,7 @@ def _chosen(row: ticdc.Row, name: str, count: int) -> int:
     return partition(_rule(name), version, before, after, record.commit_ts, count)
 
 
-@pytest.mark.parametrize("name", ["default", "table", "ts", "index-value"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("default", "table", "ts")), "index-value"])
 def test_every_row_goes_where_ticdc_sends_it(name: str) -> None:
     expectations = _expectations()[name]
     assert len(expectations) > 1500
@@ -59,6 +59,7 @@ def test_every_row_goes_where_ticdc_sends_it(name: str) -> None:
         assert [_chosen(row, name, n) for n in range(1, 17)] == expected["partitions"], (row.id, row.case)
 
 
+@pytest.mark.slow
 def test_columns_and_indexes_by_name() -> None:
     checked = 0
     for name, expectations in _expectations().items():

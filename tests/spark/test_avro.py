@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructType
 
 from tests.support.registries import Front, MemoryRegistry, Reply
+from tests.support.spark_sessions import spark_session
 from tests.support.tables import column, table
 from tidemill.errors import RegistryError
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.avro.encode import AvroTable
 from tidemill.protocols.options import EncodingOptions, MessageFormat
 from tidemill.spark import from_confluent_avro
-from tidemill.spark.session import start_session
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows import Cell
 from tidemill.tidb.rows.write import encode_row_v2
@@ -32,7 +30,6 @@ from tidemill.tidb.schema.model import TableInfo
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
 OPTIONS = EncodingOptions(MessageFormat.AVRO)
 BEFORE = [
     column(T.LONG, name="id"), column(T.LONGLONG, name="big", Flag=int(ColumnFlag.UNSIGNED)),
@@ -60,18 +57,7 @@ class Registry(MemoryRegistry):
         return self.ids.setdefault(text, 1 + len(self.ids))
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[1]")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session(extra=lambda: {"spark.sql.session.timeZone": "UTC"})
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +11,14 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from tests.support import ticdc
+from tests.support.spark_sessions import spark_session
 from tidemill.protocols.canal_json import RowEvent, WatermarkMessage, decode
 from tidemill.protocols.common.mysqlvalues import BINARIES, base_type
 from tidemill.spark import from_canal_json
-from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[1]")
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session()
 
 
 def events_of(session: Any, messages: list[bytes | None], *schema: Any, **options: Any) -> list[Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,43 +10,23 @@ from typing import Any
 
 import pytest
 
-from tests.delivery.test_replay import settings
 from tests.support import spark_faults
+from tests.support.deliveries import batch_driver
 from tests.support.feeds import Delivered, World, expected
 from tests.support.logs import START, write_segment
-from tidemill.changelog.history import load_history
-from tidemill.changelog.reader import LogReader
+from tests.support.spark_sessions import spark_session
 from tidemill.delivery import plan
 from tidemill.delivery.batch import BatchDriver, JobRunner
-from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
-from tidemill.delivery.inputs.table_pack import PackStore
-from tidemill.delivery.inputs.table_router import SinkEvents, TableRouter
 from tidemill.delivery.machine import batch_machine
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.delivery.position import Position
 from tidemill.errors import LogCorrupt, TidemillError
-from tidemill.sinks.spec import open_driver_sink
 from tidemill.spark.jobs import SparkRunner
 from tidemill.spark.query import Changefeed
-from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[2]")
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session(master="local[2]")
 
 
 @pytest.fixture(autouse=True)
@@ -64,18 +42,7 @@ def delivery(tmp_path: Path) -> Iterator[Callable[..., BatchDriver]]:
     with ExitStack() as stack:
 
         def make(log: str, runner: JobRunner, partitions: int = 2, at: int = START) -> BatchDriver:
-            chosen = settings(tmp_path / "out", partitions=partitions, mode="index-value")
-            sink = open_driver_sink(chosen.sink.text)
-            stack.callback(sink.close)
-            router = TableRouter(chosen)
-            packs = PackStore(tmp_path / "packs", chosen.output, router.table, lambda t: sink.ensure_topics(set(t)), [chosen.sink.topic])
-            reader = LogReader(log)
-            upstream = LogUpstream(reader, load_history(reader, from_ts=at), packs, router.ddl)
-            events = SinkEvents(chosen, router, packs)
-            fence = Fence.at(tmp_path)
-            return BatchDriver(
-                "f", upstream, events, sink, chosen.sink.text, runner, fence, RetryPolicy(first_s=0.1), stop=threading.Event()
-            )
+            return stack.enter_context(batch_driver(tmp_path, log, runner, partitions=partitions, at=at, retry=RetryPolicy(first_s=0.1)))
 
         yield make
 

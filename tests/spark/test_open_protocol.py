@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,30 +14,17 @@ from pyspark.sql.types import DecimalType, LongType, StructType
 
 from tests.support import ticdc
 from tests.support.open_options import encode, golden, message
+from tests.support.spark_sessions import spark_session
 from tidemill.protocols.open import Column, DdlMessage, RowEvent, decode
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions, LargeMessage, LargeMessageOption
 from tidemill.sinks.claim_check import ClaimCheckStorage
 from tidemill.spark import from_open_protocol
-from tidemill.spark.session import start_session
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = start_session(tmp_path_factory.mktemp("spark") / "spark.log", master="local[1]")
-    yield spark
-    spark.stop()
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+session = spark_session()
 
 
 def events_of(session: Any, messages: list[tuple[bytes | None, bytes | None]], *schema: Any, **options: Any) -> list[Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tests.support.replays import recording
+from tests.support.eventfeeds import recording
 from tidemill.playground.store.cluster import Cluster
 from tidemill.tidb import keys
 from tidemill.tidb.datums import Datum

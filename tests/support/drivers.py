@@ -113,7 +113,7 @@ class Driver:
 
     def executors(self) -> list[psutil.Process]:
         """Java processes of a local-cluster's executors."""
-        return [p for p in self.tree() if _is_executor(p)]
+        return [p for p in self.tree() if is_executor(p)]
 
     def freeze_in_a_batch(self) -> list[psutil.Process]:
         """SIGSTOP for all of it while a batch is under way; returns what was stopped."""
@@ -132,7 +132,8 @@ def _json(storage: Storage, name: str) -> dict[str, Any]:
     return found
 
 
-def _is_executor(process: psutil.Process) -> bool:
+def is_executor(process: psutil.Process) -> bool:
+    """Whether it is the Java of one."""
     with suppress(psutil.NoSuchProcess):
         return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
     return False

@@ -263,3 +263,12 @@ def _frames(data: bytes) -> list[bytes]:
         out.append(data[8 : 8 + size])
         data = data[8 + size :]
     return out
+
+
+def in_batches(seed: int) -> World:
+    """Three batches: two tables change on the way."""
+    world = World.make(seed=seed)
+    for number, ts in enumerate(sorted({c.commit_ts for c in world.rows})[10:50:10]):
+        if number < 2:
+            world.add_column((PLAIN, UNIQUE)[number], ts)
+    return world

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.avro.test_avro_random import MODES, programs_of
-from tests.kernels.open.test_open_random import random_programs
-from tests.kernels.templates.test_texts_random import VARIANTS, encoder_of
+from tests.support.avro_programs import MODES, programs_of
 from tests.support.eventfeeds import recorded_messages
 from tests.support.guard_pages import Guarded, GuardedRows, guarded_array
+from tests.support.open_programs import random_programs
 from tests.support.random_rows import broken, maximal_varint, overlapped, random_plain, random_record
+from tests.support.text_encoders import VARIANTS, encoder_of
 from tidemill.capture.tikv.feed.http2 import frame
 from tidemill.capture.tikv.receive.decode import PAD, Scanner
 from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher

@@ -104,6 +104,7 @@ class Front:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits until the client has acknowledged the head, up to 40 ms
 
             def _serve(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -181,3 +182,16 @@ class Front:
         self._over.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+@pytest.fixture
+def memory() -> MemoryRegistry:
+    """A registry in this process."""
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def front(memory: MemoryRegistry) -> Iterator[Front]:
+    """It at an address."""
+    with Front(memory) as front:
+        yield front

@@ -6,14 +6,10 @@ when the recording has one. Content, order and errors must be the same.
 
 from __future__ import annotations
 
-import base64
-import functools
-import gzip
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.eventfeeds import recording
 from tidemill import tso
 from tidemill.errors import MalformedBytes, SqlError
 from tidemill.playground.server import Playground
@@ -25,25 +21,8 @@ from tidemill.tidb import keys
 from tidemill.tidb.codec import decode_bytes, decode_uvarint, encode_bytes, encode_int
 from tidemill.wire import cdcpb_pb2 as cdcpb
 
-RECORDINGS = Path(__file__).parents[1] / "golden" / "tikv" / "recordings"
 CLUSTER_ID = 7710568214723362125
 UNSUPPORTED = ("admin", "show", "analyze", "select")
-
-
-@functools.cache
-def recording(name: str) -> tuple[dict[str, Any], ...]:
-    """The lines of a recording; `bytes` is the message of a req or resp line."""
-    with gzip.open(RECORDINGS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    for line in lines:
-        if "b64" in line:
-            line["bytes"] = base64.b64decode(line["b64"])
-    return tuple(lines)
-
-
-def recorded_messages(name: str) -> list[bytes]:
-    """All ChangeDataEvents of a recording."""
-    return [line["bytes"] for line in recording(name) if line["kind"] == "resp" and line["type"] == "cdcpb.ChangeDataEvent"]
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Self
 import psutil
 import pyspark
 
+from tests.support.drivers import is_executor
 from tidemill.spark.session import find_java
 
 UP_S = 120.0
@@ -62,7 +63,7 @@ class Standalone:
         found = []
         for worker in self.workers:
             if worker.poll() is None:
-                found += [p for p in psutil.Process(worker.pid).children(recursive=True) if _is_executor(p)]
+                found += [p for p in psutil.Process(worker.pid).children(recursive=True) if is_executor(p)]
         return found
 
     def _java(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -93,10 +94,3 @@ class Standalone:
         for child in children:
             if child.is_running():
                 child.kill()
-
-
-def _is_executor(process: psutil.Process) -> bool:
-    try:
-        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
-    except psutil.NoSuchProcess:
-        return False

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import base64
 import functools
-import gzip
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from tests.support.golden import lines
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.tidb.schema.model import TableInfo
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ticdc"
-
-
-def lines(name: str) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a golden file."""
-    with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt") as file:
-        yield from map(json.loads, file)
 
 
 def raw(text: str | None) -> bytes | None:

@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.capture.test_capture import churn, run, session
 from tests.support.captures import caught_up, compare, config, log_changes, running, until
+from tests.support.loops import run
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.sessions import churn, session
 from tidemill.capture.capture import Capture
 from tidemill.capture.groups.credentials import VARIABLE, Credentials
 from tidemill.capture.groups.launch import Processes
@@ -59,6 +60,7 @@ def pid_of(capture: Capture, group: int) -> int:
     return who.pid
 
 
+@pytest.mark.slow
 def test_a_table_goes_from_one_group_to_another_and_back(tmp_path: Path) -> None:
     """EXCHANGE PARTITION between tables of different groups, with rows before, between and behind; RENAME, TRUNCATE, partitions."""
 
@@ -106,6 +108,7 @@ def test_a_table_goes_from_one_group_to_another_and_back(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.slow
 def test_a_group_is_killed_and_goes_on_at_its_last_segment(tmp_path: Path) -> None:
     async def main() -> None:
         random_ = random.Random(int(os.environ.get("TIDEMILL_SEED", "4")))
@@ -185,6 +188,7 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
     assert "is not wanted any more" in (folder / "groups.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_process_that_wakes_up_after_its_group_was_taken_over_is_fenced(tmp_path: Path) -> None:
     async def main() -> None:
         async with Playground(33, resolved_interval=0.1) as playground:
@@ -195,6 +199,7 @@ def test_a_process_that_wakes_up_after_its_group_was_taken_over_is_fenced(tmp_pa
     run(main())
 
 
+@pytest.mark.slow
 def test_groups_of_a_log_on_s3_are_fenced_there_too(tmp_path: Path, s3_server: str) -> None:  # noqa: F811
     make_bucket(s3_server, "groups")
     log = f"s3://test:test@groups/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
@@ -245,6 +250,7 @@ def children_of(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+@pytest.mark.slow
 def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: Path) -> None:
     """kill -9 of the coordinator: its groups end. Then 3, 2, 4 groups and one process go on with the same log, and a clean end is clean."""
 
@@ -285,6 +291,7 @@ def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: P
     run(main())
 
 
+@pytest.mark.slow
 def test_the_token_is_in_no_log_and_on_no_command_line(tmp_path: Path) -> None:
     async def main() -> None:
         async with Playground(35, resolved_interval=0.1) as playground:
@@ -344,6 +351,7 @@ def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_
     run(main())
 
 
+@pytest.mark.slow
 def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
     """Each says so to the coordinator."""
 
@@ -366,6 +374,7 @@ def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_rules_that_change_hold_in_all_groups_from_one_ts_on(tmp_path: Path) -> None:
     """First in one process without rules, then in groups with some: what no rule wants ends in every partition, and nothing else does."""
 

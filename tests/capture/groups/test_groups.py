@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.capture.tikv.test_tables import N, change, version
 from tests.support.captures import until
+from tests.support.loops import run
+from tests.support.table_changes import N, change, version
 from tidemill.capture.config import DEFAULT_PARTITIONS, CaptureConfig
 from tidemill.capture.groups.connection import Wire
 from tidemill.capture.groups.credentials import Credentials, new_token
@@ -522,14 +523,6 @@ class Heard:
 
     def went(self, group: int, attempt: int) -> None:
         self.gone.append((group, attempt))
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 async def control(heard: Heard, token: str) -> Control:

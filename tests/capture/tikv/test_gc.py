@@ -87,6 +87,7 @@ def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("barriers", [False, True], ids=["safe points", "barriers"])
 def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, barriers: bool
@@ -195,7 +196,7 @@ def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("left", [b"", None, "as it was at the start"], ids=["empty", "gone", "old"])
-@pytest.mark.parametrize("workers", [None, 2], ids=["one process", "groups"])
+@pytest.mark.parametrize("workers", [pytest.param(None, id="one process"), pytest.param(2, id="groups", marks=pytest.mark.slow)])
 def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | str | None, workers: int | None
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import recording
+from tests.support.loops import run
+from tests.support.progress import playground_table
 from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
@@ -28,14 +30,6 @@ from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 
 TABLE = 900
 KEYS = [record_key(TABLE, handle) for handle in range(6)]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 @asynccontextmanager
@@ -299,9 +293,3 @@ def test_l2_a_living_transaction_holds_the_capture_and_is_named(tmp_path: Path) 
             compare(playground.cluster, tmp_path / "log")
 
     run(main())
-
-
-def playground_table(playground: Playground) -> bytes:
-    """The encoded id of test.t, as keys have it."""
-    (table,) = [t for t in playground.database.catalog.tables.values() if t.name == "t"]
-    return record_key(table.model.id, 0)[1:9]

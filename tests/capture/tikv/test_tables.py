@@ -8,25 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.region_driver import M, error, region, started
+from tests.support.table_changes import N, change, version
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
 from tidemill.tidb.keys import encode_range, record_range
-from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
-
-N = 4
-
-
-def version(table_id: int, *physical: int, name: str = "") -> TableVersion:
-    name = name or f"t{table_id}"
-    info = TableInfo.from_json({"id": table_id, "name": {"O": name, "L": name}, "cols": [], "state": 5})
-    return TableVersion("d", 1, info, physical or (table_id,), 0)
-
-
-def change(ts: int, ended: tuple[TableVersion, ...], begun: tuple[TableVersion, ...]) -> PhysicalChange:
-    before = {p for v in ended for p in v.physical_ids}
-    after = {p for v in begun for p in v.physical_ids}
-    return PhysicalChange(ts, tuple(sorted(after - before)), tuple(sorted(before - after)), begun, ended)
+from tidemill.tidb.schema.tracking.versions import PhysicalChange
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consumer.tables.test_upstream import BEFORE, apply, differences
+from tests.support.fed_tables import BEFORE, apply, differences
 from tests.support.streams import columns, ddl, row
 from tests.support.upstreams import events, playground_with
 from tidemill import tso

@@ -20,6 +20,7 @@ from tidemill.tidb.schema.codes import ColumnFlag
 NOW = datetime(2024, 2, 29, 12, 30, 15, 123_456)
 
 
+@pytest.mark.slow
 def test_every_statement_that_tidb_prints_is_read() -> None:
     texts = [line["restored"] for line in read_lines("ddl/vectors.jsonl.gz") if line.get("restored")]
     assert len(texts) > 5000

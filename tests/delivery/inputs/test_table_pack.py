@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 
 from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, UNIQUE, World
 from tests.support.logs import START, golden_log
+from tests.support.packs import OUTPUT, choose, count
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs import table_pack as packs
@@ -19,16 +19,6 @@ from tidemill.errors import SinkUnavailable, TopicCollision
 from tidemill.protocols.options import EncodingOptions
 from tidemill.rules.dispatch import DispatchRule
 from tidemill.tidb.schema.tracking.history import TableVersion
-
-OUTPUT = Output(EncodingOptions(max_message_bytes=1 << 20), UTC)
-
-
-def choose(version: TableVersion) -> PackedTable | None:
-    return PackedTable(version, "topic", DispatchRule()) if version.info.has_usable_key and version.schema != "mysql" else None
-
-
-def count(topics: Set[str]) -> dict[str, int]:
-    return dict.fromkeys(topics, 3)
 
 
 def test_every_pack_of_a_session_is_what_the_snapshot_says(tmp_path: Path) -> None:

@@ -9,56 +9,30 @@ import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, timedelta, timezone
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
-from tests.support.random_rows import TYPES, broken, random_record, random_table
+from tests.support.avro_programs import MODES, programs_of
+from tests.support.random_rows import TYPES, broken, random_record
 from tests.support.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.protocols.avro.encode import has_checksum
-from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
+from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows.checksum import ROW_AND_HANDLE, ROW_AND_KEY, row_checksum
 from tidemill.tidb.rows.raw import FORMAT_2, decode_row
 from tidemill.tidb.rows.write import pack_row, stored_bytes, with_checksum
-from tidemill.tidb.schema.codes import ColumnFlag, MySQLType
+from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.codes import MySQLType as T
-from tidemill.tidb.schema.model import TableInfo
-from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 """Multiplies the number of random cases."""
 
-ZONES = (UTC, ZoneInfo("Asia/Shanghai"), ZoneInfo("America/Sao_Paulo"), timezone(timedelta(hours=-9, minutes=-30)))
-MODES = [
-    EncodingOptions(MessageFormat.AVRO, enable_tidb_extension=extension, row_checksum=summed, avro=AvroOptions(decimal, bigint))
-    for decimal in DecimalMode
-    for bigint in BigintUnsignedMode
-    for extension, summed in ((False, False), (True, False), (True, True))
-]
 Message = tuple[bytes | None, bytes | None]
-
-
-def avro_table(rng: random.Random, types: tuple[T, ...] = TYPES) -> TableInfo:
-    """A random table, most of its columns nullable, with defaults."""
-    info = random_table(rng, types)
-    in_key = {part.offset for index in info.indices for part in index.columns if index.primary}
-    columns = []
-    for one in info.columns:
-        flag = one.flag if one.offset in in_key or one is info.pk_column or rng.random() < 0.02 else one.flag & ~ColumnFlag.NOT_NULL
-        columns.append(replace(one, flag=int(flag), default=one.origin_default))
-    return replace(info, columns=tuple(columns))
-
-
-def programs_of(rng: random.Random, count: int, types: tuple[T, ...] = TYPES) -> list[TableProgram]:
-    style = rng.choice(list(JsonStyle))
-    return [TableProgram("s<é", f"t{i}", avro_table(rng, types), rng.choice(ZONES), style) for i in range(count)]
 
 
 def encoder_of(programs: Sequence[TableProgram], options: EncodingOptions) -> AvroRowEncoder:

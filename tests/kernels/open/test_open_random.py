@@ -9,17 +9,15 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import UTC, timedelta, timezone
 from pathlib import Path
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from tests.support.open_programs import ZONES, random_programs
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.tables import column, table
+from tests.support.text_rows import outcome
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
@@ -36,21 +34,6 @@ from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 """Multiplies the number of random cases."""
-
-ZONES = (
-    UTC,
-    ZoneInfo("Asia/Shanghai"),
-    ZoneInfo("America/Sao_Paulo"),
-    ZoneInfo("Europe/Dublin"),
-    timezone(timedelta(hours=-9, minutes=-30)),
-)
-
-
-def random_programs(rng: random.Random, count: int) -> list[TableProgram]:
-    """Programs of one encoder: they print documents in one way."""
-    tables = [(random_table(rng), rng.choice(ZONES)) for _ in range(count)]
-    style = rng.choice(list(JsonStyle))
-    return [TableProgram("s<é", f"t{i}", info, zone, style) for i, (info, zone) in enumerate(tables)]
 
 
 def groups_of(*ends: int) -> np.ndarray:
@@ -146,10 +129,10 @@ def test_broken_rows(seed: int) -> None:
             index = rng.randrange(2)
             record = broken(rng, random_record(rng, programs[index].info, index))
             rows, _keep = row_array([record])
-            event = outcome(lambda: expected(programs, [record])[0])  # noqa: B023
-            message = outcome(lambda: encoder.encode(rows, groups_of(0, 1)).to_list()[0])  # noqa: B023
-            routed = outcome(lambda: (unique.changed(rows)[0], hashes.hash(rows)[0]))  # noqa: B023
-            mounted = outcome(lambda: len(mount.encode(rows, groups_of(0, 1))))  # noqa: B023
+            event = outcome(lambda: expected(programs, [record])[0], MalformedRow)  # noqa: B023
+            message = outcome(lambda: encoder.encode(rows, groups_of(0, 1)).to_list()[0], MalformedRow)  # noqa: B023
+            routed = outcome(lambda: (unique.changed(rows)[0], hashes.hash(rows)[0]), MalformedRow)  # noqa: B023
+            mounted = outcome(lambda: len(mount.encode(rows, groups_of(0, 1))), MalformedRow)  # noqa: B023
             if isinstance(event, MalformedRow):
                 refused += 1
                 assert isinstance(message, MalformedRow)
@@ -160,14 +143,6 @@ def test_broken_rows(seed: int) -> None:
             assert routed == (unique.changed_plain(record), hashes.hash_plain(record))
             assert mounted == 0
     assert refused > 100
-
-
-def outcome(work: Callable[[], Any]) -> Any:
-    """What the work gives, or its MalformedRow. No other error may come."""
-    try:
-        return work()
-    except MalformedRow as error:
-        return error
 
 
 def test_rows_at_the_end_of_a_page() -> None:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from tests.support.random_rows import TYPES, broken, random_record, random_table
+from tests.support.text_encoders import CANAL, QUIET, SIMPLE, VARIANTS, encoder_of
 from tests.support.text_rows import encode_all, outcome
 from tidemill.errors import MalformedRow, MessageTooLarge
-from tidemill.kernels.canal_json import CanalJsonRowEncoder
-from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
 from tidemill.kernels.simple import SimpleRowEncoder
@@ -23,12 +22,9 @@ from tidemill.kernels.templates.encoder import TextRowEncoder
 from tidemill.protocols.common.compression import expand
 from tidemill.protocols.csv.handles import handle_text
 from tidemill.protocols.options import (
-    BinaryEncoding,
     Compression,
-    CsvOptions,
     EncodingOptions,
     LargeMessage,
-    MessageFormat,
     SimpleOptions,
 )
 from tidemill.tidb.keys import parse_record_key
@@ -37,33 +33,6 @@ from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
 ZONES = (ZoneInfo("UTC"), ZoneInfo("America/Sao_Paulo"), ZoneInfo("Asia/Shanghai"))
-CANAL, CSV, SIMPLE = MessageFormat.CANAL_JSON, MessageFormat.CSV, MessageFormat.SIMPLE
-QUIET = SimpleOptions(bootstrap_messages=0, location="Asia/Shanghai")
-VARIANTS: dict[str, EncodingOptions] = {
-    "canal-json": EncodingOptions(CANAL),
-    "canal-json, changed columns": EncodingOptions(CANAL, enable_tidb_extension=True, only_output_updated_columns=True),
-    "canal-json, content compatible": EncodingOptions(CANAL, content_compatible=True, delete_only_handle_key_columns=True),
-    "csv": EncodingOptions(CSV),
-    "csv, everything": EncodingOptions(CSV, csv=CsvOptions("||", "'", "NULL", "\n", True, BinaryEncoding.HEX, True, True)),
-    "csv, handles": EncodingOptions(CSV, csv=CsvOptions(output_handle_key=True)),
-    "csv, handles in digits": EncodingOptions(CSV, csv=CsvOptions(";", "0", output_old_value=True, output_handle_key=True)),
-    "csv, handles in letters": EncodingOptions(CSV, csv=CsvOptions(";", "d", include_commit_ts=True, output_handle_key=True)),
-    "csv, handles without quotes": EncodingOptions(CSV, csv=CsvOptions(", ", "", include_commit_ts=True, output_handle_key=True)),
-    "csv, no quotes": EncodingOptions(CSV, csv=CsvOptions(",", "", output_old_value=True)),
-    "csv, odd quotes": EncodingOptions(CSV, csv=CsvOptions(";", "1", include_commit_ts=True)),
-    "csv, odd delimiter": EncodingOptions(CSV, csv=CsvOptions("-", "", binary_encoding=BinaryEncoding.HEX)),
-    "simple": EncodingOptions(SIMPLE, simple=QUIET),
-}
-
-
-def encoder_of(programs: list[TableProgram], options: EncodingOptions) -> TextRowEncoder:
-    """An encoder whose clock stands still."""
-    match options.protocol:
-        case MessageFormat.CANAL_JSON:
-            return CanalJsonRowEncoder(programs, options, clock=lambda: 1_795_000_000_000)
-        case MessageFormat.SIMPLE:
-            return SimpleRowEncoder(programs, options, clock=lambda: 1_795_000_000_000)
-    return CsvRowEncoder(programs, options)
 
 
 def plain(encoder: TextRowEncoder, record: Any) -> bytes:

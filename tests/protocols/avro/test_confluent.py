@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
@@ -15,17 +13,6 @@ from tidemill.config.registry_address import parse_address
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.avro.wire import head
 from tidemill.registry.client import RegistryClient
-
-
-@pytest.fixture
-def memory() -> MemoryRegistry:
-    return MemoryRegistry()
-
-
-@pytest.fixture
-def front(memory: MemoryRegistry) -> Iterator[Front]:
-    with Front(memory) as front:
-        yield front
 
 
 @pytest.mark.parametrize("config", [avro.PRECISE, avro.STRINGS])

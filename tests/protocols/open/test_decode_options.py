@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
+from tests.support.mutation import mutated
 from tests.support.open_options import CONFIGS, encode, golden, message
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.common.compression import Compression, compressor, expand, kind_of

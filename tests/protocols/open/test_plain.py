@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
+from tests.support.mutation import mutated
 from tests.support.open_options import message
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.open.encode import framed

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.eventfeeds import recording
 from tests.support.recorded_schemas import recorded_history
-from tests.support.replays import recording
 from tests.support.ticdc_files import ticdc_files
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground

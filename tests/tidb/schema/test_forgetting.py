@@ -26,11 +26,13 @@ STREAMS: dict[str, Callable[[], Stream]] = {
     **{f"playground {seed}": lambda seed=seed: streams.playground(seed) for seed in range(1, 5)},
 }
 
+LONG = ("golden", "golden, jobs alone")
+"""Streams that take more than three seconds to follow."""
 FOLLOWED = 16
 """For so many transactions a history that has forgotten is followed before it forgets again: longer than what is left of a job."""
 
 
-@pytest.fixture(scope="module", params=STREAMS)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STREAMS])
 def stream(request: pytest.FixtureRequest) -> Stream:
     return STREAMS[request.param]()
 

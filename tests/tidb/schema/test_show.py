@@ -46,6 +46,7 @@ def test_a_real_tidb_shows_the_same() -> None:
     assert {name: shown("x", infos[name]).replace("`x`.", "") for name in expected} == expected
 
 
+@pytest.mark.slow
 def test_every_table_of_a_tidb_session_is_made_again_from_its_text() -> None:
     """All can be printed as TiCDC sends DDLs; those that the playground can make have the same description afterwards."""
     playground = Playground(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import uvloop
 
 from tests.support.captures import caught_up, compare, config, running
 from tests.support.certificates import Authority
+from tests.support.loops import run
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.initial_load import loading_of
@@ -31,14 +31,6 @@ from tidemill.playground.services.feed import FeedService
 from tidemill.playground.services.gate import ServerTls
 from tidemill.playground.services.kv import KvService
 from tidemill.tidb.keys import record_range
-
-
-def run(work: Coroutine[Any, Any, None], fast: bool = False) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    (uvloop.run if fast else asyncio.run)(limited())
 
 
 @dataclass
@@ -75,7 +67,7 @@ def test_a_capture_over_tls(tmp_path: Path, transport: Transport, mutual: bool, 
                 await caught_up(capture, playground.cluster.oracle.next())
             assert compare(playground.cluster, tmp_path / "log")[0] >= 20
 
-    run(main(), fast)
+    run(main(), runner=uvloop.run if fast else asyncio.run)
 
 
 @pytest.mark.parametrize(

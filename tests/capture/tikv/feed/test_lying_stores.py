@@ -49,8 +49,8 @@ LIARS: dict[str, tuple[Serve, str]] = {
 }
 
 
-@pytest.mark.parametrize("transport", Transport)
-@pytest.mark.parametrize("liar", [*LIARS, "dead"])
+@pytest.mark.parametrize("transport", [Transport.H2, pytest.param(Transport.GRPC, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("liar", ["hangs", "dead", *(pytest.param(liar, marks=pytest.mark.slow) for liar in ("http", "noise"))])
 def test_a_store_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, liar: str, transport: Transport
 ) -> None:

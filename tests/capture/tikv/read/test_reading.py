@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.captures import until
+from tests.support.loops import run
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.spark.snapshot import Upstream, load_parts
 from tidemill.capture.tikv.client import channels
@@ -33,14 +34,6 @@ from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import TableVersion
 
 ROWS = 400
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 def filled(playground: Playground) -> int:

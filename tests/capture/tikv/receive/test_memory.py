@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
 from tests.support.eventfeeds import Row, committed, message, resolved
+from tests.support.loops import run
 from tidemill.capture.config import CaptureConfig, size_bytes
 from tidemill.capture.tikv.feed.base import window_of
 from tidemill.capture.tikv.receive.decode import Scanner
@@ -34,14 +35,6 @@ from tidemill.playground.server import Playground
 from tidemill.tidb.keys import record_key
 
 INIT = Row(type=INITIALIZED)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
 
 
 def prewrite(key: bytes, start: int, value: bytes) -> Row:

@@ -4,59 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
+from tests.support.fleet import Fleet
+from tests.support.loops import run
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.locks import Found
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Watchdog
-from tidemill.capture.tikv.watchdog.detect import Patience, StuckReason, Survey, Watch
+from tidemill.capture.tikv.watchdog.detect import StuckReason, Survey
 from tidemill.cli import status as status_verb
-from tidemill.kernels.receive.layout import ACTIVE, DEAD, SUB
+from tidemill.kernels.receive.layout import DEAD
 from tidemill.playground.server import Playground
 from tidemill.playground.store.feed import region_not_found
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(600):
-            await work
-
-    asyncio.run(limited())
-
-
-class Fleet:
-    """Subscriptions as the matcher has them."""
-
-    def __init__(self, n: int) -> None:
-        self.subs = np.zeros(n, SUB)
-        self.subs["state"], self.subs["initialized"], self.subs["resolved"] = ACTIVE, 1, 100
-        self.subs["piece"] = np.arange(1, n + 1)
-        self.subs["partition"] = np.arange(n) % 2
-        self.watch = Watch(2, Patience(silent=10, frozen=20, scanning=100))
-        self.now = 0.0
-
-    def pass_time(self, seconds: int, *, quiet: tuple[int, ...] = (), still: tuple[int, ...] = ()) -> None:
-        """All but `quiet` are heard of every second, and all but `still` move."""
-        heard = [i for i in range(len(self.subs)) if i not in quiet]
-        moving = [i for i in heard if i not in still]
-        for _ in range(seconds):
-            self.now += 1
-            self.subs["seen"][heard] = int(self.now * 1000)
-            self.subs["resolved"][moving] += 1
-            self.watch.look(Survey(self.subs.copy(), int(self.now * 1000)), self.now)
-
-    def stuck(self) -> dict[int, StuckReason]:
-        return {s.sub_range: s.reason for s in self.watch.stuck(self.now)}
 
 
 def test_silent_and_frozen_are_told_apart() -> None:

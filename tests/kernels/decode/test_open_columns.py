@@ -8,8 +8,8 @@ import re
 import pyarrow as pa
 import pytest
 
-from tests.protocols.open.mutation import mutated
 from tests.support import ticdc
+from tests.support.mutation import mutated
 from tests.support.open_options import golden, message
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import open_columns
@@ -71,7 +71,7 @@ def outcome(work: object, *args: object, **options: object) -> object:
         return str(error)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_tables_of_ticdc(seed: int) -> None:
     rng = random.Random(seed)
     others = [*[message(line) for line in LINES if line["kind"] != "row"][:5], (None, None), message(LINES[0])]

@@ -1,0 +1,3 @@
+from tests.support.registries import front, memory
+
+__all__ = ["front", "memory"]

@@ -1,0 +1,31 @@
+"""Which Java Spark is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidemill.spark import session
+
+
+def java(folder: Path, version: int) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/java").touch()
+    (folder / "release").write_text(f'JAVA_VERSION="{version}.0.1"\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen"), [([17, 21], 17), ([21, 17], 21), ([25, 21, 17], 17), ([25, 11, 21], 21), ([25, 8], None), ([], None)]
+)
+def test_which_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: list[int], chosen: int | None) -> None:
+    """The first place is what PATH finds."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    homes = [java(tmp_path / str(v), v) for v in versions]
+    monkeypatch.setattr(session, "java_homes", lambda: homes)
+    if chosen is None:
+        with pytest.raises(session.NoJava, match="17 to 21"):
+            session.find_java()
+    else:
+        assert session.find_java() == tmp_path / str(chosen)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.capture.tikv.model import Peer, Region
-from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFailed, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receive.ingest import Event, Options, Receiver, ScanDone, StreamLost, SubRangeFailed
 from tidemill.capture.tikv.regions import actions as A
 from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.capture.tikv.sort.partition import PartitionLog
@@ -95,8 +95,8 @@ class Fleet:
         receiver = self.receiver
         for action in self.machine.actions():
             match action:
-                case A.HoldFrontier(sub_range, checkpoint, partition):
-                    receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
+                case A.HoldFrontier(sub_range, resolved_ts, partition):
+                    receiver.call(partial(receiver.place, sub_range, resolved_ts, partition))
                 case A.ReleaseFrontier(sub_ranges):
                     receiver.call(partial(receiver.drop, sub_ranges))
                 case A.LoadRegions():
@@ -159,7 +159,7 @@ class Fleet:
                     self.machine.scan_done(sub_range, self.now)
                 case StreamLost(stream, sub_ranges, _, _):
                     self.machine.stream_lost(stream, sub_ranges, self.now)
-                case PieceFailed():
+                case SubRangeFailed():
                     raise AssertionError("no region fails here")
 
     def resolve(self, ts: int) -> None:

@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy
 from tests.support.s3 import make_bucket, s3_server
 from tests.support.s3_faults import Fault, spoiled
 from tidemill.capture.capture import Capture
-from tidemill.changelog.storage import patience, s3
+from tidemill.changelog.storage import retry, s3
 from tidemill.changelog.verify import verify
 from tidemill.cli.status import summary
 from tidemill.errors import LogRefused, LogUnavailable
@@ -30,8 +30,8 @@ __all__ = ["s3_server"]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "LONGEST_S", 0.2)
-    monkeypatch.setattr(patience, "FIRST_S", 0.05)
+    monkeypatch.setattr(retry, "LONGEST_S", 0.2)
+    monkeypatch.setattr(retry, "FIRST_S", 0.05)
 
 
 def prepared(playground: Playground) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    words = [record.getMessage() for record in caplog.records if record.name == patience.__name__]
+    words = [record.getMessage() for record in caplog.records if record.name == retry.__name__]
     assert len([word for word in words if "is away and is tried again" in word]) >= 4
     assert len([word for word in words if "storage is back" in word]) >= 4
     assert mount.failed > 20

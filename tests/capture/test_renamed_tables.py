@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.region_driver import pieces_of, region, started
+from tests.support.region_driver import region, started, sub_ranges_of
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Watchdog
@@ -68,7 +68,7 @@ def test_a_region_that_cannot_be_searched_for_locks_is_named_by_its_table(caplog
 
     driver = started(region(667))
     driver.machine.rename_span(1, "shop.orders (112)")
-    sub_range = driver.machine.sub_range(pieces_of(driver)[0])
+    sub_range = driver.machine.sub_range(sub_ranges_of(driver)[0])
     assert isinstance(sub_range, SubRange)
     assert sub_range.region is not None
     watchdog = Watchdog.__new__(Watchdog)

@@ -48,7 +48,7 @@ KEYS = [to_encoded(b"t%d" % i) for i in range(6)]
 def test_one_pd(tmp_path: Path) -> None:
     async def main() -> None:
         async with PdServers(tmp_path / "pd") as servers:
-            early = await PdClient.connect(servers.urls, patience=1.0)
+            early = await PdClient.connect(servers.urls, retry_s=1.0)
             with pytest.raises(UpstreamUnavailable, match="NOT_BOOTSTRAPPED: cluster is not bootstrapped"):
                 await early.stores()
             await early.close()
@@ -291,6 +291,6 @@ def test_tls(tmp_path: Path, names: tuple[str, ...]) -> None:
             wrong = {"certificates do not fit": Security(another, *client), "want TLS": Security(ca), "does it want TLS": None}
             for text, security in wrong.items():
                 with pytest.raises(UpstreamUnavailable, match=text):
-                    await PdClient.connect(servers.addresses, patience=0.5, security=security)
+                    await PdClient.connect(servers.addresses, retry_s=0.5, security=security)
 
     run(main())

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from tidemill.capture.tikv.receive.ingest import (
     Event,
-    PieceFailed,
-    PieceFrozen,
     ProtocolBroken,
     Receiver,
     RowLost,
     ScanDone,
     StreamLost,
+    SubRangeFailed,
+    SubRangeFrozen,
 )
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.regions import actions as A
@@ -76,7 +76,7 @@ class Witness:
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)  # by span
     watched: dict[Key, Watched] = field(default_factory=dict)
-    by_piece: dict[int, Key] = field(default_factory=dict)
+    by_sub_range: dict[int, Key] = field(default_factory=dict)
     single: set[int] = field(default_factory=set)  # slots of streams without multiplexing
     frontiers: dict[int, int] = field(default_factory=dict)  # by partition
     sub_ranges: dict[int, int] = field(default_factory=dict)  # the resolved ts that each had
@@ -107,7 +107,7 @@ class Witness:
             assert action.checkpoint <= allowed, f"subscribed from {action.checkpoint}, but complete up to {allowed} only"
             assert key not in self.watched, f"{key} is subscribed twice"
             self.watched[key] = Watched(action, sub_range.span.id)
-            self.by_piece[action.sub_range] = key
+            self.by_sub_range[action.sub_range] = key
         elif isinstance(action, A.HoldFrontier):
             sub_range = machine.sub_range(action.sub_range)
             if sub_range is not None and sub_range.start == sub_range.span.start:
@@ -141,7 +141,7 @@ class Witness:
             match event:
                 case ProtocolBroken(sub_range, resolved):
                     self._take_back(sub_range, resolved)
-                case PieceFailed(sub_range) | RowLost(sub_range) | PieceFrozen(sub_range):
+                case SubRangeFailed(sub_range) | RowLost(sub_range) | SubRangeFrozen(sub_range):
                     self._forget(sub_range)
                 case StreamLost(_, sub_ranges):
                     for sub_range, _ in sub_ranges:
@@ -152,7 +152,7 @@ class Witness:
     def _take_back(self, sub_range: int, resolved: int) -> None:
         """A store has shown that its promises are not true: the one way in which a resolved ts goes back. (No head does: that is looked at
         elsewhere.)"""
-        key = self.by_piece.get(sub_range)
+        key = self.by_sub_range.get(sub_range)
         if key is not None:
             partition = self.watched[key].action.partition
             self.sub_ranges[sub_range] = min(self.sub_ranges.get(sub_range, 0), resolved)
@@ -163,7 +163,7 @@ class Witness:
         return slot, region, 0 if slot in self.single else request
 
     def _forget(self, sub_range: int) -> None:
-        key = self.by_piece.pop(sub_range, None)
+        key = self.by_sub_range.pop(sub_range, None)
         if key is not None:
             del self.watched[key]
 
@@ -199,15 +199,15 @@ class Witness:
                 seen += 1
                 allowed = ledger.least(sub_range.start, sub_range.end)
                 at = f"piece {sub_range.id} of span {id_} [{sub_range.start!r}, {sub_range.end!r}) {sub_range.phase.value}"
-                assert ledger.first <= sub_range.checkpoint <= allowed, (
-                    f"{at}: goes on from {sub_range.checkpoint}, complete up to {allowed}"
+                assert ledger.first <= sub_range.resolved_ts <= allowed, (
+                    f"{at}: goes on from {sub_range.resolved_ts}, complete up to {allowed}"
                 )
                 now = int(resolved[sub_of[sub_range.id]])
                 assert now >= self.sub_ranges.get(sub_range.id, 0), f"{at}: went back to {now} from {self.sub_ranges[sub_range.id]}"
                 self.sub_ranges[sub_range.id] = now
                 assert now <= allowed, f"{at}: resolved {now}, complete up to {allowed}"
         assert seen == len(sub_of), "every record of the receiver is a piece's"
-        assert receiver._piece_of == {sub: sub_range for sub_range, sub in sub_of.items()}
+        assert receiver._sub_range_of == {sub: sub_range for sub_range, sub in sub_of.items()}
         subs = receiver.matcher.subs[: receiver.matcher.count(X_NSUBS)]
         assert receiver._ended.isdisjoint(subs["stream"][subs["state"] == ACTIVE].tolist()), "a stream that is over is listened to"
         held = receiver.matcher.subs["state"][: receiver.matcher.count(X_NSUBS)] != FREE

@@ -45,11 +45,11 @@ class Driver:
 
     machine: RegionMachine = field(default_factory=lambda: RegionMachine(2))
     now: float = 0.0
-    held: dict[int, int] = field(default_factory=dict)  # piece -> checkpoint
+    held: dict[int, int] = field(default_factory=dict)  # sub-range -> resolved ts
     loads: list[R.LoadRegions] = field(default_factory=list)
     opens: list[R.OpenStream] = field(default_factory=list)
     subscribed: list[R.Subscribe] = field(default_factory=list)
-    live: dict[int, R.Subscribe] = field(default_factory=dict)  # by piece
+    live: dict[int, R.Subscribe] = field(default_factory=dict)  # by sub-range
     deregistered: list[R.Deregister] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -58,9 +58,9 @@ class Driver:
     def act(self) -> None:
         for action in self.machine.actions():
             match action:
-                case R.HoldFrontier(sub_range, checkpoint, _):
+                case R.HoldFrontier(sub_range, resolved_ts, _):
                     assert sub_range not in self.held
-                    self.held[sub_range] = checkpoint
+                    self.held[sub_range] = resolved_ts
                 case R.ReleaseFrontier(sub_ranges):
                     for sub_range in sub_ranges:
                         del self.held[sub_range]
@@ -168,5 +168,5 @@ def started(*found: Region) -> Driver:
     return driver
 
 
-def pieces_of(driver: Driver) -> list[int]:
+def sub_ranges_of(driver: Driver) -> list[int]:
     return sorted(driver.live, key=lambda p: driver.live[p].start)

@@ -32,13 +32,13 @@ from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.model import Peer, Region
 from tidemill.capture.tikv.receive.ingest import (
     Event,
-    PieceFailed,
-    PieceFrozen,
     ProtocolBroken,
     Receiver,
     RowLost,
     ScanDone,
     StreamLost,
+    SubRangeFailed,
+    SubRangeFrozen,
 )
 from tidemill.capture.tikv.regions import actions as A
 from tidemill.capture.tikv.regions.machine import RegionMachine
@@ -280,7 +280,7 @@ class Wire:
         self.full = False
         self.look()
 
-    def do_pieces(self, _: str) -> None:
+    def do_sub_ranges(self, _: str) -> None:
         """The cover of all spans."""
         for lock in self.machine._spans.values():
             for sub_range in lock:
@@ -368,14 +368,14 @@ class Wire:
             match self.events.pop(0):
                 case ScanDone(sub_range):
                     self.machine.scan_done(sub_range, self.now)
-                case PieceFailed(sub_range, ts, error):
+                case SubRangeFailed(sub_range, ts, error):
                     self.machine.failed(sub_range, ts, parse_store_error(error), self.now)
                 case ProtocolBroken(sub_range, ts, cause):
                     self.out.append(f"violation: {cause}")
                     self.machine.broken(sub_range, ts, self.now, cause)
                 case RowLost(sub_range, region, cause, row, head):
                     self.machine.lost(sub_range, region, cause, row, head)
-                case PieceFrozen(sub_range, ts):
+                case SubRangeFrozen(sub_range, ts):
                     self.machine.frozen(sub_range, ts, self.now)
                 case StreamLost(stream, lost, _, _):
                     self.machine.stream_lost(stream, lost, self.now)
@@ -393,8 +393,8 @@ class Wire:
     def do_action(self, action: A.Action) -> None:
         receiver = self.receiver
         match action:
-            case A.HoldFrontier(sub_range, checkpoint, partition):
-                receiver.call(lambda: receiver.place(sub_range, checkpoint, partition))
+            case A.HoldFrontier(sub_range, resolved_ts, partition):
+                receiver.call(lambda: receiver.place(sub_range, resolved_ts, partition))
             case A.ReleaseFrontier(sub_ranges):
                 receiver.call(lambda: receiver.drop(sub_ranges))
             case A.LoadRegions():

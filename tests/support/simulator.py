@@ -33,13 +33,13 @@ from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import (
     Event,
     Options,
-    PieceFailed,
-    PieceFrozen,
     ProtocolBroken,
     Receiver,
     RowLost,
     ScanDone,
     StreamLost,
+    SubRangeFailed,
+    SubRangeFrozen,
 )
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.regions import actions as A
@@ -211,8 +211,8 @@ class Simulator:
             self.trace.note(action)
             self.witness.act(action, self.machine)
             match action:
-                case A.HoldFrontier(sub_range, checkpoint, partition):
-                    receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
+                case A.HoldFrontier(sub_range, resolved_ts, partition):
+                    receiver.call(partial(receiver.place, sub_range, resolved_ts, partition))
                 case A.ReleaseFrontier(sub_ranges):
                     receiver.call(partial(receiver.drop, sub_ranges))
                 case A.LoadRegions():
@@ -366,13 +366,13 @@ class Simulator:
         match event:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, self.now)
-            case PieceFailed(sub_range, resolved, error):
+            case SubRangeFailed(sub_range, resolved, error):
                 self.machine.failed(sub_range, resolved, parse_store_error(error), self.now)
             case ProtocolBroken(sub_range, resolved):
                 self.machine.broken(sub_range, resolved, self.now)
             case RowLost(sub_range, region, cause, row, head):
                 self.machine.lost(sub_range, region, cause, row, head)
-            case PieceFrozen(sub_range, resolved):
+            case SubRangeFrozen(sub_range, resolved):
                 self.machine.frozen(sub_range, resolved, self.now)
             case StreamLost(stream, sub_ranges, _, bad):
                 if bad and stream in self.connections:

@@ -54,7 +54,7 @@ from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
+from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import (
     ConfigError,
@@ -96,7 +96,7 @@ class Capture:
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
         self._status_told = 0.0  # when the next word is due of a status that cannot be written
-        self._patience = Patience()  # with the log's storage
+        self._retry = StorageRetry()  # with the log's storage
         self._life: Lifecycle
         self._known_heads: list[int] = []  # of partitions, as they were when the capture began
 
@@ -178,7 +178,7 @@ class Capture:
         """Work with the log at the start. Storage that this capture has never reached may be wrong, so it is not waited for without end."""
         waiting = asyncio.ensure_future(self._tell_waiting())
         try:
-            return await self._patience.lasting(work, None if self.status.start_ts else START_S)
+            return await self._retry.call_async(work, None if self.status.start_ts else START_S)
         finally:
             waiting.cancel()
 
@@ -246,7 +246,7 @@ class Capture:
             if identity.partition_by != PARTITION_BY:
                 raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
-            self.loading = loading_of(storage, config, self._patience)
+            self.loading = loading_of(storage, config, self._retry)
             await self.loading.look()
             planned = await asyncio.to_thread(initial_load.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
@@ -336,12 +336,12 @@ class Capture:
     async def _pull(self, folder: Path) -> bool:
         """Until the log has another layout (True)."""
         writer, life = self.writer, self._life
-        await clusterversion.note_at_start(self.pd, writer, self._log_end, self._patience)
+        await clusterversion.note_at_start(self.pd, writer, self._log_end, self._retry)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
-        pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._patience)
+        pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._retry)
         self.pulling = pulling
-        self.growth = Growth(writer.storage, self._patience, Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso))
+        self.growth = Growth(writer.storage, self._retry, Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso))
         settled: Settled | None = None
         try:
             await pulling.begin()
@@ -352,8 +352,8 @@ class Capture:
                 self.manager.begin(self.divided)
             await together(
                 self._report(folder),
-                maintain(self.pd, writer, lambda: self.resolved_ts, self._patience),
-                clusterversion.follow(self.pd, writer, self._patience),
+                maintain(self.pd, writer, lambda: self.resolved_ts, self._retry),
+                clusterversion.follow(self.pd, writer, self._retry),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
                 self.safe_point.follow(self._needed_ts, lambda: self.loading.parts_missing, self._held_by),
@@ -454,7 +454,7 @@ class Capture:
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date."""
         status = self.status
-        away = self._patience.away
+        away = self._retry.outage
         status.storage = away.as_dict() if away is not None else None
         if status.state in ("running", "stopping"):
             groups = self.manager.sections() if self.manager is not None else []

@@ -10,7 +10,7 @@ from functools import partial
 from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient, Store, parse_version
 from tidemill.changelog.layout import UpstreamVersion
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import UpstreamError
 
@@ -32,14 +32,14 @@ def is_news(writer: LogWriter, version: str) -> bool:
     return bool(version) and version != writer.identity.version_at(tso.MAX_TS)
 
 
-async def note_at_start(pd: PdClient, writer: LogWriter, log_end: int, patience: Patience) -> None:
+async def note_at_start(pd: PdClient, writer: LogWriter, log_end: int, retry: StorageRetry) -> None:
     """Before anything is captured: note the version, from the end of the log on. Raises UpstreamError, LogFenced."""
     version = oldest_version(await pd.stores())
     if is_news(writer, version):
-        await patience.later(partial(writer.declare, version=UpstreamVersion(log_end, version)))
+        await retry.in_thread(partial(writer.declare, version=UpstreamVersion(log_end, version)))
 
 
-async def follow(pd: PdClient, writer: LogWriter, patience: Patience) -> None:
+async def follow(pd: PdClient, writer: LogWriter, retry: StorageRetry) -> None:
     """Look now and then whether the cluster was upgraded. Raises LogFenced."""
     while True:
         await asyncio.sleep(LOOK_EVERY)
@@ -47,7 +47,7 @@ async def follow(pd: PdClient, writer: LogWriter, patience: Patience) -> None:
             version = oldest_version(await pd.stores())
             if is_news(writer, version):
                 _log.info("the cluster has version %s now", version)
-                await patience.lasting(partial(_note_ahead, pd, writer, version))
+                await retry.call_async(partial(_note_ahead, pd, writer, version))
         except UpstreamError as error:
             _log.debug("the cluster's version is looked at later: %s", error.message)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.receive.ingest import Options
-from tidemill.capture.tikv.watchdog.detect import Patience
+from tidemill.capture.tikv.watchdog.detect import StuckThresholds
 from tidemill.changelog.layout import CaptureRules
 from tidemill.changelog.options import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
@@ -159,9 +159,9 @@ class CaptureConfig:
         return replace(options, **{name: value for name, value in given.items() if value is not None})
 
     @property
-    def patience(self) -> Patience:
+    def stuck_thresholds(self) -> StuckThresholds:
         """What the watchdog waits for: ten times as long for a scan, which TiKV may have queued behind thousands."""
-        return Patience(silent=self.stuck_after, frozen=self.stuck_after, scanning=10 * self.stuck_after)
+        return StuckThresholds(silent=self.stuck_after, frozen=self.stuck_after, scanning=10 * self.stuck_after)
 
     @property
     def folder(self) -> Path:

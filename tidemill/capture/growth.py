@@ -21,7 +21,7 @@ from tidemill.capture.heads import durable_heads
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import LogError, UpstreamUnavailable
 
@@ -96,15 +96,15 @@ def grow(writer: LogWriter, settled: Settled) -> bool:
 class Growth:
     """Sees to wishes. `text` tells what is done about one, for the status."""
 
-    def __init__(self, storage: Storage, patience: Patience, folders: Folders) -> None:
-        self._storage, self._patience, self._folders = storage, patience, folders
+    def __init__(self, storage: Storage, retry: StorageRetry, folders: Folders) -> None:
+        self._storage, self._retry, self._folders = storage, retry, folders
         self.text = ""
 
     async def run(self) -> NoReturn:
         """For ever; raises Settled when the log may grow."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            partitions = await self._patience.later(partial(wish, self._storage))
+            partitions = await self._retry.in_thread(partial(wish, self._storage))
             if partitions is None or not await self._fits(partitions):
                 self.text = ""
                 continue
@@ -116,14 +116,14 @@ class Growth:
     async def _fits(self, partitions: int) -> bool:
         identity = self._folders.identity()
         if partitions == identity.partitions:  # done, before a crash
-            await self._patience.later(partial(self._storage.delete, FILE))
+            await self._retry.in_thread(partial(self._storage.delete, FILE))
             return False
         try:
             identity.check_growth(partitions)
         except LogError as e:
             _log.warning("the log does not grow: %s", e.message)
             answer = json.dumps({PARTITIONS: partitions, ERROR: e.message}).encode()
-            await self._patience.later(partial(self._storage.replace, FILE, answer))
+            await self._retry.in_thread(partial(self._storage.replace, FILE, answer))
             return False
         return True
 

@@ -26,7 +26,7 @@ from tidemill.changelog.initial_load import Plan
 from tidemill.changelog.layout import rows_folder
 from tidemill.changelog.reader import read_head
 from tidemill.changelog.storage.open import Storage
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, UpstreamUnavailable, redact
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
@@ -48,7 +48,7 @@ class Loading:
     waiting: list[Plan] = field(default_factory=list)  # not complete yet, oldest first
     parts_missing: int = 0
     begin: asyncio.Event = field(default_factory=asyncio.Event)
-    patience: Patience = field(default_factory=Patience)
+    retry: StorageRetry = field(default_factory=StorageRetry)
     planning: list[int] = field(default_factory=list)  # where tables are about to be read
     _complete: set[int] = field(default_factory=set)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -59,7 +59,7 @@ class Loading:
             await self._look()
 
     async def _look(self) -> None:
-        lacking = await self.patience.later(self._lacking)  # the store takes its time
+        lacking = await self.retry.in_thread(self._lacking)  # the store takes its time
         self.waiting = [plan for plan, _ in lacking]
         self.parts_missing = sum(n for _, n in lacking)
 
@@ -101,7 +101,7 @@ class Loading:
     async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
         while True:
             async with self._looking:  # nobody takes for all plans what was seen before a new one
-                await self.patience.lasting(requests)
+                await self.retry.call_async(requests)
                 began = time.monotonic()
                 await self._look()
                 self.planning.clear()
@@ -142,7 +142,7 @@ class Loading:
                 await asyncio.wait_for(process.wait(), STOP_S)
 
 
-def loading_of(storage: Storage, config: CaptureConfig, patience: Patience | None = None) -> Loading:
+def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | None = None) -> Loading:
     """The loading of a capture's log, whose storage may be away."""
     command = [sys.executable, "-m", "tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
@@ -154,7 +154,7 @@ def loading_of(storage: Storage, config: CaptureConfig, patience: Patience | Non
         ("--key", config.key),
     ):
         command += [flag, str(value)] if value is not None else []
-    return Loading(storage, command, {"TIDEMILL_LOG": config.log}, patience=patience or Patience())
+    return Loading(storage, command, {"TIDEMILL_LOG": config.log}, retry=retry or StorageRetry())
 
 
 async def plan_beginning(storage: Storage, pd: PdClient, tables: SchemaSnapshot, ts: int, wants: Callable[[TableVersion], bool]) -> None:

@@ -33,7 +33,7 @@ from tidemill.capture.tikv.tables import Moved, TableSpans
 from tidemill.capture.tikv.watchdog.act import Watchdog
 from tidemill.changelog import imports
 from tidemill.changelog.retention import no_room_text
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import DiskLow, LogError, LogUnavailable, UpstreamUnavailable
 from tidemill.tidb.keys import encode_range
@@ -65,9 +65,9 @@ class Pulling:
         life: Lifecycle,
         partitions: Sequence[int],
         on_schema: Callable[[Sealed], None] | None = None,
-        patience: Patience | None = None,
+        retry: StorageRetry | None = None,
     ) -> None:
-        self.patience = patience or Patience()  # with the log's storage
+        self.retry = retry or StorageRetry()  # with the log's storage
         self.writer, self.history, self.life = writer, history, life
         self.partitions = tuple(partitions)
         self._on_schema = on_schema
@@ -85,11 +85,11 @@ class Pulling:
             options=config.receiving,
             note_import=self._note_import,
             workers=Threads(1 if writer.storage.local else min(len(logs), SEALERS)),
-            patience=self.patience,
+            retry=self.retry,
         )
         self.machine = RegionMachine(len(logs))
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
-        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.patience)
+        self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds)
         entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
         n = writer.identity.partitions
         self._left: list[Moved] = []  # moves whose old span is over
@@ -176,7 +176,7 @@ class Pulling:
             self.receiver.short_of_disk = bool(short)
             before, self.paused = self.paused, lack or self.receiver.withheld or (short if self.receiver.full else "")
             now = asyncio.get_running_loop().time()
-            if self.paused and self.patience.away is None and (not before or now - told >= TELL_EVERY):
+            if self.paused and self.retry.outage is None and (not before or now - told >= TELL_EVERY):
                 told = now
                 _log.warning("the capture pauses: %s; it goes on by itself when there is room", self.paused)
             elif before and not self.paused:
@@ -200,7 +200,7 @@ class Pulling:
     async def stop(self) -> None:
         """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
         await self.puller.stop()
-        self.patience.end()
+        self.retry.end()
         await asyncio.to_thread(self.receiver.stop)
         if self.receiver.failure is not None:
             self.life.fail(self.receiver.failure)
@@ -270,7 +270,7 @@ class Pulling:
             self.life.fail(e)
 
 
-async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int], patience: Patience) -> None:
+async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int], retry: StorageRetry) -> None:
     """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes. It goes on where it
     was when storage that was away is back."""
     while True:
@@ -280,7 +280,7 @@ async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], in
             _log.warning("%s", e.message)
             now = resolved_ts()  # nothing gets older meanwhile
         try:
-            done = await patience.later(partial(writer.maintain, now))
+            done = await retry.in_thread(partial(writer.maintain, now))
         except DiskLow as e:  # without a byte left nothing can be let go of either; told by who watches the room
             _log.debug("no upkeep: %s", e.message)
         else:

@@ -20,7 +20,7 @@ from tidemill.changefeed.checkpoint import FeedFolder, Status
 from tidemill.changefeed.keeper import FeedKeeper
 from tidemill.changefeed.states import State
 from tidemill.changelog.storage import durable
-from tidemill.changelog.storage.patience import TELL_EVERY_S
+from tidemill.changelog.storage.retry import TELL_EVERY_S
 from tidemill.errors import DiskLow, LogRefused, LogUnavailable, redact
 from tidemill.metrics.samples import Sample, counter, gauge
 from tidemill.process.supervisor import ChildProcess

@@ -27,7 +27,7 @@ from tidemill.changelog.files.bounds import is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.changelog.storage.patience import START_S, TELL_EVERY_S, Patience
+from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
 from tidemill.config.file import ChangefeedConfig, load_config
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
@@ -90,7 +90,7 @@ class Runner:
 
     def __init__(self, options: Options, stop: threading.Event) -> None:
         self._options, self._stop = options, stop
-        self._patience = Patience(stop)  # waits for the storage of the log and of the changefeed's state
+        self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
         # When the next warnings are due: that storage is away, that the status cannot be written.
         self._next_storage_word = self._next_status_word = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
@@ -129,7 +129,7 @@ class Runner:
         )
         for rule in options.skip_rows:
             log.warning("a row is left out where it comes by: %s", rule)
-        patient = self._patience.through
+        patient = self._retry.call
         self._wait_for_log()
         reader = patient(lambda: LogReader(options.log))
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
@@ -215,7 +215,7 @@ class Runner:
         it is not waited for without end. Raises Stopped, LogUnavailable."""
         told = False
         within_s = START_S if self._folder.identity() is None else None
-        while not self._patience.through(lambda: log_exists(self._options.log), within_s):
+        while not self._retry.call(lambda: log_exists(self._options.log), within_s):
             if not told:
                 log.info("waiting for the log %s", redact(self._options.log))
                 told = True
@@ -258,7 +258,7 @@ class Runner:
 
     def _save(self, report: Report) -> None:
         """Make a batch's end durable, then update the log's and the changefeed's status."""
-        self._patience.through(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
+        self._retry.call(lambda: self._folder.save_checkpoint(report.end.ts, report.end.parts))
         self._tell_log(report.to_ts)
         status, stats = self._status, report.stats
         status.state, status.error, status.warning_since = after(State(status.state), Event.ADVANCED), None, None

@@ -262,7 +262,7 @@ async def _let_go(reader: LogReader, pd: str, tls: tuple[Path | None, Path | Non
 
     capture_id = reader.identity.extra.get(CAPTURE_ID)
     security = security_of(pd.split(","), *tls)
-    client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), patience=10.0, security=security)
+    client = await PdClient.connect(pd, cluster_id=int(reader.identity.cluster_id), retry_s=10.0, security=security)
     try:
         if isinstance(capture_id, str):
             await GcGuard(client, service_id(client.cluster_id, capture_id), 0).remove()

@@ -120,7 +120,7 @@ async def resolve(options: Options, folder: FeedFolder) -> Times:
     from tidemill.changelog.reader import LogReader, log_exists
 
     addresses = options.pd.split(",")
-    client = await PdClient.connect(addresses, patience=PD_PATIENCE_S, security=security_of(addresses, *options.tls))
+    client = await PdClient.connect(addresses, retry_s=PD_PATIENCE_S, security=security_of(addresses, *options.tls))
     try:
         now, cluster_id = await client.tso(), str(client.cluster_id)
     finally:

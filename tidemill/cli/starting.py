@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tidemill.changefeed.checkpoint import FeedFolder
 from tidemill.changefeed.health import old_processes
-from tidemill.changelog.storage.patience import START_S, Patience
+from tidemill.changelog.storage.retry import START_S, StorageRetry
 
 ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2
 """How long children of a supervisor that was killed may take to end, see `lifeline`."""
@@ -37,7 +37,7 @@ async def reached(folder: FeedFolder, work: Callable[[], Awaitable[T]]) -> T:
     """What `work` with the log and the state returns. Storage that is away is waited for; where this changefeed has never reached it, not
     without end: it may be wrong. Raises LogUnavailable."""
     is_known = any((folder.path / name).exists() for name in ("feed.json", folder.delivery.name))
-    return await Patience().lasting(work, None if is_known else START_S)
+    return await StorageRetry().call_async(work, None if is_known else START_S)
 
 
 async def orphans_gone(folder: FeedFolder) -> bool:

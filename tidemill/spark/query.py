@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Interval
 from tidemill.delivery.machine.actions import Report
@@ -92,7 +92,7 @@ class Changefeed:
             return True
         self._session.dataSource.register(Clock)
         try:
-            Patience(self._driver.stop).through(self._query)  # waits for the file system of Spark's checkpoint
+            StorageRetry(self._driver.stop).call(self._query)  # waits for the file system of Spark's checkpoint
         except LogUnavailable:
             if not self._driver.stop.is_set():
                 raise

@@ -32,7 +32,7 @@ def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
             playground.execute("create table t (id int primary key)")
             async with asyncio.timeout(600), running(config(playground, tmp_path / "log")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
-                capture.pd.patience = 0.2
+                capture.pd.retry_s = 0.2
                 real, refused = capture.pd.update_service_safe_point, asyncio.Event()
 
                 async def refuse(*_: object) -> tuple[str, int]:
@@ -170,7 +170,7 @@ def test_a_capture_without_pd_can_be_stopped(tmp_path: Path) -> None:
                 waiting = asyncio.ensure_future(capture.pd.tso())
                 await asyncio.sleep(0.2)
                 capture.stop()
-                async with asyncio.timeout(capture.pd.patience / 2):
+                async with asyncio.timeout(capture.pd.retry_s / 2):
                     await until(lambda: capture.status.state == "stopped")
                 waiting.cancel()
             assert LogReader(tmp_path / "log").resolved_ts() >= ts

@@ -33,7 +33,7 @@ from tidemill.changelog.layout import SCHEMA
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter, Share
 from tidemill.errors import LogError, MalformedMessage, TidemillError, redact
 from tidemill.process.descriptors import raise_limit
@@ -65,7 +65,7 @@ class Group:
         self._pulling: Pulling | None = None
         self._head = Head(0, 0)
         self._news = asyncio.Event()
-        self._patience = Patience()
+        self._retry = StorageRetry()
 
     def stop(self) -> None:
         """End cleanly, as if the coordinator had said so."""
@@ -164,7 +164,7 @@ class Group:
         config = CaptureConfig.from_coordinator(assignment.settings, self.credentials.log, self.scratch)
         pd = await PdClient.connect(config.pd, cluster_id=int(assignment.cluster_id), security=config.security)
         try:
-            writer = await self._patience.later(partial(self._open, config, assignment))
+            writer = await self._retry.in_thread(partial(self._open, config, assignment))
             try:
                 await self._pull(config, pd, writer, assignment.partitions)
             finally:
@@ -183,12 +183,12 @@ class Group:
         return writer
 
     async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
-        reader = await self._patience.later(partial(LogReader, writer.storage))
+        reader = await self._retry.in_thread(partial(LogReader, writer.storage))
         head = self._head
-        await self._patience.lasting(partial(_seen, reader, head))
-        history = await self._patience.later(partial(load_history, reader, head.last_to))
+        await self._retry.call_async(partial(_seen, reader, head))
+        history = await self._retry.in_thread(partial(load_history, reader, head.last_to))
         history.advance((), head.ts)
-        pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions, patience=self._patience)
+        pulling = Pulling(config, pd, writer, history, self.scratch, self.life, partitions, retry=self._retry)
         try:
             await pulling.begin()
             self._pulling = pulling
@@ -197,7 +197,7 @@ class Group:
                 self._follow(reader, history, pulling),
                 self._tidy(history, pulling),
                 self._sync(writer),
-                maintain(pd, writer, lambda: min(pulling.heads()), self._patience),
+                maintain(pd, writer, lambda: min(pulling.heads()), self._retry),
                 pulling.watchdog.run(),
                 pulling.watch_room(),
             )
@@ -213,8 +213,8 @@ class Group:
             head = self._head
             changes: pa.Table | Sequence[Any] = ()
             if head.last_to > history.resolved_ts:
-                await self._patience.lasting(partial(_seen, reader, head))
-                changes = await self._patience.later(partial(reader.read_schema, history.resolved_ts, head.last_to))
+                await self._retry.call_async(partial(_seen, reader, head))
+                changes = await self._retry.in_thread(partial(reader.read_schema, history.resolved_ts, head.last_to))
             history.advance(changes, head.ts)
             pulling.follow(head.ts)
 

@@ -36,7 +36,7 @@ from tidemill.process.ending import fail
 from tidemill.process.lifeline import SUPERVISED
 from tidemill.spark.jobs import cause_of
 
-PD_PATIENCE_S = 30.0
+PD_RETRY_S = 30.0
 
 log = logging.getLogger("tidemill.capture.spark.snapshot")  # as a program its __name__ is another
 
@@ -61,7 +61,7 @@ class Upstream:
 
     async def connect(self) -> PdClient:
         """Raises UpstreamUnavailable, ConfigError."""
-        return await PdClient.connect(self.pd, patience=PD_PATIENCE_S, security=security_of(self.pd, *self.tls))
+        return await PdClient.connect(self.pd, retry_s=PD_RETRY_S, security=security_of(self.pd, *self.tls))
 
 
 def load_parts(upstream: Upstream, location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:

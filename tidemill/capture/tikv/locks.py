@@ -68,9 +68,9 @@ class Found:
 class LockResolver:
     """See the module."""
 
-    def __init__(self, pd: PdClient, patience: float = 20.0) -> None:
+    def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
         self.pd = pd
-        self._calls = RegionCalls(pd, patience)
+        self._calls = RegionCalls(pd, retry_s)
 
     async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int, before: Mapping[int, int] | None = None) -> Found:
         """End what can be ended of the locks in the raw range [start, end) with start_ts <= max_version; an empty end is open.

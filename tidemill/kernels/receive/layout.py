@@ -54,7 +54,7 @@ SUB = np.dtype(
     {
         "names": [
             "region_id", "request_id", "resolved", "checkpoint", "partition", "state", "initialized", "touched", "stream",
-            "lo_len", "hi_len", "lo", "hi", "seen", "piece", "since",
+            "lo_len", "hi_len", "lo", "hi", "seen", "sub_range", "since",
         ],
         "formats": ["i8", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i4", "i4", "i4", "i8", "i8", "i8", "i8", "i8"],
         "offsets": [0, 8, 16, 24, 32, 36, 40, 44, 48, 52, 56, 64, 72, 80, 88, 96],

@@ -163,10 +163,10 @@ class FakeCluster:
         self.stores = [metapb.Store(id=1, address=self.members[0].address, version="8.5.1")]
 
 
-def with_cluster(cluster: FakeCluster, use: Callable[[PdClient], Awaitable[None]], patience: float = 10.0) -> None:
+def with_cluster(cluster: FakeCluster, use: Callable[[PdClient], Awaitable[None]], retry_s: float = 10.0) -> None:
     async def main() -> None:
         await cluster.start()
-        pd = await PdClient.connect([m.address for m in cluster.members], patience=patience)
+        pd = await PdClient.connect([m.address for m in cluster.members], retry_s=retry_s)
         try:
             async with asyncio.timeout(600):
                 await use(pd)
@@ -355,7 +355,7 @@ def test_a_member_that_hangs_does_not_keep_the_others_from_answering() -> None:
 def test_nobody_answers() -> None:
     async def main() -> None:
         with pytest.raises(UpstreamUnavailable, match=r"PD does not answer GetMembers.*127\.0\.0\.1:1"):
-            await PdClient.connect("127.0.0.1:1,http://127.0.0.1:2/", patience=0.5)
+            await PdClient.connect("127.0.0.1:1,http://127.0.0.1:2/", retry_s=0.5)
         with pytest.raises(ConfigError, match="no PD address"):
             await PdClient.connect(" , ")
 
@@ -390,10 +390,10 @@ def test_errors_in_the_header() -> None:
         with pytest.raises(UpstreamError, match="INCOMPATIBLE_VERSION: too new"):
             await pd.stores()
         cluster.header_error = pdpb.ResponseHeader(cluster_id=77, error=pdpb.Error(type=pdpb.NOT_BOOTSTRAPPED))
-        patience, pd.patience = pd.patience, 0.1
+        retry_s, pd.retry_s = pd.retry_s, 0.1
         with pytest.raises(UpstreamUnavailable, match=r"GetAllStores with NOT_BOOTSTRAPPED.*\n.*No TiKV has joined this PD yet"):
             await pd.stores()
-        pd.patience = patience
+        pd.retry_s = retry_s
         asyncio.get_running_loop().call_later(0.3, setattr, cluster, "header_error", None)
         assert (await pd.stores())[0].id == 1
 
@@ -580,7 +580,7 @@ def test_what_does_not_pass_ends_a_scan_with_its_reason() -> None:
 
     async def use(pd: PdClient) -> None:
         async def scan() -> None:
-            assert [pair async for pair in Snapshot(pd, 9, patience=0.3).scan(b"a", b"b")] == []
+            assert [pair async for pair in Snapshot(pd, 9, retry_s=0.3).scan(b"a", b"b")] == []
 
         cluster.problems = [kvrpcpb.ScanResponse(error=kvrpcpb.KeyError(locked=LOCK))] * 50
         with pytest.raises(UpstreamUnavailable, match=r"key 6b33 is locked by the transaction with start_ts 4700.*primary key 70"):

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, case: str, text: str) -> None:
         security = None if case == "no tls here" else Security(office.ca)
         async with Playground(12, tls=tls) as playground:
             with pytest.raises(UpstreamUnavailable, match="GetMembers") as caught:
-                await PdClient.connect(playground.pd_address, patience=1.0, security=security)
+                await PdClient.connect(playground.pd_address, retry_s=1.0, security=security)
             assert text in caught.value.message
 
     run(main())

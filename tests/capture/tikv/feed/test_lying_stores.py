@@ -94,7 +94,7 @@ def test_a_store_that_is_none(
     asyncio.run(asyncio.wait_for(main(), 600))
 
 
-def live_piece(capture: Capture, table: str) -> SubRange:
+def live_sub_range(capture: Capture, table: str) -> SubRange:
     """The subscription of a table's rows."""
     sub_ranges = (capture.puller.machine.sub_range(id_) for id_ in capture.receiver._sub_of)
     return next(
@@ -118,7 +118,7 @@ def test_a_row_below_the_log_ends_the_capture_and_is_named(tmp_path: Path) -> No
             task = asyncio.ensure_future(capture.run())
             await until(lambda: capture.status.state == "running" and capture.resolved_ts > 0)
             await caught_up(capture, late := playground.cluster.oracle.next())
-            sub_range = live_piece(capture, "test.t ")
+            sub_range = live_sub_range(capture, "test.t ")
             slip_in(capture, sub_range, Row(type=COMMITTED, op_type=PUT, start_ts=late - 1, commit_ts=late, key=key, value=b"v"))
             with pytest.raises(ResolvedTsBroken, match="commit_ts at or below the resolved ts") as caught:
                 await task
@@ -142,7 +142,7 @@ def test_a_commit_without_its_prewrite_costs_a_scan_and_is_told(tmp_path: Path, 
             async with running(config(playground, tmp_path / "log")) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
                 key, ts = record_key(table.model.id, 7), playground.cluster.oracle.next() + (600_000 << tso.LOGICAL_BITS)
-                slip_in(capture, live_piece(capture, "test.t "), Row(type=COMMIT, op_type=PUT, start_ts=ts, commit_ts=ts + 1, key=key))
+                slip_in(capture, live_sub_range(capture, "test.t "), Row(type=COMMIT, op_type=PUT, start_ts=ts, commit_ts=ts + 1, key=key))
                 await until(lambda: capture.status.protocol_violations == 1)
                 playground.execute("insert into t values (2)")
                 await caught_up(capture, playground.cluster.oracle.next())

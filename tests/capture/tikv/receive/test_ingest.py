@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.captures import Change, partition_changes
 from tests.support.eventfeeds import Row, message, resolved
-from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFrozen, ProtocolBroken, Receiver, RowLost, ScanDone
+from tidemill.capture.tikv.receive.ingest import Event, Options, ProtocolBroken, Receiver, RowLost, ScanDone, SubRangeFrozen
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
@@ -70,7 +70,7 @@ INIT = message(1, 7, [Row(type=INITIALIZED)])
 def test_a_renewed_piece_hears_nothing_more_of_its_old_subscription(bench: Bench) -> None:
     bench.step(INIT, resolved(20, 7, 1))
     bench.receiver.renew(1)
-    assert bench.events == [ScanDone(1), PieceFrozen(1, 20)]
+    assert bench.events == [ScanDone(1), SubRangeFrozen(1, 20)]
     bench.step(message(1, 7, [row(25, 26)]), resolved(30, 7, 1))
     assert bench.receiver.matcher.frontiers().tolist() == [20], "rows may have been lost before: this resolved ts is not to be believed"
     assert len(bench.receiver.matcher.pending_rows()) == 0

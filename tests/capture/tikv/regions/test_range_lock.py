@@ -21,7 +21,7 @@ A, Z = b"a", b"z"
 class Part:
     start: bytes
     end: bytes
-    checkpoint: int
+    resolved_ts: int
     region: Region | None = None
 
 
@@ -38,11 +38,11 @@ class Span:
     def take(self, start: bytes, end: bytes, holder: Region) -> Part:
         """Lock a range that is free: what lies unlocked there is cut."""
         old = self.lock.touching(start, end)
-        new = [Part(start, end, min(p.checkpoint for p in old))]
+        new = [Part(start, end, min(p.resolved_ts for p in old))]
         if old[0].start < start:
-            new.insert(0, Part(old[0].start, start, old[0].checkpoint))
+            new.insert(0, Part(old[0].start, start, old[0].resolved_ts))
         if end < old[-1].end:
-            new.append(Part(end, old[-1].end, old[-1].checkpoint))
+            new.append(Part(end, old[-1].end, old[-1].resolved_ts))
         self.lock.replace(old, new)
         taken = next(p for p in new if (p.start, p.end) == (start, end))
         self.lock.lock(taken, holder)
@@ -69,11 +69,11 @@ def _step(span: Span, held: dict[tuple[str, str], Part], op: dict[str, Any]) -> 
         assert answer.verdict.value == op["status"], op
         if answer.verdict is Verdict.FREE:
             held[key] = span.take(start, end, region(op["region"], op["version"]))
-            assert held[key].checkpoint == op["resolved_ts"]
+            assert held[key].resolved_ts == op["resolved_ts"]
         elif answer.verdict is Verdict.STALE:
             assert [[a.decode(), b.decode()] for a, b in answer.retry] == (op.get("retry_ranges") or []), op
     elif op["op"] == "advance":
-        held[key].checkpoint = op["resolved_ts"]
+        held[key].resolved_ts = op["resolved_ts"]
     else:
         span.lock.unlock(held.pop(key))
 
@@ -118,7 +118,7 @@ class Churn(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(i=st.integers(0, 99), by=st.integers(1, 20))
     def advance(self, i: int, by: int) -> None:
-        self.held[i % len(self.held)].checkpoint += by
+        self.held[i % len(self.held)].resolved_ts += by
 
     @precondition(lambda self: self.held)
     @rule(i=st.integers(0, 99))

@@ -95,7 +95,7 @@ def check_cover(driver: Driver, spans: Iterable[Span]) -> None:
         assert all(start < end for start, end, _ in cover)
         for sub_range in driver.machine._spans[span.id]:
             allowed = driver.ledger(span).least(sub_range.start, sub_range.end)
-            assert span.checkpoint <= sub_range.checkpoint <= driver.held[sub_range.id] <= allowed
+            assert span.checkpoint <= sub_range.resolved_ts <= driver.held[sub_range.id] <= allowed
     assert total == len(driver.held)
 
 
@@ -155,7 +155,7 @@ def _answer_registers(driver: Driver, cluster: Cluster, healthy: bool) -> None:
         problem = cluster.judge(subscription)
         if problem is not None:
             driver.fail(sub_range, problem)
-        elif driver.machine._pieces[sub_range].phase is Phase.SCANNING and (healthy or cluster.random.random() < 0.7):
+        elif driver.machine._sub_ranges[sub_range].phase is Phase.SCANNING and (healthy or cluster.random.random() < 0.7):
             driver.initialize(sub_range)
 
 
@@ -261,14 +261,14 @@ class Anything(RuleBasedStateMachine):
     @rule(i=st.integers(0, 99), behind=st.integers(0, 3))
     def garble(self, i: int, behind: int) -> None:
         slot, machine = self.slot(i), self.driver.machine
-        scanning = [p for p, s in self.driver.live.items() if s.slot == slot and machine._pieces[p].phase is Phase.SCANNING]
+        scanning = [p for p, s in self.driver.live.items() if s.slot == slot and machine._sub_ranges[p].phase is Phase.SCANNING]
         self.driver.garble(slot, scanning[:behind])
 
     @precondition(lambda self: self.driver.live)
     @rule(i=st.integers(0, 99))
     def duplicate(self, i: int) -> None:
         sub_range = sorted(self.driver.live)[i % len(self.driver.live)]
-        if self.driver.machine._pieces[sub_range].duplicates == 0:
+        if self.driver.machine._sub_ranges[sub_range].duplicates == 0:
             self.driver.fail(sub_range, error(duplicate_request={"region_id": 1}))
             self.close()
 

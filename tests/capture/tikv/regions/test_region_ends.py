@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.region_driver import A, Driver, M, Z, asked_for, error, pieces_of, region, started
+from tests.support.region_driver import A, Driver, M, Z, asked_for, error, region, started, sub_ranges_of
 from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
@@ -16,7 +16,7 @@ from tidemill.capture.tikv.regions.streams import IDLE
 
 def test_protocol_violation_deregisters_and_goes_on_from_the_resolved_ts() -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     old = driver.live.pop(sub_range)
     driver.machine.broken(sub_range, 21, driver.now)
     driver.act()
@@ -82,7 +82,7 @@ def test_an_idle_stream_is_closed() -> None:
 def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_again() -> None:
     """Bytes that make no sense end a stream on our side: what is subscribed on it before the machine hears of that is not forgotten."""
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     driver.resolve(right, 33)
     driver.fail(left, error(server_is_busy={}))
     driver.pass_time()
@@ -98,7 +98,7 @@ def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_ag
 @pytest.mark.parametrize("phase", [Phase.GAP, Phase.LOADING, Phase.QUEUED])
 def test_late_words_of_an_ended_subscription_change_nothing(phase: Phase) -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.fail(sub_range, error(server_is_busy={}) if phase is Phase.QUEUED else error(region_not_found={"region_id": 1}))
     if phase is Phase.LOADING:
         driver.pass_time()
@@ -114,12 +114,12 @@ def test_late_words_of_an_ended_subscription_change_nothing(phase: Phase) -> Non
     assert machine.actions() == []
     found = machine.sub_range(sub_range)
     assert found is not None
-    assert found.checkpoint == 10
+    assert found.resolved_ts == 10
 
 
 def test_the_end_of_a_stream_is_nothing_to_who_has_left_it() -> None:
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     slot = driver.live[left].slot
     driver.fail(left, error(not_leader={"region_id": 1, "leader": {"id": 7, "store_id": 2}}))
     driver.pass_time()
@@ -130,13 +130,13 @@ def test_the_end_of_a_stream_is_nothing_to_who_has_left_it() -> None:
     assert driver.machine.covered(1) == [(A, M, Phase.LIVE), (M, Z, Phase.GAP)]
     found = driver.machine.sub_range(left)
     assert found is not None
-    assert found.checkpoint == 10
+    assert found.resolved_ts == 10
 
 
 def test_nothing_is_subscribed_on_a_stream_that_has_ended() -> None:
     """Between the end of a stream and the receiver's word of it, who waits for its store gets a new one."""
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     slot = driver.live[left].slot
     driver.fail(left, error(server_is_busy={}))
     driver.machine.stream_ended(slot, driver.now)
@@ -174,7 +174,7 @@ def test_a_store_that_complains_is_given_fewer_scans(kind: str) -> None:
 def test_a_frozen_region_is_looked_for_again() -> None:
     """The store that says nothing may not have it any more: PD is asked, and the store is told."""
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     old = driver.live.pop(sub_range)
     driver.machine.frozen(sub_range, 21, driver.now)
     driver.act()
@@ -235,7 +235,7 @@ def test_errors_that_come_faster_than_they_can_be_handled(problem: StoreError) -
 
 def test_a_busy_store_is_left_alone_for_ten_minutes_at_most() -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.fail(sub_range, error(server_is_busy={"reason": "busy", "backoff_ms": 10**9}))
     due = driver.machine.next_time()
     assert due is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, pieces_of, region, started
+from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, region, started, sub_ranges_of
 from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
@@ -17,7 +17,7 @@ from tidemill.capture.tikv.regions.state import BACKOFF_CAP, FIRST_WINDOW, LEAST
 
 def test_c1_split() -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.resolve(sub_range, 20)
     driver.fail(sub_range, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
     assert driver.frontier() == 20
@@ -32,7 +32,7 @@ def test_c2_pd_is_stale_after_a_split() -> None:
     driver = started(region(1))
     waits = []
     for _ in range(6):
-        (sub_range,) = pieces_of(driver)
+        (sub_range,) = sub_ranges_of(driver)
         driver.fail(sub_range, error(epoch_not_match={"current_regions": [{"id": 1}, {"id": 2}]}))
         due = driver.machine.next_time()
         assert due is not None
@@ -42,7 +42,7 @@ def test_c2_pd_is_stale_after_a_split() -> None:
     assert waits[0] == 0
     assert all(w > 0 for w in waits[1:])
     assert waits[5] > 0.4, "it backs off"
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.take()
     driver.fail(sub_range, error(epoch_not_match={}))
     driver.pass_time()
@@ -52,7 +52,7 @@ def test_c2_pd_is_stale_after_a_split() -> None:
 
 def test_c3_merge_takes_the_smaller_resolved_ts() -> None:
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     driver.resolve(left, 30)
     driver.resolve(right, 25)
     driver.fail(left, error(epoch_not_match={}))
@@ -63,13 +63,13 @@ def test_c3_merge_takes_the_smaller_resolved_ts() -> None:
     assert len(driver.loads) == 1
     driver.answer(region(1, b"", b"", 3))
     assert driver.take() == [(1, A, Z, 25)]
-    assert driver.held == {pieces_of(driver)[0]: 25}
+    assert driver.held == {sub_ranges_of(driver)[0]: 25}
 
 
 def test_c3_merge_whose_errors_come_apart_waits_for_the_other_half() -> None:
     """PD tells of the merged region while its right half still has its subscription: one subscription takes over both."""
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     driver.resolve(left, 30)
     driver.fail(left, error(epoch_not_match={}))
     driver.pass_time(1)
@@ -85,7 +85,7 @@ def test_c3_merge_whose_errors_come_apart_waits_for_the_other_half() -> None:
 def test_a_half_that_never_fails_does_not_stop_the_other() -> None:
     """The range lock is no reason to wait for ever: then there are two subscriptions of one region, with their own request ids."""
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     other = driver.live[right]
     driver.fail(left, error(epoch_not_match={}))
     for _ in range(MAX_REFUSED + 1):
@@ -100,7 +100,7 @@ def test_a_half_that_never_fails_does_not_stop_the_other() -> None:
 
 def test_c6_a_split_that_pd_knows_first_waits_for_the_old_region() -> None:
     driver = started(region(1, b"", F), region(2, F, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     driver.fail(left, error(not_leader={"region_id": 1}))
     driver.pass_time(1)
     driver.answer(region(1, b"", M, 2), region(3, M, b"", 2))  # merged with a part of 2, which has not said so yet
@@ -114,7 +114,7 @@ def test_c6_a_split_that_pd_knows_first_waits_for_the_old_region() -> None:
 
 def test_c7_an_old_region_gets_nothing_of_what_newer_ones_have() -> None:
     driver = started(region(1, b"", M, 2), region(2, M, b"", 2))
-    _, right = pieces_of(driver)
+    _, right = sub_ranges_of(driver)
     driver.fail(right, error(region_not_found={"region_id": 2}))
     driver.pass_time(1)
     driver.answer(region(1, b"", b"", 1))
@@ -167,7 +167,7 @@ def test_regions_without_a_leader_and_empty_answers_are_asked_for_again() -> Non
 
 def test_c8_a_hint_of_the_leader_saves_asking_pd() -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.resolve(sub_range, 33)
     driver.fail(sub_range, error(not_leader={"region_id": 1, "leader": {"id": 7, "store_id": 2}}))
     driver.pass_time()
@@ -182,7 +182,7 @@ def test_c9_no_leader_backs_off() -> None:
     driver = started(region(1))
     at = []
     for _ in range(10):
-        (sub_range,) = pieces_of(driver)
+        (sub_range,) = sub_ranges_of(driver)
         driver.fail(sub_range, error(not_leader={"region_id": 1}))
         due = driver.machine.next_time()
         assert due is not None
@@ -197,7 +197,7 @@ def test_c10_a_broken_stream_ends_all_its_subscriptions_and_no_other() -> None:
     n = 100
     borders = [A + bytes([i]) for i in range(n)]
     driver = started(*(region(i + 1, borders[i], borders[i + 1] if i + 1 < n else b"", store=1 + i % 2) for i in range(n)))
-    sub_ranges = pieces_of(driver)
+    sub_ranges = sub_ranges_of(driver)
     slots = {driver.live[p].slot for p in sub_ranges}
     assert len(slots) == 2
     broken = driver.live[sub_ranges[1]].slot
@@ -330,7 +330,7 @@ def test_c17_and_c16_ranges_are_cut_and_epochs_are_sent_as_told() -> None:
 )
 def test_c20_waits_and_retries_the_same_region(problem: StoreError, least: float) -> None:
     driver = started(region(1))
-    (sub_range,) = pieces_of(driver)
+    (sub_range,) = sub_ranges_of(driver)
     driver.resolve(sub_range, 44)
     driver.fail(sub_range, problem)
     due = driver.machine.next_time()
@@ -350,7 +350,7 @@ def test_c20_waits_and_retries_the_same_region(problem: StoreError, least: float
 )
 def test_c21_fatal(problem: StoreError, code: str, text: str) -> None:
     driver = started(region(1))
-    driver.fail(pieces_of(driver)[0], problem)
+    driver.fail(sub_ranges_of(driver)[0], problem)
     (failure,) = driver.failures
     assert getattr(failure, "code", "") == code
     assert text in str(failure)
@@ -358,7 +358,7 @@ def test_c21_fatal(problem: StoreError, code: str, text: str) -> None:
 
 def test_c22_a_duplicate_opens_the_stream_anew_and_is_fatal_the_second_time() -> None:
     driver = started(region(1, b"", M), region(2, M, b""))
-    left, right = pieces_of(driver)
+    left, right = sub_ranges_of(driver)
     slot = driver.live[left].slot
     driver.fail(left, error(duplicate_request={"region_id": 1}))
     assert driver.closed == [slot]

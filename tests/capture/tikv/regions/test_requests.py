@@ -97,7 +97,7 @@ class Replay:
 def with_pd(replay: Replay, use: Callable[[PdClient], Awaitable[None]], cluster_id: int | None = None) -> None:
     async def main() -> None:
         await replay.start()
-        pd = PdClient([replay.address], patience=1.0)
+        pd = PdClient([replay.address], retry_s=1.0)
         try:
             await pd.refresh()
             if cluster_id is not None:
@@ -164,7 +164,7 @@ def test_gc_barriers_are_those_of_the_recorded_pd_9() -> None:
         with pytest.raises(UpstreamError, match="GC barrier on ts 5 which is already behind the txn safe point") as caught:
             await pd.set_gc_barrier("late", late.barrier_ts, late.ttl_seconds)
         assert not caught.value.retryable
-        assert asyncio.get_running_loop().time() - begin < pd.patience, "another try would not help"
+        assert asyncio.get_running_loop().time() - begin < pd.retry_s, "another try would not help"
         state = await pd.gc_state()
         assert state is not None
         assert (state.txn_safe_point, state.gc_safe_point) == (back.barrier_ts, back.barrier_ts)
@@ -234,8 +234,8 @@ def test_meta_is_read_as_recorded() -> None:
     async def main() -> None:
         replay = Replay("meta_read")
         await replay.start()
-        pd = OneRegion([replay.address], patience=1.0)
-        snapshot = Snapshot(pd, asked.version, patience=1.0)
+        pd = OneRegion([replay.address], retry_s=1.0)
+        snapshot = Snapshot(pd, asked.version, retry_s=1.0)
         snapshot._addresses[context.peer.store_id] = replay.address
         try:
             pairs = [pair async for pair in snapshot.scan(*meta_hash_range(DBS))]

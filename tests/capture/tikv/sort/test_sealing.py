@@ -15,7 +15,7 @@ from tests.support.eventfeeds import Emitted, Reference, Row, committed, message
 from tests.support.logs import Change, batch_of
 from tests.support.memory_storage import Bucket, MemoryStorage
 from tidemill.capture.tikv.receive.decode import Scanner
-from tidemill.capture.tikv.receive.ingest import Event, Options, PieceFailed, ProtocolBroken, Receiver, ScanDone, StreamLost
+from tidemill.capture.tikv.receive.ingest import Event, Options, ProtocolBroken, Receiver, ScanDone, StreamLost, SubRangeFailed
 from tidemill.capture.tikv.receive.matcher import FOREVER, Initialized, Matcher
 from tidemill.capture.tikv.receive.workers import Threads
 from tidemill.capture.tikv.regions.actions import RowSeen
@@ -438,7 +438,7 @@ def test_piece_failed_carries_the_error(tmp_path: Path) -> None:
         receiver.subscribe(9, 0, 1, 7, START, b"", b"", 0)
         receiver.step([0], [failure(1, 7, region_not_found={"region_id": 1})])
     (event,) = events
-    assert isinstance(event, PieceFailed)
+    assert isinstance(event, SubRangeFailed)
     assert (event.sub_range, event.resolved) == (9, START)
 
 

@@ -54,7 +54,7 @@ def test_scans_and_placeholders_have_their_own_patience() -> None:
 def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
     fleet = Fleet(2)
     fleet.pass_time(19, still=(0,))
-    fleet.subs["piece"][0] = 77
+    fleet.subs["sub_range"][0] = 77
     fleet.pass_time(5, still=(0,))
     assert fleet.stuck() == {}
 
@@ -64,7 +64,7 @@ def test_time_goes_on_through_new_subscriptions() -> None:
     fleet = Fleet(4)
     fleet.pass_time(3)
     for sub_range in range(100, 130):
-        fleet.subs["piece"][0] = sub_range
+        fleet.subs["sub_range"][0] = sub_range
         fleet.pass_time(1, quiet=(0,))
         (first, *_) = fleet.watch.holders(fleet.now)
         assert first.sub_range == sub_range

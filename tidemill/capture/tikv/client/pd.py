@@ -1,7 +1,7 @@
 """Placement Driver as a client: members and their leader, timestamps, regions, stores, GC safe points.
 
 Every call goes to the leader. A lost leader, a follower's refusal or a broken connection lead to a look at all members and
-another try, for at most `patience` seconds. The rules are PD's own (see docs of the fields in wire/pdpb.proto).
+another try, for at most `retry_s` seconds. The rules are PD's own (see docs of the fields in wire/pdpb.proto).
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class _Unimplemented(UpstreamError):
 class PdClient:
     """A connection to PD. Made by `connect`; belongs to one event loop; calls may run concurrently."""
 
-    def __init__(self, addresses: Sequence[str], patience: float = 30.0, channels: Channels | None = None) -> None:
-        self.patience = patience
+    def __init__(self, addresses: Sequence[str], retry_s: float = 30.0, channels: Channels | None = None) -> None:
+        self.retry_s = retry_s
         self.cluster_id = 0
         self._seeds = tuple(checked_address(a, "--pd") for a in addresses if a.strip())
         if not self._seeds:
@@ -129,13 +129,13 @@ class PdClient:
 
     @classmethod
     async def connect(
-        cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, patience: float = 30.0, security: Security | None = None
+        cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, retry_s: float = 30.0, security: Security | None = None
     ) -> PdClient:
-        """Find the leader; raises UpstreamUnavailable after `patience` s, ClusterMismatch for another cluster than `cluster_id`.
+        """Find the leader; raises UpstreamUnavailable after `retry_s` s, ClusterMismatch for another cluster than `cluster_id`.
 
         Without `security`, addresses that begin with https:// are reached with TLS that trusts whom the system trusts."""
         given = addresses.split(",") if isinstance(addresses, str) else addresses
-        client = cls(given, patience, Channels(security or security_of(given, None, None, None)))
+        client = cls(given, retry_s, Channels(security or security_of(given, None, None, None)))
         try:
             await client._retry("GetMembers", client.refresh)
         except BaseException:
@@ -235,8 +235,8 @@ class PdClient:
         return pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
 
     async def _retry(self, what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """`attempt`, again after a look for the leader when it may help, for at most `patience` seconds."""
-        until = time.monotonic() + self.patience
+        """`attempt`, again after a look for the leader when it may help, for at most `retry_s` seconds."""
+        until = time.monotonic() + self.retry_s
         backoff = Backoff(0.1, 3.0)
         while True:
             leader = self._leader

@@ -21,18 +21,18 @@ CALL_TIMEOUT = 10.0
 
 
 class RegionCalls:
-    """Keys are raw. `patience`: seconds that one call may take with all its retries."""
+    """Keys are raw. `retry_s`: seconds that one call may take with all its retries."""
 
-    def __init__(self, pd: PdClient, patience: float = 20.0) -> None:
-        self.pd, self.patience = pd, patience
+    def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
+        self.pd, self.retry_s = pd, retry_s
         self._addresses: dict[int, str] = {}
 
     async def call(self, name: str, key: bytes, request: Callable[[Region], Any]) -> tuple[Region, Any]:
         """The answer of the region that holds `key` to `request(region)`; region errors lead to another try.
 
-        Raises UpstreamUnavailable when `patience` is over, UpstreamError where trying again has no use.
+        Raises UpstreamUnavailable when `retry_s` is over, UpstreamError where trying again has no use.
         """
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.retry_s
         backoff = Backoff()
         while True:
             try:

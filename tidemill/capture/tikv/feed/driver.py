@@ -16,13 +16,13 @@ from tidemill.capture.tikv.feed.inbox import EndOfStream
 from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.receive.ingest import (
     Event,
-    PieceFailed,
-    PieceFrozen,
     ProtocolBroken,
     Receiver,
     RowLost,
     ScanDone,
     StreamLost,
+    SubRangeFailed,
+    SubRangeFrozen,
 )
 from tidemill.capture.tikv.regions import actions as A
 from tidemill.capture.tikv.regions.machine import RegionMachine
@@ -127,14 +127,14 @@ class Puller:
         match event:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, now)
-            case PieceFailed(sub_range, resolved, error):
+            case SubRangeFailed(sub_range, resolved, error):
                 self.machine.failed(sub_range, resolved, parse_store_error(error), now)
             case ProtocolBroken():
                 self._tell_broken(event)
                 self.machine.broken(event.sub_range, event.resolved, now, event.cause)
             case RowLost(sub_range, region_id, cause, row, head):
                 self.machine.lost(sub_range, region_id, cause, row, head)
-            case PieceFrozen(sub_range, resolved):
+            case SubRangeFrozen(sub_range, resolved):
                 self.machine.frozen(sub_range, resolved, now)
             case StreamLost(stream, sub_ranges, reason, bad):
                 if len(sub_ranges) > room:
@@ -182,7 +182,7 @@ class Puller:
         does the rest."""
         for action in self.machine.actions():
             if isinstance(action, A.HoldFrontier):
-                self.receiver.place(action.sub_range, action.checkpoint, action.partition)
+                self.receiver.place(action.sub_range, action.resolved_ts, action.partition)
             else:
                 self._kept.append(action)
 
@@ -199,8 +199,8 @@ class Puller:
     def _do(self, action: A.Action) -> None:
         receiver = self.receiver
         match action:
-            case A.HoldFrontier(sub_range, checkpoint, partition):
-                receiver.call(partial(receiver.place, sub_range, checkpoint, partition))
+            case A.HoldFrontier(sub_range, resolved_ts, partition):
+                receiver.call(partial(receiver.place, sub_range, resolved_ts, partition))
             case A.ReleaseFrontier(sub_ranges):
                 receiver.call(partial(receiver.drop, sub_ranges))
             case A.LoadRegions(load, ranges):

@@ -32,11 +32,11 @@ class Snapshot:
     """The cluster as of `ts`. Keys are raw (decoded) on both sides.
 
     Nothing protects `ts` from garbage collection here: hold a service safe point below it while reading.
-    `patience`: seconds that one page may take with all its retries, and a lock may stand in the way.
+    `retry_s`: seconds that one page may take with all its retries, and a lock may stand in the way.
     """
 
-    def __init__(self, pd: PdClient, ts: int, patience: float = 60.0) -> None:
-        self.pd, self.ts, self.patience = pd, ts, patience
+    def __init__(self, pd: PdClient, ts: int, retry_s: float = 60.0) -> None:
+        self.pd, self.ts, self.retry_s = pd, ts, retry_s
         self._regions: list[Region] = []  # in key order
         self._addresses: dict[int, str] = {}
 
@@ -77,7 +77,7 @@ class Snapshot:
 
     async def _located(self, key: bytes, ask: Callable[[Region], Awaitable[_T]]) -> _T:
         """What the region of a raw key answers, asked again while that may help. Raises UpstreamUnavailable and what `ask` raises."""
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.retry_s
         backoff = Backoff()
         reason = ""
         while True:

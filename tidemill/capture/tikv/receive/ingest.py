@@ -30,7 +30,7 @@ from tidemill.capture.tikv.sort.runs import Run
 from tidemill.capture.tikv.sort.sealing import AGAIN, Sealing
 from tidemill.capture.tikv.sort.spill import PrewriteSpill, RowSpill
 from tidemill.capture.tikv.watchdog.detect import Survey
-from tidemill.changelog.storage.patience import Patience
+from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.kernels.receive.layout import ACTIVE, P_BYTES, X_NLATE, X_NSUBS
 
 LATE_JOIN = 65536
@@ -44,7 +44,7 @@ class ScanDone:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceFailed:
+class SubRangeFailed:
     """The store ended the subscription of a sub-range; `error` is a serialised cdcpb.Error."""
 
     sub_range: int
@@ -76,7 +76,7 @@ class RowLost:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceFrozen:
+class SubRangeFrozen:
     """The watchdog asked for an end of the sub-range's subscription; it was ended on this side."""
 
     sub_range: int
@@ -94,7 +94,7 @@ class StreamLost:
     bad: bool = False
 
 
-Event = ScanDone | PieceFailed | ProtocolBroken | RowLost | PieceFrozen | StreamLost
+Event = ScanDone | SubRangeFailed | ProtocolBroken | RowLost | SubRangeFrozen | StreamLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class Receiver:
         options: Options | None = None,
         note_import: Callable[[int, int], None] = lambda ts, table_id: None,
         workers: Workers | None = None,
-        patience: Patience | None = None,
+        retry: StorageRetry | None = None,
     ) -> None:
         """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on a sealing thread, before any
-        segment that reaches so far. `patience` is told of seals that wait for storage."""
+        segment that reaches so far. `retry` is told of seals that wait for storage."""
         self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
@@ -169,7 +169,7 @@ class Receiver:
         self.ceilings: Array = np.full(len(self.logs), FOREVER, np.int64)
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
-        self._sealing = Sealing(self.logs, self.workers, note_import, patience)
+        self._sealing = Sealing(self.logs, self.workers, note_import, retry)
         self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far a seal has begun to go
         self.short_of_disk = False
         """The disk of the scratch files is low: nothing is spilled. Set by others."""
@@ -180,7 +180,7 @@ class Receiver:
         self._next_seal = 0.0
         self._ended: set[int] = set()  # streams
         self._sub_of: dict[int, int] = {}
-        self._piece_of: dict[int, int] = {}
+        self._sub_range_of: dict[int, int] = {}
 
     # ------------------------------------------------------------------ from other threads
 
@@ -231,13 +231,13 @@ class Receiver:
     def _bind(self, sub_range: int, sub: int) -> None:
         before = self._sub_of.get(sub_range)
         self._sub_of[sub_range] = sub
-        self._piece_of[sub] = sub_range
-        self.matcher.subs[sub]["piece"] = sub_range
+        self._sub_range_of[sub] = sub_range
+        self.matcher.subs[sub]["sub_range"] = sub_range
         if before is not None:
             self._unbind(before)
 
     def _unbind(self, sub: int) -> None:
-        del self._piece_of[sub]
+        del self._sub_range_of[sub]
         self.matcher.drop(sub)
 
     def drop(self, sub_ranges: Sequence[int]) -> None:
@@ -254,7 +254,7 @@ class Receiver:
     def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
         """The stream is over. Tells which sub-ranges lost their subscription."""
         self._ended.add(stream)
-        lost = tuple((self._piece_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
+        lost = tuple((self._sub_range_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
         self._on_events([StreamLost(stream, lost, reason, bad)])
 
     def renew(self, sub_range: int) -> None:
@@ -262,7 +262,7 @@ class Receiver:
         sub = self._sub_of.get(sub_range)
         if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
             self.matcher.hold(sub)
-            self._on_events([PieceFrozen(sub_range, self.matcher.resolved(sub))])
+            self._on_events([SubRangeFrozen(sub_range, self.matcher.resolved(sub))])
 
     def survey(self) -> Survey:
         """All subscriptions as they are now."""
@@ -344,7 +344,7 @@ class Receiver:
     def _tell(self, controls: Sequence[Control]) -> None:
         events: list[Event] = []
         for control in controls:
-            sub_range = self._piece_of.get(control.sub)
+            sub_range = self._sub_range_of.get(control.sub)
             if sub_range is None:
                 continue
             if isinstance(control, Initialized):
@@ -352,7 +352,7 @@ class Receiver:
                 continue
             self.matcher.hold(control.sub)
             if isinstance(control, RegionError):
-                events.append(PieceFailed(sub_range, control.resolved, control.error))
+                events.append(SubRangeFailed(sub_range, control.resolved, control.error))
             else:
                 events.append(self._broken(control, sub_range))
         if events:
@@ -372,7 +372,7 @@ class Receiver:
     def _lost(self, control: Violation, head: int) -> RowLost:
         self.stats.causes[control.cause] += 1
         region_id = int(self.matcher.subs[control.sub]["region_id"])
-        return RowLost(self._piece_of.get(control.sub, 0), region_id, control.cause, control.row, head)
+        return RowLost(self._sub_range_of.get(control.sub, 0), region_id, control.cause, control.row, head)
 
     def _budgets(self) -> None:
         """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""

@@ -10,7 +10,7 @@ from tidemill.errors import TidemillError
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A key range (encoded) to capture into a partition, all commits above `checkpoint`."""
+    """A key range (encoded) to capture into a partition: all commits above `checkpoint`."""
 
     id: int
     start: bytes
@@ -23,7 +23,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class RowSeen:
-    """A row that a store sent, as far as it tells who it is."""
+    """The parts of a received row that identify it."""
 
     commit_ts: int
     start_ts: int
@@ -32,23 +32,23 @@ class RowSeen:
 
 @dataclass(frozen=True, slots=True)
 class HoldFrontier:
-    """Hold the partition's frontier at `checkpoint` for this sub-range."""
+    """Hold the partition's frontier at `resolved_ts` for this sub-range."""
 
     sub_range: int
-    checkpoint: int
+    resolved_ts: int
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFrontier:
-    """These sub-ranges are over."""
+    """These sub-ranges no longer exist: they hold the frontier no more."""
 
     sub_ranges: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRegions:
-    """Ask PD for the regions of the ranges (in key order, without overlap); then call `loaded` or `load_failed`."""
+    """Ask PD for the regions of these ranges, then call `loaded` or `load_failed`. The ranges are in key order and do not overlap."""
 
     load: int
     ranges: tuple[tuple[bytes, bytes], ...]
@@ -56,7 +56,7 @@ class LoadRegions:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Open a stream; then call `stream_opened`, or `stream_ended` with its end."""
+    """Open a stream. Call `stream_opened` when it is open, and `stream_ended` when it ends or cannot be opened."""
 
     slot: int
     store_id: int
@@ -65,14 +65,14 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class CloseStream:
-    """Nothing is subscribed on it any more."""
+    """Close a stream. It carries no subscription any more."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Tell the receiver of the subscription, then send its register."""
+    """Announce the subscription to the receiver, then send the register request to the store."""
 
     sub_range: int
     slot: int
@@ -83,12 +83,12 @@ class Subscribe:
     end: bytes
     partition: int
     since: int
-    """The span's checkpoint: rows at or below it are not wanted. Those up to `checkpoint` have been promised not to come any more."""
+    """The span's checkpoint. Rows at or below it are not wanted. Rows above it, up to `checkpoint`, must not come: they were resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deregister:
-    """Send a deregister."""
+    """Send a deregister request."""
 
     slot: int
     region_id: int
@@ -97,7 +97,7 @@ class Deregister:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Capture cannot go on."""
+    """End the capture with this error."""
 
     error: TidemillError
 

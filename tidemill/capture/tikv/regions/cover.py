@@ -1,7 +1,7 @@
-"""The cover of spans by sub-ranges: gaps become sub-ranges with regions, by what PD tells. Pure.
+"""How spans are covered by sub-ranges. PD's answers turn gaps into sub-ranges of regions. Pure.
 
-A sub-range is either a gap (no region is known for it) or belongs to one region. The sub-ranges of a span lie side by side and cover it
-at all times; successors are placed before what they replace is dropped, so the receiver holds the frontier at every moment.
+A sub-range is either a gap (its region is not known) or belongs to one region. The sub-ranges of a span always cover it without
+overlap. New sub-ranges are placed before the old ones are released, so the receiver holds the frontier at every moment.
 """
 
 from __future__ import annotations
@@ -14,84 +14,84 @@ from dataclasses import replace
 
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Action, HoldFrontier, ReleaseFrontier, Span
-from tidemill.capture.tikv.regions.gaps import PIECES, RANGES, Gaps
+from tidemill.capture.tikv.regions.gaps import GAPS_AT_ONCE, RANGES, Gaps
 from tidemill.capture.tikv.regions.range_lock import RangeLock, Verdict
 from tidemill.capture.tikv.regions.ranges import cut
 from tidemill.capture.tikv.regions.region_cache import RegionCache
 from tidemill.capture.tikv.regions.state import Phase, SubRange, contiguous
 
-KNOWN_AT_ONCE = 1024  # gaps that are divided by what is known already before the event loop gets on
-MAX_REFUSED = 2  # answers of PD that the range lock refuses in a row before TiKV is asked what it thinks
+KNOWN_AT_ONCE = 1024  # gaps that are divided from the region cache in one call: the event loop must not wait longer
+MAX_REFUSED = 2  # answers of PD that the range lock may refuse in a row; then they are tried, and TiKV decides
 
 _NOT_KNOWN = "PD knows no region there that has a leader and fits its neighbours"
 
 
 class Cover(ABC):
-    """All spans of one capture process, and what is asked of PD for them."""
+    """All spans of one capture process, and the questions to PD about them."""
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
         self._spans: dict[int, RangeLock[SubRange]] = {}
-        self._pieces: dict[int, SubRange] = {}
+        self._sub_ranges: dict[int, SubRange] = {}
         self._phases = Counter(dict.fromkeys(Phase, 0))
-        self._gaps = Gaps(self._pieces)
+        self._gaps = Gaps(self._sub_ranges)
         self._cache = RegionCache()
-        self._next_piece = 1
+        self._next_id = 1
 
     @abstractmethod
     def _queue(self, sub_range: SubRange, region: Region, now: float, delay: float) -> None:
-        """The sub-range is the region's from now on: subscribe it."""
+        """Give the sub-range to the region and subscribe it."""
 
     # ------------------------------------------------------------------ looking
 
     def counts(self) -> dict[str, int]:
-        """Pieces by phase."""
+        """Return the number of sub-ranges by phase."""
         return {phase.value: self._phases[phase] for phase in Phase}
 
     @property
     def questions(self) -> int:
-        """To PD, so far."""
+        """Questions to PD so far."""
         return self._gaps.questions
 
     def covered(self, span_id: int) -> list[tuple[bytes, bytes, Phase]]:
-        """The sub-ranges of a span in key order."""
+        """Return the sub-ranges of a span in key order."""
         return [(p.start, p.end, p.phase) for p in self._spans[span_id]]
 
     def sub_range(self, id_: int) -> SubRange | None:
-        """A sub-range, for reading; None where it is over."""
-        return self._pieces.get(id_)
+        """Return a sub-range, for reading; None: it no longer exists."""
+        return self._sub_ranges.get(id_)
 
     # ------------------------------------------------------------------ spans
 
     def add_span(self, span: Span, now: float) -> None:
-        """Capture a range. Its record is placed at once."""
-        sub_range = self._new_piece(span, span.start, span.end, span.checkpoint)
+        """Capture a span. Its record is placed in the receiver at once."""
+        sub_range = self._new_sub_range(span, span.start, span.end, span.checkpoint)
         self._spans[span.id] = RangeLock(sub_range)
         self._gap(sub_range, now, 0.0)
 
     def has_span(self, span_id: int) -> bool:
-        """Whether the span is captured."""
+        """Return whether the span is captured."""
         return span_id in self._spans
 
     def rename_span(self, span_id: int, label: str) -> None:
-        """The span's table is called otherwise from now on."""
+        """Give the span a new label: its table was renamed."""
         lock = self._spans.get(span_id)
         if lock is not None:
             renamed = replace(next(iter(lock)).span, label=label)
             for sub_range in lock:
                 sub_range.span = renamed
 
-    def _new_piece(self, span: Span, start: bytes, end: bytes, checkpoint: int) -> SubRange:
-        sub_range = SubRange(self._next_piece, span, start, end, checkpoint)
-        self._next_piece += 1
-        self._pieces[sub_range.id] = sub_range
+    def _new_sub_range(self, span: Span, start: bytes, end: bytes, resolved_ts: int) -> SubRange:
+        sub_range = SubRange(self._next_id, span, start, end, resolved_ts)
+        self._next_id += 1
+        self._sub_ranges[sub_range.id] = sub_range
         self._phases[sub_range.phase] += 1
-        self._actions.append(HoldFrontier(sub_range.id, checkpoint, span.partition))
+        self._actions.append(HoldFrontier(sub_range.id, resolved_ts, span.partition))
         return sub_range
 
     def _forget(self, sub_range: SubRange) -> None:
         self._phases[sub_range.phase] -= 1
-        del self._pieces[sub_range.id]
+        del self._sub_ranges[sub_range.id]
 
     # ------------------------------------------------------------------ gaps and regions
 
@@ -107,12 +107,12 @@ class Cover(ABC):
         sub_range.phase, sub_range.since = phase, now
 
     def _load_more(self, now: float) -> None:
-        """Divide gaps by what is known of their regions, and ask PD for the others, many at once."""
+        """Divide gaps by the regions in the cache, and ask PD for the others, many in one question."""
         room = KNOWN_AT_ONCE
         while self._gaps.may_ask and room > 0:
             runs: list[list[SubRange]] = []
             asked = 0
-            while asked < PIECES and len(runs) < RANGES and room > 0 and (sub_range := self._gaps.take()) is not None:
+            while asked < GAPS_AT_ONCE and len(runs) < RANGES and room > 0 and (sub_range := self._gaps.take()) is not None:
                 run = self._neighbours(sub_range, now)
                 if self._divide_by_cache(run, now):
                     room -= len(run)
@@ -125,7 +125,7 @@ class Cover(ABC):
                 self._actions.append(self._gaps.ask(runs))
 
     def _divide_by_cache(self, run: list[SubRange], now: float) -> bool:
-        """Whether it is known which regions the gaps lie in, from an answer to another question that came after they failed."""
+        """Divide the gaps if the cache has their regions, learned after the gaps failed. Return whether it did."""
         regions = self._known(run, now)
         if regions is None:
             return False
@@ -139,23 +139,23 @@ class Cover(ABC):
         return self._cache.cover(run[0].start, run[-1].end, max(sub_range.failed_at for sub_range in run), now)
 
     def _neighbours(self, sub_range: SubRange, now: float) -> list[SubRange]:
-        """The gap and those beside it that are due as well, in key order: after a merge one region covers them."""
+        """Return the gap and its neighbours that are due as well, in key order: after a merge one region covers them."""
         lock, found = self._spans[sub_range.span.id], deque([sub_range])
-        while len(found) < PIECES and (left := lock.before(found[0])) is not None and left.is_due(now):
+        while len(found) < GAPS_AT_ONCE and (left := lock.before(found[0])) is not None and left.is_due(now):
             found.appendleft(left)
-        while len(found) < PIECES and (right := lock.after(found[-1])) is not None and right.is_due(now):
+        while len(found) < GAPS_AT_ONCE and (right := lock.after(found[-1])) is not None and right.is_due(now):
             found.append(right)
         return list(found)
 
     def load_failed(self, load: int, now: float) -> None:
-        """PD did not answer."""
+        """Wait and ask again: PD did not answer."""
         for sub_range in self._gaps.answered(load):
             sub_range.why = "PD does not answer"
             self._gap(sub_range, now, sub_range.backoff(now))
         self._load_more(now)
 
     def loaded(self, load: int, regions: Sequence[Region], complete: bool, now: float) -> None:
-        """PD's answer to a LoadRegions, in key order. `complete`: it was not cut by the limit of one answer."""
+        """Divide gaps by PD's answer to a LoadRegions (in key order). `complete`: the answer was not cut at its size limit."""
         self._cache.learn(regions, now)
         starts = [r.start for r in regions]
         for run in contiguous(self._gaps.answered(load)):
@@ -168,7 +168,7 @@ class Cover(ABC):
         self._load_more(now)
 
     def _widened(self, run: list[SubRange], regions: Sequence[Region]) -> list[SubRange]:
-        """The run with the gaps beside it that lie in the same regions: a region is to be subscribed once."""
+        """Add neighbouring gaps that lie in the same regions to the run, so that each region is subscribed once."""
         lock = self._spans[run[0].span.id]
         at_left = next((r for r in regions if not r.end or r.end > run[0].start), None)
         while at_left is not None and at_left.start < run[0].start:
@@ -184,7 +184,7 @@ class Cover(ABC):
         return run
 
     def _divide(self, gaps: list[SubRange], regions: Sequence[Region], complete: bool, now: float) -> None:
-        """Replace contiguous gaps by a sub-range for each region that PD knows, and new gaps for what it does not."""
+        """Replace contiguous gaps by one sub-range for each region that PD knows, and by new gaps for the rest."""
         span, lock = gaps[0].span, self._spans[gaps[0].span.id]
         cuts, reached = cut(gaps[0].start, gaps[-1].end, regions)
         new: list[SubRange] = []
@@ -205,9 +205,9 @@ class Cover(ABC):
                 sub_range = old[0]
                 kept.add(sub_range.id)
             elif allowed or len(cuts) > 1:
-                sub_range = self._new_piece(span, start, end, min(g.checkpoint for g in old))
+                sub_range = self._new_sub_range(span, start, end, min(g.resolved_ts for g in old))
                 sub_range.attempts, sub_range.failed_at = max(g.attempts for g in old), max(g.failed_at for g in old)
-            else:  # nothing new is known of any of them
+            else:  # PD told nothing new about these gaps
                 for gap in gaps:
                     if complete or regions:
                         gap.refused += region is not None
@@ -235,8 +235,8 @@ class Cover(ABC):
             self._actions.append(ReleaseFrontier(tuple(g.id for g in gone)))
 
     def _may_have(self, lock: RangeLock[SubRange], region: Region, refused: int) -> bool:
-        """Whether PD's answer fits what is subscribed already. What is refused may be right soon (older regions fail), or is a
-        thing of the past; if neither comes true, TiKV has the last word."""
+        """Return whether PD's answer fits what is subscribed already. A refused answer may become right soon (older regions fail), or may
+        be out of date. After MAX_REFUSED refusals the region is subscribed, and TiKV decides."""
         if refused >= MAX_REFUSED:
             return True
         start, end = max(region.start, lock.start), min(region.end or lock.end, lock.end)

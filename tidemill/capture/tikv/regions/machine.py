@@ -1,16 +1,16 @@
 """Which subscription carries which sub-range of each span: a state machine without IO.
 
 A span is the key range of one physical table (or of meta keys). Its range lock (range_lock.py) holds sub-ranges that cover it without
-overlap; a sub-range is either a gap (no region is known for it) or belongs to one region. Whoever drives the machine tells it what
-happened and when, and carries out the actions that it asks for, in their order:
+overlap. A sub-range is either a gap (its region is not known) or belongs to one region. The driver tells the machine what happened
+and when, and carries out the actions that the machine asks for, in their order:
 
     gap ──(its time comes)──▶ loading ──(PD knows regions)──▶ queued ──(the store has room)──▶ scanning ──(INITIALIZED)──▶ live
      ▲                                                          ▲                                  │                       │
      └────── split, merge, lost region, broken stream ──────────┴── busy, congested, new leader ───┴───────────────────────┘
 
-What follows from which error is the table in reactions.py. Every sub-range has at all times a record with the receiver that holds the
-frontier at the sub-range's resolved ts; successors are placed before what they replace is dropped. So no error can let the resolved
-ts pass a row.
+The table in reactions.py says how each error is handled. Every sub-range always has a record in the receiver that holds the frontier
+at its resolved ts. When sub-ranges are replaced, the new records are placed before the old ones are released. So no error can let the
+resolved ts pass a row.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from tidemill.capture.tikv.regions.reactions import (
 from tidemill.capture.tikv.regions.state import FIRST_WINDOW, Phase, Store, Stream, SubRange
 from tidemill.capture.tikv.regions.streams import Streams
 
-WAKE_AT_ONCE = 4096  # sub-ranges that are queued again together
-MAX_SCANS = 256  # subscriptions of a store whose scan is not over, at most
+WAKE_AT_ONCE = 4096  # sub-ranges queued again in one call
+MAX_SCANS = 256  # incremental scans of a store at the same time
 
 
 class RegionMachine(Cover):
-    """All spans of one capture process. `partitions`: how many, the schema's included (request ids are told apart by them)."""
+    """All spans of one capture process. `partitions`: their number, including the schema's; request ids depend on it."""
 
     def __init__(self, partitions: int, *, max_scans: int = MAX_SCANS) -> None:
         super().__init__()
         self.partitions, self.max_scans = partitions, max_scans
         self._streams = Streams(partitions, max_scans)
-        self._timers: list[tuple[float, int]] = []  # of sub-ranges that are queued
+        self._timers: list[tuple[float, int]] = []  # (due, id) of queued sub-ranges that wait for their back-off
         self._held_back = False
         self.errors: dict[str, int] = {}
 
     # ------------------------------------------------------------------ driver
 
     def actions(self) -> list[Action]:
-        """What is to be done now, in this order; asked for once."""
+        """Return the actions to carry out now, in this order. Each action is returned once."""
         taken, self._actions = self._actions, []
         return taken
 
     def next_time(self) -> float | None:
-        """When `wake` has something to do."""
+        """Return when to call `wake` next; None: there is nothing to wait for."""
         times = [self._gaps.next_time(), self._timers[0][0] if self._timers else None]
         return min((time for time in times if time is not None), default=None)
 
     def wake(self, now: float) -> None:
-        """Time has passed."""
+        """Do what is due at `now`."""
         room = WAKE_AT_ONCE
         while self._timers and self._timers[0][0] <= now and room > 0:
-            sub_range = self._pieces.get(heapq.heappop(self._timers)[1])
+            sub_range = self._sub_ranges.get(heapq.heappop(self._timers)[1])
             if sub_range is not None and sub_range.phase is Phase.QUEUED and sub_range.due <= now:
                 self._enqueue(sub_range, now)
                 room -= 1
@@ -81,7 +81,7 @@ class RegionMachine(Cover):
         self._actions.append(CloseStream(stream.slot))
 
     def hold_back(self, held: bool, now: float) -> None:
-        """One scan at a time and store (but for urgent spans) while `held`: what is live needs the room."""
+        """While `held`, run one scan per store at a time (urgent spans excepted): live regions need the memory."""
         if held != self._held_back:
             self._held_back = held
             for store in self._streams.stores.values():
@@ -90,29 +90,29 @@ class RegionMachine(Cover):
     # ------------------------------------------------------------------ looking
 
     def describe(self, sub_range: SubRange) -> str:
-        """Region, table and store of a sub-range, for people."""
+        """Return the region, table and store of a sub-range, for messages."""
         region = f"region {sub_range.region.id}" if sub_range.region is not None else "a range"
         store = self.store_of(sub_range)
         return f"{region} of {sub_range.span.label or f'span {sub_range.span.id}'}" + (f" at store {store}" if store else "")
 
     def store_of(self, sub_range: SubRange) -> int:
-        """The store that a sub-range is subscribed at or waits for; 0: none."""
+        """Return the store that a sub-range is subscribed at or waits for; 0: none."""
         stream = self._streams.by_slot.get(sub_range.slot)
         if stream is not None:
             return stream.store_id
         return sub_range.region.leader.store_id if sub_range.region is not None and sub_range.region.leader is not None else 0
 
-    def pieces_on(self, slot: int) -> int:
-        """How many subscriptions a stream carries."""
+    def sub_ranges_on(self, slot: int) -> int:
+        """Return how many subscriptions a stream carries."""
         stream = self._streams.by_slot.get(slot)
         return len(stream.sub_ranges) if stream is not None else 0
 
     # ------------------------------------------------------------------ spans
 
     def remove_span(self, span_id: int, now: float) -> None:
-        """Nobody wants this range any more."""
+        """Stop capturing a span."""
         gone = list(self._spans.pop(span_id, ()))
-        with_room: set[int] = set()  # stores that may begin other scans now
+        with_room: set[int] = set()  # stores that can begin another scan now
         for sub_range in gone:
             if sub_range.phase in (Phase.SCANNING, Phase.LIVE):
                 if sub_range.phase is Phase.SCANNING:
@@ -144,13 +144,13 @@ class RegionMachine(Cover):
         self._admit(store, now)
 
     def _admit(self, store: Store, now: float) -> None:
-        """Subscribe what waits for this store, as far as it has room for scans and a stream is open."""
+        """Subscribe the sub-ranges that wait for this store, while its scan window has room and a stream is open."""
         while queue := store.waiting:
-            sub_range = self._pieces.get(queue[0])
+            sub_range = self._sub_ranges.get(queue[0])
             if sub_range is None or not store.waits(sub_range, now):
                 queue.popleft()
                 continue
-            window = 1 if self._held_back else store.window  # never none: rows that wait may need this scan to be sealed
+            window = 1 if self._held_back else store.window  # never 0: rows that wait may need this scan before they can be sealed
             if not sub_range.span.urgent and store.scanning >= window:
                 return
             assert sub_range.region is not None
@@ -172,13 +172,13 @@ class RegionMachine(Cover):
         self._streams.stores[stream.store_id].scanning += 1
         self._actions.append(
             Subscribe(
-                *(sub_range.id, stream.slot, sub_range.region, request_id, sub_range.checkpoint, sub_range.start, sub_range.end),
+                *(sub_range.id, stream.slot, sub_range.region, request_id, sub_range.resolved_ts, sub_range.start, sub_range.end),
                 *(sub_range.span.partition, sub_range.span.checkpoint),
             )
         )
 
     def _leave_stream(self, sub_range: SubRange, now: float) -> None:
-        """The sub-range's subscription is over."""
+        """Take the sub-range off its stream: its subscription has ended."""
         stream = self._streams.by_slot.get(sub_range.slot)
         if stream is not None and sub_range.id in stream.sub_ranges:
             stream.sub_ranges.discard(sub_range.id)
@@ -190,20 +190,21 @@ class RegionMachine(Cover):
     def _deregister(self, sub_range: SubRange) -> None:
         stream = self._streams.by_slot.get(sub_range.slot)
         if stream is not None and not stream.ended and sub_range.region is not None:
-            # Its ids stay used: messages of the old subscription may still come.
+            # The request id stays taken: messages of the old subscription may still come.
             self._actions.append(Deregister(sub_range.slot, sub_range.region.id, sub_range.request_id))
 
     # ------------------------------------------------------------------ streams
 
     def stream_opened(self, slot: int, now: float) -> None:
-        """The stream takes requests."""
+        """Note that a stream is open and takes requests."""
         stream = self._streams.by_slot.get(slot)
         if stream is not None and not stream.ended:
             stream.up, stream.idle_since = True, now
             self._admit(self._streams.stores[stream.store_id], now)
 
     def stream_ended(self, slot: int, now: float, *, unimplemented: bool = False) -> None:
-        """The stream is over, or could not be opened: nothing may be subscribed on it. `stream_lost` follows if it was open."""
+        """Note that a stream ended or could not be opened. Nothing is subscribed on it from now on. `stream_lost` follows if it was
+        open."""
         stream = self._streams.by_slot.get(slot)
         if stream is None:
             return
@@ -219,17 +220,18 @@ class RegionMachine(Cover):
             self._reload_queue(store, now)
 
     def _reload_queue(self, store: Store, now: float) -> None:
-        """The store cannot be reached: whoever waits for it asks PD again."""
+        """Ask PD again for all sub-ranges that wait for a store that cannot be reached."""
         self._count(End.STORE)
         for id_ in store.clear():
-            sub_range = self._pieces.get(id_)
+            sub_range = self._sub_ranges.get(id_)
             if sub_range is not None and store.waits(sub_range, now):
                 sub_range.why = f"store {store.id} cannot be reached"
                 self._gap(sub_range, now, sub_range.backoff(now))
 
     def stream_lost(self, slot: int, sub_ranges: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
-        """The receiver has let go of the stream; these sub-ranges (with their resolved ts) were on it. `last`: these were all. If the
-        receiver ended the stream itself, it may not know the newest subscriptions yet. These end too; nothing was received for them."""
+        """Subscribe the sub-ranges of a lost stream again. The receiver gives them with their resolved ts, in several calls; `last` marks
+        the last one. If the receiver ended the stream itself, it may not know the newest subscriptions yet. They end too: nothing was
+        received for them."""
         stream = self._streams.by_slot.get(slot)
         if stream is None:
             return
@@ -240,7 +242,7 @@ class RegionMachine(Cover):
         told = list(sub_ranges)
         unknown = stream.sub_ranges.difference(id_ for id_, _ in told) if last else ()
         for id_, resolved in (*told, *((id_, 0) for id_ in sorted(unknown))):
-            known = self._pieces.get(id_)
+            known = self._sub_ranges.get(id_)
             sub_range = self._subscribed(id_, resolved) if known is not None and known.slot == slot else None
             if sub_range is None:
                 continue
@@ -258,8 +260,8 @@ class RegionMachine(Cover):
     # ------------------------------------------------------------------ subscriptions
 
     def scan_done(self, id_: int, now: float) -> None:
-        """INITIALIZED."""
-        sub_range = self._pieces.get(id_)
+        """Note INITIALIZED: the incremental scan is complete, and the sub-range is live."""
+        sub_range = self._sub_ranges.get(id_)
         if sub_range is None or sub_range.phase is not Phase.SCANNING:
             return
         self._enter(sub_range, Phase.LIVE, now)
@@ -270,38 +272,39 @@ class RegionMachine(Cover):
         self._admit(store, now)
 
     def failed(self, id_: int, resolved: int, error: StoreError, now: float) -> None:
-        """The store ended the subscription with an error."""
+        """Handle an error with which the store ended the subscription."""
         self._react(id_, resolved, error, now)
 
     def broken(self, id_: int, resolved: int, now: float, cause: str = "protocol") -> None:
-        """The store broke the protocol for this sub-range, which is complete up to `resolved` only, whatever was said of it before."""
+        """Subscribe again after the store broke the protocol. The sub-range is complete only up to `resolved`, even if a higher resolved ts
+        was reported before."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is not None:
-            sub_range.checkpoint = resolved
+            sub_range.resolved_ts = resolved
             self._react(id_, resolved, StoreError(End.PROTOCOL), now)
             sub_range.why = cause
 
     def lost(self, id_: int, region_id: int, cause: str, row: RowSeen, head: int) -> None:
-        """The store broke the protocol by a row that the log cannot take any more, because it is complete up to `head`."""
-        sub_range = self._pieces.get(id_)
+        """End the capture: the store sent a row at or below `head`, up to which the log is complete already."""
+        sub_range = self._sub_ranges.get(id_)
         where = f"region {region_id}" if sub_range is None else self.describe(sub_range)
         self._count(End.PROTOCOL)
         self._actions.append(Fail(row_lost(where, cause, row, head)))
 
     def frozen(self, id_: int, resolved: int, now: float) -> None:
-        """The watchdog gave up on this sub-range's subscription."""
+        """Subscribe again, because the watchdog saw no progress."""
         self._react(id_, resolved, StoreError(End.FROZEN), now)
 
     def _subscribed(self, id_: int, resolved: int) -> SubRange | None:
-        """The sub-range, if it is subscribed; its resolved ts is noted: it never goes back."""
-        sub_range = self._pieces.get(id_)
+        """Return the sub-range if it is subscribed, after raising its resolved ts to `resolved`."""
+        sub_range = self._sub_ranges.get(id_)
         if sub_range is None or sub_range.phase not in (Phase.SCANNING, Phase.LIVE):
             return None
-        sub_range.checkpoint = max(sub_range.checkpoint, resolved)
+        sub_range.resolved_ts = max(sub_range.resolved_ts, resolved)
         return sub_range
 
     def _react(self, id_: int, resolved: int, error: StoreError, now: float) -> None:
-        """The subscription is over: what the table says follows."""
+        """Handle the end of a subscription as REACTIONS says."""
         sub_range = self._subscribed(id_, resolved)
         if sub_range is None:
             return

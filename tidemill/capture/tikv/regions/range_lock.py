@@ -1,9 +1,8 @@
-"""The range lock of a span: which part of it belongs to which region, and whether a region may have its range now. Pure.
+"""The range lock of a span: which part of the span belongs to which region, and whether a region may lock a range now. Pure.
 
-The parts of a span lie side by side and cover it, at all times: whoever changes them replaces neighbours by others with the same
-outer borders. A part with a region is locked (its subscription is wanted, scanning or live); one without is unlocked and keeps
-the resolved ts that was reached there. The answers are those of TiCDC's range lock (150 runs in
-tests/golden/tikv/rangelock_cases.jsonl.gz).
+The parts of a span always cover it without overlap: neighbours are only replaced by parts with the same outer borders. A part with a
+region is locked (its subscription is queued, scanning or live). A part without one is unlocked and keeps the resolved ts that it
+reached. The answers are those of TiCDC's range lock (150 runs in tests/golden/tikv/rangelock_cases.jsonl.gz).
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from tidemill.capture.tikv.model import Region
 
 
 class Part(Protocol):
-    """A part of a span: [start, end) of encoded keys, the resolved ts it goes on from, and the region that has locked it."""
+    """A part of a span: [start, end) of encoded keys, the resolved ts it resumes from, and the region that has locked it."""
 
     start: bytes
     end: bytes
-    checkpoint: int
+    resolved_ts: int
     region: Region | None
 
 
 class Verdict(enum.Enum):
-    """What a region that asks for a range is told."""
+    """The answer to a region that asks for a range."""
 
-    FREE = "success"  # nobody has any of it
-    WAIT = "wait"  # older regions have it: they must fail soon, then ask again
-    STALE = "stale"  # newer ones have it: this region is a thing of the past, ask PD again
+    FREE = "success"  # no region has locked any of it
+    WAIT = "wait"  # older regions have locked it: they will fail soon, ask again then
+    STALE = "stale"  # newer regions have locked it: this region is out of date, ask PD again
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The verdict, and for STALE the ranges that nobody newer has."""
+    """The verdict, and for STALE the ranges that no newer region has locked."""
 
     verdict: Verdict
     retry: tuple[tuple[bytes, bytes], ...] = ()
@@ -68,37 +67,37 @@ class RangeLock(Generic[P]):
 
     @property
     def end(self) -> bytes:
-        """The key behind the span."""
+        """The end of the span (exclusive)."""
         return self._parts[-1].end
 
     def resolved(self) -> int:
-        """The span's resolved ts: the smallest of its parts."""
-        return min(part.checkpoint for part in self._parts)
+        """Return the span's resolved ts: the smallest of its parts."""
+        return min(part.resolved_ts for part in self._parts)
 
     def touching(self, start: bytes, end: bytes) -> list[P]:
-        """The parts that share a key with [start, end)."""
+        """Return the parts that overlap [start, end)."""
         first = max(bisect_right(self._starts, start) - 1, 0)
         return self._parts[first : bisect_left(self._starts, end, lo=first)]
 
     def before(self, part: P) -> P | None:
-        """The left neighbour."""
+        """Return the left neighbour."""
         at = bisect_left(self._starts, part.start)
         return self._parts[at - 1] if at else None
 
     def after(self, part: P) -> P | None:
-        """The right neighbour."""
+        """Return the right neighbour."""
         at = bisect_left(self._starts, part.start) + 1
         return self._parts[at] if at < len(self._parts) else None
 
     def following(self, part: P, most: int) -> list[P]:
-        """At most `most` parts behind a part, in key order."""
+        """Return at most `most` parts after a part, in key order."""
         at = bisect_left(self._starts, part.start) + 1
         return self._parts[at : at + most]
 
     # ------------------------------------------------------------------ locks
 
     def ask(self, start: bytes, end: bytes, region_id: int, version: int) -> Answer:
-        """Whether a region of this version may lock [start, end). Parts without a region are in nobody's way."""
+        """Return whether a region of this version may lock [start, end). Only locked parts can prevent it."""
         holders = [part for part in self.touching(start, end) if part.region is not None]
         same = [part for part in self._of_region.get(region_id, ()) if part not in holders]
         if not holders and not same:
@@ -108,13 +107,13 @@ class RangeLock(Generic[P]):
         return Answer(Verdict.STALE, tuple(_uncovered(start, end, holders)))
 
     def lock(self, part: P, region: Region) -> None:
-        """The part belongs to the region from now on."""
+        """Give the part to the region."""
         self.unlock(part)
         part.region = region
         self._of_region.setdefault(region.id, []).append(part)
 
     def unlock(self, part: P) -> None:
-        """The part belongs to no region any more; it keeps its resolved ts."""
+        """Take the part from its region. It keeps its resolved ts."""
         if part.region is None:
             return
         holders = self._of_region[part.region.id]
@@ -126,8 +125,8 @@ class RangeLock(Generic[P]):
     # ------------------------------------------------------------------ parts
 
     def replace(self, old: Sequence[P], new: Sequence[P]) -> None:
-        """Unlocked neighbours, in key order, give way to parts with the same outer borders. Raises ValueError for anything that
-        would leave a hole, overlap, or forget a resolved ts."""
+        """Replace unlocked neighbours, in key order, by parts with the same outer borders. Raises ValueError if the new parts would leave a
+        hole or overlap, or if an old part is locked."""
         at = bisect_left(self._starts, old[0].start)
         if self._parts[at : at + len(old)] != list(old) or any(part.region is not None for part in old):
             raise ValueError(f"[{old[0].start.hex()}, {old[-1].end.hex()}) is not made of unlocked neighbours")
@@ -138,7 +137,7 @@ class RangeLock(Generic[P]):
         self._starts[at : at + len(old)] = [part.start for part in new]
 
     def check(self) -> None:
-        """Raises ValueError unless the parts cover the span side by side and the index of regions is theirs. For tests."""
+        """Raise ValueError unless the parts cover the span without overlap and the index of regions matches them. For tests."""
         for part, following in zip(self._parts, self._parts[1:], strict=False):
             if part.end != following.start or part.start >= part.end:
                 raise ValueError(f"part [{part.start.hex()}, {part.end.hex()}) is followed by {following.start.hex()}")
@@ -148,7 +147,7 @@ class RangeLock(Generic[P]):
 
 
 def _uncovered(start: bytes, end: bytes, holders: Sequence[Part]) -> Iterator[tuple[bytes, bytes]]:
-    """What of [start, end) none of the holders (in key order) has."""
+    """Yield the ranges of [start, end) that no holder has. The holders are in key order."""
     at = start
     for part in holders:
         if at < part.start:

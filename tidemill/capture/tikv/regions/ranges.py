@@ -11,7 +11,7 @@ Cut = tuple[bytes, bytes, Region | None]
 
 
 def cut(start: bytes, end: bytes, regions: Sequence[Region]) -> tuple[list[Cut], bytes]:
-    """[start, end) cut by the regions: (start, end, region), None where PD knows no region with a leader; and how far PD told."""
+    """Cut [start, end) at the borders of regions. Return the cuts, and the key up to which PD's answer reached."""
     cuts: list[Cut] = []
     at = start
     for region in regions:
@@ -44,7 +44,7 @@ def _add_hole(cuts: list[Cut], start: bytes, end: bytes) -> None:
 
 
 def merged(ranges: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
-    """The same keys, in order, side by side at most: PD refuses ranges that overlap. No end is open."""
+    """Sort the ranges and merge those that overlap or touch: PD refuses ranges that overlap. No end may be open (empty)."""
     found: list[tuple[bytes, bytes]] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1][1]:

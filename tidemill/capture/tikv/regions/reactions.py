@@ -1,4 +1,4 @@
-"""What follows from each way in which a subscription can end: a table, without exceptions to it elsewhere.
+"""What the region state machine does when a subscription ends, by the way it ended. This table is complete: there are no other cases.
 
     end                     what follows                                  where it comes from
     not_leader              the leader that is named; else ask PD         the region's leader moved
@@ -16,8 +16,8 @@
     store (ours)            ask PD                                        the store cannot be reached, or is gone
     anything else           the same region; from the third time ask PD   an error that a newer TiKV knows
 
-Every way waits for the sub-range's back-off first: 50 ms, doubling to 2 s, each shortened by up to a half at random, forgotten after
-five minutes without an error. Only a split skips it the first time.
+Every retry first waits for the sub-range's back-off: 50 ms, doubling up to 2 s. Each wait is shortened by up to a half at random. Five
+minutes without an error reset it. Only the first retry after a split does not wait.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tidemill.errors import ClusterMismatch, ResolvedTsBroken, TidemillError, Up
 from tidemill.tso import describe
 
 BUSY_CAP = 600.0  # seconds that a store may ask to wait
-RETRIES_OF_UNKNOWN = 2  # of an error without a name, before PD is asked
+RETRIES_OF_UNKNOWN = 2  # retries after an unknown error before PD is asked
 
 
 class Then(enum.Enum):
-    """What follows the end of a subscription."""
+    """What to do when a subscription has ended."""
 
     RETRY = "the same region at the same store"
     MOVE = "the same region at the leader that was named, else as RELOAD"
@@ -48,8 +48,8 @@ class Then(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """`window`: what becomes of the number of scans that the store is given at the same time; `tell`: the store does not know yet
-    that the subscription is over."""
+    """`window`: factor for the store's scan window. `tell`: send a deregister, because the store does not know that the subscription
+    ended."""
 
     then: Then
     window: float = 1.0
@@ -79,20 +79,20 @@ _FATAL: Mapping[End, type[TidemillError]] = MappingProxyType({End.CLUSTER_ID_MIS
 
 
 def wait_of(error: StoreError) -> float:
-    """Seconds for which the store is left alone, as it asks."""
+    """Return for how many seconds the store asks to be left alone."""
     return min(error.wait_s, BUSY_CAP)
 
 
 def fatal_error(error: StoreError) -> TidemillError:
-    """What ends the capture."""
+    """Return the error that ends the capture."""
     return _FATAL.get(error.end, UpstreamError)(error.told)
 
 
 def row_lost(where: str, cause: str, row: RowSeen, head: int) -> TidemillError:
-    """What ends the capture when a row comes that the log is complete beyond."""
+    """Return the error that ends the capture when a row comes at or below the log's resolved ts."""
     return ResolvedTsBroken(
         f"{where}: {cause}: key {row.key.hex()}, start_ts {row.start_ts}, commit_ts {describe(row.commit_ts)}, "
         f"but the log is complete up to {describe(head)}",
-        hint="TiKV had promised that no such row would come. The log does not have it, and goes on without it when the capture is started "
-        "again: then read the table again with `tidemill resync`, and report this with TiKV's version.",
+        hint="TiKV had promised that no such row would come. The log does not have this row and will not get it. Start the capture again, "
+        "read the table again with `tidemill resync`, and report this with TiKV's version.",
     )

@@ -1,7 +1,7 @@
-"""Regions that PD has told of lately, for all spans together: thousands of small tables may lie in one region. Pure.
+"""A cache of regions that PD reported recently, shared by all spans: thousands of small tables may lie in one region. Pure.
 
-What is known counts for some seconds only. It saves questions in a burst (a start, a store that comes back); a table that is created
-hours later lies in a region that was split for it meanwhile.
+An entry is valid for some seconds only. The cache saves questions to PD in a burst (a start, a store that comes back). A table that is
+created hours later lies in a region that was split off for it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tidemill.capture.tikv.model import Region
 
 FRESH = 10.0  # seconds
 MOST = 100_000
-"""Regions that are kept at most, about 60 MB; a start with more of them asks PD for what was let go."""
+"""Regions in the cache at most, about 60 MB. A start with more regions asks PD again for those that were evicted."""
 
 
 class RegionCache:
-    """Never two regions of one key: of those that overlap, the one with the newest epoch is kept."""
+    """Keeps one region per key: of regions that overlap, the one with the newest epoch."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
@@ -30,7 +30,7 @@ class RegionCache:
         return len(self._starts)
 
     def learn(self, regions: Iterable[Region], now: float) -> None:
-        """PD's answer, in key order. Regions without a leader do not count."""
+        """Add PD's answer (in key order). Regions without a leader are left out."""
         news = [region for region in regions if region.leader is not None and not self._is_old(region)]
         for region in news:
             if self._start_of.get(region.id, region.start) != region.start:
@@ -47,7 +47,7 @@ class RegionCache:
             self._tidy(now)
 
     def cover(self, start: bytes, end: bytes, after: float, now: float) -> list[Region] | None:
-        """The regions of [start, end) if all are known, told after `after` and not long ago."""
+        """Return the regions of [start, end) if the cache has all of them, learned after `after` and within FRESH seconds."""
         low, high = self._overlapping(start, end)
         oldest = max(after, now - FRESH)
         at: bytes | None = start
@@ -59,21 +59,21 @@ class RegionCache:
         return self._regions[low:high] if at is None or at >= end else None
 
     def forget(self, region_id: int) -> None:
-        """A store has said that the region is not as it was told."""
+        """Remove a region: a store said that it changed."""
         start = self._start_of.pop(region_id, None)
         if start is not None:
             at = bisect_left(self._starts, start)
             del self._starts[at], self._regions[at], self._told[at]
 
     def _overlapping(self, start: bytes, end: bytes) -> tuple[int, int]:
-        """The places of what shares a key with [start, end); an empty end is open."""
+        """Return the index range of the regions that overlap [start, end); an empty end is open."""
         low = max(bisect_right(self._starts, start) - 1, 0)
         if low < len(self._starts) and self._regions[low].end and self._regions[low].end <= start:
             low += 1
         return low, bisect_left(self._starts, end, lo=low) if end else len(self._starts)
 
     def _is_old(self, region: Region) -> bool:
-        """Whether something newer is known of its keys, or of itself."""
+        """Return whether the cache has a newer version of the region, or a newer region for its keys."""
         low, high = self._overlapping(region.start, region.end)
         known = self._regions[low:high]
         start = self._start_of.get(region.id)
@@ -92,7 +92,7 @@ class RegionCache:
 
 
 def _runs(regions: Iterable[Region]) -> Iterator[list[Region]]:
-    """Neighbours without holes."""
+    """Yield runs of neighbours without holes."""
     run: list[Region] = []
     for region in regions:
         if run and run[-1].end != region.start:

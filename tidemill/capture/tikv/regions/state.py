@@ -13,12 +13,12 @@ from tidemill.capture.tikv.regions.actions import Span
 
 BACKOFF_FIRST, BACKOFF_CAP = 0.05, 2.0
 BACKOFF_FORGET = 300.0  # seconds without an error after which a sub-range's back-off begins again
-TOGETHER = 0.05  # gaps that are due within so many seconds are loaded together
-FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # scans that a store is given at the same time
+TOGETHER = 0.05  # gaps that are due within this many seconds are asked for together
+FIRST_WINDOW, LEAST_WINDOW = 32.0, 2.0  # incremental scans of a store at the same time: at first, at least
 
 
 class Phase(enum.Enum):
-    """Where a sub-range is."""
+    """The state of a sub-range."""
 
     GAP = "gap"
     LOADING = "loading"
@@ -29,37 +29,38 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class SubRange:
-    """A part of a span that one subscription carries, or none yet. `region` is whose it is in the span's range lock."""
+    """A part of a span that is subscribed in one region request, or is a gap. `region`: the region that has locked it in the span's range
+    lock."""
 
     id: int
     span: Span
     start: bytes
     end: bytes
-    checkpoint: int
+    resolved_ts: int
     phase: Phase = Phase.GAP
     region: Region | None = None
     slot: int = -1
     request_id: int = 0
     due: float = 0.0
-    since: float = 0.0  # when it came into its phase
+    since: float = 0.0  # when its phase began
     attempts: int = 0
     failed_at: float = -1e9
     duplicates: int = 0
-    why: str = ""  # it is not subscribed, after the last error
-    refused: int = 0  # times in a row that the range lock did not let it have what PD told
+    why: str = ""  # why it is not subscribed: the last error
+    refused: int = 0  # how often in a row the range lock refused the region that PD named
 
     @property
     def was_live(self) -> bool:
-        """Whether something of it was received and complete: its next scan is short."""
-        return self.checkpoint > self.span.checkpoint
+        """Whether its resolved ts has advanced since the start: its next scan is short."""
+        return self.resolved_ts > self.span.checkpoint
 
     def is_due(self, now: float) -> bool:
-        """Whether PD is to be asked for it now, or so soon that it may as well be now."""
+        """Return whether it is a gap that is due within TOGETHER seconds."""
         return self.phase is Phase.GAP and self.due <= now + TOGETHER
 
     def backoff(self, now: float) -> float:
-        """Seconds to wait after an error. Shortened by up to a half, each sub-range in its own way, so that those that failed together
-        do not come back together."""
+        """Return the seconds to wait after an error. The wait is shortened by up to a half, differently for each sub-range, so that those
+        that failed together do not retry together."""
         if now - self.failed_at > BACKOFF_FORGET:
             self.attempts = 0
         self.failed_at = now
@@ -70,15 +71,15 @@ class SubRange:
 
 @dataclass(slots=True)
 class RequestIds:
-    """The request ids of one stream. All regions of a partition share one id where they can, so that the store can batch their resolved ts.
-    A second sub-range of the same region takes the next id of its partition: 1 + partition, then every `partitions`-th one behind it."""
+    """The request ids of one stream. The regions of a partition share one id where they can, so that the store can batch their resolved
+    ts. A second sub-range of the same region takes the partition's next id: 1 + partition, then 1 + partition + `partitions`, and so on."""
 
     partitions: int
-    _given: dict[tuple[int, int], int] = field(default_factory=dict)  # (region, partition) -> how many ids were given out, in a row
-    _back: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # those of them that are free again: a heap
+    _given: dict[tuple[int, int], int] = field(default_factory=dict)  # (region, partition) -> how many ids were taken so far
+    _back: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of these, the ids that are free again: a heap
 
     def take(self, region_id: int, partition: int) -> int:
-        """An id that the region does not have on this stream."""
+        """Return an id that the region does not use on this stream."""
         place = region_id, partition
         if back := self._back.get(place):
             return heapq.heappop(back)
@@ -87,7 +88,7 @@ class RequestIds:
         return 1 + partition + given * self.partitions
 
     def give_back(self, region_id: int, request_id: int) -> None:
-        """The store has forgotten the subscription: no message of it can follow."""
+        """Free an id. The store has ended the subscription: no message of it can follow."""
         place = region_id, (request_id - 1) % self.partitions
         back = self._back.setdefault(place, [])
         heapq.heappush(back, request_id)
@@ -97,7 +98,7 @@ class RequestIds:
 
 @dataclass(slots=True)
 class Stream:
-    """An EventFeed stream to a store, from the moment it is asked for."""
+    """An EventFeed stream to a store; it exists from the request to open it."""
 
     slot: int
     store_id: int
@@ -105,19 +106,19 @@ class Stream:
     ids: RequestIds
     up: bool = False
     ended: bool = False
-    alone: set[int] = field(default_factory=set)  # regions that have their subscription, on a stream without multiplexing
+    alone: set[int] = field(default_factory=set)  # without multiplexing: regions that have their one subscription
     sub_ranges: set[int] = field(default_factory=set)
     idle_since: float = 0.0
 
     def take(self, region_id: int, partition: int) -> int:
-        """The request id of a new subscription."""
+        """Return the request id of a new subscription."""
         if self.multiplexed:
             return self.ids.take(region_id, partition)
         self.alone.add(region_id)
         return 1 + partition
 
     def give_back(self, region_id: int, request_id: int) -> None:
-        """The store has forgotten the subscription."""
+        """Free the request id of a subscription that the store has ended."""
         if self.multiplexed:
             self.ids.give_back(region_id, request_id)
         else:
@@ -126,9 +127,8 @@ class Stream:
 
 @dataclass(slots=True)
 class Store:
-    """A store, its streams and who waits for them. The queues hold each waiting sub-range once, so they are never longer than the store
-    has regions; `window` is how many scans may be under way: it grows by one with every scan that ends and shrinks when the store
-    complains."""
+    """A store, its streams, and the sub-ranges that wait for them. The queues hold each waiting sub-range once. `window`: how many scans
+    may run at the same time. It grows by one with every scan that ends, and shrinks when the store is busy."""
 
     id: int
     multiplexed: bool = True
@@ -136,43 +136,43 @@ class Store:
     window: float = FIRST_WINDOW
     streams: list[Stream] = field(default_factory=list)
     queue: deque[int] = field(default_factory=deque)
-    live: deque[int] = field(default_factory=deque)  # goes first: what was live must not wait for thousands that catch up
+    live: deque[int] = field(default_factory=deque)  # goes first: a sub-range that was live must not wait for thousands that catch up
 
     @property
     def waiting(self) -> deque[int]:
-        """Where the next sub-range is taken from."""
+        """The queue from which the next sub-range is taken."""
         return self.live or self.queue
 
     def enqueue(self, sub_range: SubRange) -> None:
-        """Behind those of its kind; urgent ones before all others."""
+        """Add a sub-range at the end of its queue, an urgent one at the front."""
         if sub_range.span.urgent:
             self.live.appendleft(sub_range.id)
         else:
             (self.live if sub_range.was_live else self.queue).append(sub_range.id)
 
     def clear(self) -> list[int]:
-        """All that wait, who wait no more."""
+        """Empty the queues; return the ids that waited."""
         found = [*self.live, *self.queue]
         self.live.clear()
         self.queue.clear()
         return found
 
     def waits(self, sub_range: SubRange, now: float) -> bool:
-        """Whether a sub-range in the queue is still to be subscribed here now."""
+        """Return whether a queued sub-range is still to be subscribed at this store now."""
         leader = sub_range.region.leader if sub_range.region is not None else None
         return sub_range.phase is Phase.QUEUED and sub_range.due <= now and leader is not None and leader.store_id == self.id
 
     def grow(self, most: int) -> None:
-        """A scan has ended well."""
+        """Widen the window: a scan has completed."""
         self.window = min(self.window + 1, most)
 
     def shrink(self, factor: float) -> None:
-        """The store has too much to do."""
+        """Narrow the window: the store is busy."""
         self.window = max(self.window * factor, LEAST_WINDOW)
 
 
 def contiguous(sub_ranges: list[SubRange]) -> list[list[SubRange]]:
-    """Pieces sorted by span and key in runs without holes."""
+    """Return sub-ranges (sorted by span and key) as runs without holes."""
     runs: list[list[SubRange]] = []
     for sub_range in sub_ranges:
         if runs and runs[-1][-1].end == sub_range.start and runs[-1][-1].span is sub_range.span:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tidemill.capture.tikv.regions.state import FIRST_WINDOW, RequestIds, Store, Stream
 from tidemill.errors import UpstreamError
 
-SLOTS = 65536  # the receiver's records have 16 bits for it
+SLOTS = 65536  # the receiver's records have 16 bits for a slot
 IDLE = 60.0  # seconds after which a stream without subscriptions is closed
 
 
 class Streams:
-    """`partitions`: how many there are, because request ids are told apart by them."""
+    """`partitions`: their number; request ids depend on it."""
 
     def __init__(self, partitions: int, max_scans: int) -> None:
         self.partitions, self.max_scans = partitions, max_scans
@@ -19,21 +19,21 @@ class Streams:
         self._next_slot = 0
 
     def store(self, store_id: int) -> Store:
-        """The store's record."""
+        """Return the store's record; make it if there is none."""
         if store_id not in self.stores:
             self.stores[store_id] = Store(store_id, window=min(FIRST_WINDOW, self.max_scans))
         return self.stores[store_id]
 
     def choose(self, store: Store, region_id: int) -> Stream | None:
-        """A stream of the store on which the region can be subscribed; None: there has to be another one. Without multiplexing a second
-        sub-range of a region takes another stream."""
+        """Return a stream of the store on which the region can be subscribed; None: a new one is needed. Without multiplexing, each
+        sub-range of a region needs a stream of its own."""
         for stream in store.streams:
             if not stream.ended and stream.multiplexed == store.multiplexed and (stream.multiplexed or region_id not in stream.alone):
                 return stream
         return None
 
     def add(self, store: Store) -> Stream:
-        """A new stream to the store, in a free slot. Raises UpstreamError where there is none."""
+        """Add a stream to the store, in a free slot. Raises UpstreamError if no slot is free."""
         if len(self.by_slot) >= SLOTS:
             raise UpstreamError(f"store {store.id} would need one more than {SLOTS} streams")
         while self._next_slot in self.by_slot:
@@ -45,10 +45,10 @@ class Streams:
         return stream
 
     def remove(self, stream: Stream) -> None:
-        """Forget a stream; its slot is free again."""
+        """Remove a stream and free its slot."""
         del self.by_slot[stream.slot]
         self.stores[stream.store_id].streams.remove(stream)
 
     def idle(self, now: float) -> list[Stream]:
-        """Streams that have had no subscription for a minute."""
+        """Return the streams that have had no subscription for IDLE seconds."""
         return [s for s in self.by_slot.values() if s.up and not s.ended and not s.sub_ranges and now - s.idle_since >= IDLE]

@@ -212,12 +212,12 @@ class PartitionLog:
             return
         pledged = self.writer.pledged_to
         if pledged is not None and pledged < to_ts:  # what was announced before a try failed comes first, as it was announced
-            whole = self._pieces(self._merged(rows, pledged, past), sys.maxsize)
+            whole = self._limited(self._merged(rows, pledged, past), sys.maxsize)
             self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
             past, self._reached = pledged, []
         # One that a writer before may publish still is made whole, as that one would.
         limit = sys.maxsize if pledged == to_ts else self.segment_bytes
-        sub_ranges = self._pieces(self._merged(rows, to_ts, past), limit)
+        sub_ranges = self._limited(self._merged(rows, to_ts, past), limit)
         end, more = 0, True
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -236,7 +236,7 @@ class PartitionLog:
                 self._publish(done, to_ts, batches())  # meta keys: few
                 more = False
 
-    def _pieces(self, slices: Iterator[Array], limit: int) -> Iterator[tuple[Array, int | None]]:
+    def _limited(self, slices: Iterator[Array], limit: int) -> Iterator[tuple[Array, int | None]]:
         """Sorted slices without torn copies of a row, and where a segment of about `limit` bytes ends behind one (a ts, else None)."""
         held: Array = np.empty(0, ROW)
         size = 0

@@ -18,7 +18,7 @@ from typing import Any
 from tidemill.capture.tikv.receive.memory import Array
 from tidemill.capture.tikv.receive.workers import Workers
 from tidemill.capture.tikv.sort.partition import NOT_NOW, PartitionLog, Sealed
-from tidemill.changelog.storage.patience import Patience, pause_after
+from tidemill.changelog.storage.retry import StorageRetry, pause_after
 from tidemill.errors import DiskLow, LogUnavailable
 
 AGAIN = 1.0
@@ -39,9 +39,9 @@ class Sealing:
     """Belongs to the ingest thread; seals run on the workers'. `note_import` as in `Receiver`."""
 
     def __init__(
-        self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], patience: Patience | None = None
+        self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], retry: StorageRetry | None = None
     ) -> None:
-        self._patience = patience
+        self._retry = retry
         self._logs, self._workers, self._note_import = logs, workers, note_import
         self._under_way: dict[int, _Seal] = {}
         self._notes: deque[tuple[int, int]] = deque()
@@ -100,14 +100,14 @@ class Sealing:
             self._is_there(one)
             return AGAIN
         one.failures += 1
-        if self._patience is not None:
-            self._patience.begun(error, first=one.failures == 1)
+        if self._retry is not None:
+            self._retry.begun(error, first=one.failures == 1)
         return pause_after(one.failures)
 
     def _is_there(self, one: _Seal) -> None:
         """The storage answered."""
-        if one.failures and self._patience is not None:
-            self._patience.over(back=True)
+        if one.failures and self._retry is not None:
+            self._retry.over(back=True)
         one.failures = 0
 
     def _submit(self, partition: int, rows: Array, to_ts: int) -> Future[tuple[Sealed, float]]:

@@ -24,7 +24,7 @@ from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.regions.state import Phase, SubRange
-from tidemill.capture.tikv.watchdog.detect import Holder, Patience, Stuck, StuckReason, Survey, Watch
+from tidemill.capture.tikv.watchdog.detect import Holder, Stuck, StuckReason, StuckThresholds, Survey, Watch
 from tidemill.capture.tikv.watchdog.held import LOOKED_AT, Held, HeldTables, Lagging
 from tidemill.errors import MalformedBytes, MalformedKey, UpstreamError
 from tidemill.tidb.keys import parse_record_key
@@ -73,12 +73,17 @@ class Watchdog:
     """`label(physical table id)` names a table. Belongs to the event loop of the puller."""
 
     def __init__(
-        self, puller: Puller, receiver: Receiver, label: Callable[[int], str | None], partitions: int, patience: Patience | None = None
+        self,
+        puller: Puller,
+        receiver: Receiver,
+        label: Callable[[int], str | None],
+        partitions: int,
+        thresholds: StuckThresholds | None = None,
     ) -> None:
         self.puller, self.receiver, self.label = puller, receiver, label
-        self.watch = Watch(partitions, patience)
+        self.watch = Watch(partitions, thresholds)
         self.verdicts = Verdicts()
-        self._held = HeldTables(min(HELD_AFTER, self.watch.patience.frozen))
+        self._held = HeldTables(min(HELD_AFTER, self.watch.thresholds.frozen))
         self._present = 0  # PD's clock as last heard
         self._silent: set[int] = set()  # sub-ranges
         self._resolver = LockResolver(puller.pd)
@@ -228,7 +233,7 @@ class Watchdog:
         if now < renewal.next_time:
             return False
         renewal.times += 1
-        renewal.next_time = now + min(self.watch.patience.frozen * 2**renewal.times, RENEW_AGAIN)
+        renewal.next_time = now + min(self.watch.thresholds.frozen * 2**renewal.times, RENEW_AGAIN)
         if len(self._renewals) > 100_000:
             self._renewals = {p: s for p, s in self._renewals.items() if s.next_time > now}
         return True
@@ -247,7 +252,7 @@ class Watchdog:
         found = [one for one in self.verdicts.stuck if one["problem"] != UNSUBSCRIBED]
         for holder in holders:
             sub_range = self.puller.machine.sub_range(holder.sub_range)
-            if sub_range is None or not sub_range.why or sub_range.phase is Phase.LIVE or holder.seconds < self.watch.patience.frozen:
+            if sub_range is None or not sub_range.why or sub_range.phase is Phase.LIVE or holder.seconds < self.watch.thresholds.frozen:
                 continue
             where = self._where(holder.sub_range, holder.resolved)
             found.append({"problem": UNSUBSCRIBED, "seconds": round(holder.seconds, 1), **where})

@@ -57,7 +57,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StuckThresholds:
     """Seconds after which a subscription counts as silent, frozen, or too slow in its scan."""
 
     silent: float = 30.0
@@ -68,10 +68,10 @@ class Patience:
 class Watch:
     """Compares each survey with those before. `partitions`: how many there are."""
 
-    def __init__(self, partitions: int, patience: Patience | None = None) -> None:
+    def __init__(self, partitions: int, thresholds: StuckThresholds | None = None) -> None:
         self.partitions = partitions
-        self.patience = patience or Patience()
-        self._piece: Array = np.zeros(0, np.int64)
+        self.thresholds = thresholds or StuckThresholds()
+        self._sub_range: Array = np.zeros(0, np.int64)
         self._resolved: Array = np.zeros(0, np.int64)
         self._since: Array = np.zeros(0, np.float64)
         self._held: dict[int, tuple[int, float]] = {}  # partition -> its lowest resolved ts, and since when it has been that
@@ -82,15 +82,15 @@ class Watch:
     def look(self, survey: Survey, now: float) -> None:
         """Take a survey at monotonic time `now` (s)."""
         subs = survey.subs
-        known = len(self._piece)
+        known = len(self._sub_range)
         if len(subs) > known:
             more = len(subs) - known
-            self._piece = np.concatenate([self._piece, np.zeros(more, np.int64)])
+            self._sub_range = np.concatenate([self._sub_range, np.zeros(more, np.int64)])
             self._resolved = np.concatenate([self._resolved, np.zeros(more, np.int64)])
             self._since = np.concatenate([self._since, np.full(more, now)])
-        moved = (self._piece[: len(subs)] != subs["piece"]) | (self._resolved[: len(subs)] != subs["resolved"])
+        moved = (self._sub_range[: len(subs)] != subs["sub_range"]) | (self._resolved[: len(subs)] != subs["resolved"])
         self._since[: len(subs)][moved] = now
-        self._piece[: len(subs)], self._resolved[: len(subs)] = subs["piece"], subs["resolved"]
+        self._sub_range[: len(subs)], self._resolved[: len(subs)] = subs["sub_range"], subs["resolved"]
         if self._last_look >= 0 and now - self._last_look > ASLEEP:
             self.blind(now)  # we were asleep, not they
         self._last_look = now
@@ -99,7 +99,7 @@ class Watch:
 
     def blind(self, now: float) -> None:
         """Messages may be waiting on our side: judge nobody until those have been read for a while."""
-        self._blind_until = now + self.patience.silent
+        self._blind_until = now + self.thresholds.silent
 
     def stuck(self, now: float, most: int = 64) -> list[Stuck]:
         """Subscriptions without progress, the oldest resolved ts first."""
@@ -109,9 +109,9 @@ class Watch:
         waited = now - self._since[: len(subs)]
         active = subs["state"] == ACTIVE
         live = active & (subs["initialized"] != 0)
-        silent = live & (self._unheard > self.patience.silent)
-        frozen = live & ~silent & (waited > self.patience.frozen)
-        slow = active & (subs["initialized"] == 0) & (self._unheard > self.patience.scanning) & (waited > self.patience.scanning)
+        silent = live & (self._unheard > self.thresholds.silent)
+        frozen = live & ~silent & (waited > self.thresholds.frozen)
+        slow = active & (subs["initialized"] == 0) & (self._unheard > self.thresholds.scanning) & (waited > self.thresholds.scanning)
         found = []
         for reason, which, seconds in (
             (StuckReason.SILENT, silent, self._unheard),
@@ -120,7 +120,7 @@ class Watch:
         ):
             for i in np.flatnonzero(which).tolist():
                 found.append(
-                    Stuck(int(subs["piece"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), reason, round(float(seconds[i]), 1))
+                    Stuck(int(subs["sub_range"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), reason, round(float(seconds[i]), 1))
                 )
         return sorted(found, key=lambda s: s.resolved)[:most]
 
@@ -132,7 +132,7 @@ class Watch:
         live = (subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["resolved"] < below)
         slow = np.flatnonzero(live & (now - self._since[: len(subs)] >= seconds))
         slow = slow[np.argsort(subs["resolved"][slow], kind="stable")][:most]
-        return [(int(subs["piece"][i]), int(subs["resolved"][i])) for i in slow.tolist()]
+        return [(int(subs["sub_range"][i]), int(subs["resolved"][i])) for i in slow.tolist()]
 
     def newest(self) -> int:
         """The largest resolved ts of a live subscription; 0 without one."""
@@ -153,7 +153,7 @@ class Watch:
         if len(low) > most:
             chosen = low[np.argpartition(subs["resolved"][low], most)[:most]]
         waited = now - self._since[chosen]
-        return len(low), list(zip(subs["piece"][chosen].tolist(), subs["resolved"][chosen].tolist(), waited.tolist(), strict=True))
+        return len(low), list(zip(subs["sub_range"][chosen].tolist(), subs["resolved"][chosen].tolist(), waited.tolist(), strict=True))
 
     def on_stream(self, stream: int) -> int:
         """How many live subscriptions a stream has."""
@@ -176,5 +176,5 @@ class Watch:
             held = self._held.get(int(p))
             if held is None or held[0] != resolved:
                 held = self._held[int(p)] = resolved, min(now, float(self._since[i]))
-            found.append(Holder(int(p), int(subs["piece"][i]), resolved, now - held[1]))
+            found.append(Holder(int(p), int(subs["sub_range"][i]), resolved, now - held[1]))
         return sorted(found, key=lambda h: h.resolved)

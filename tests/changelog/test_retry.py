@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.changelog.storage import patience
-from tidemill.changelog.storage.patience import Patience, pause_after
+from tidemill.changelog.storage import retry
+from tidemill.changelog.storage.retry import StorageRetry, pause_after
 from tidemill.errors import LogCorrupt, LogUnavailable
 
 
@@ -38,7 +38,7 @@ def failing(times: int, kind: type[Exception] = LogUnavailable) -> Callable[[], 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_S", 0.001)
+    monkeypatch.setattr(retry, "FIRST_S", 0.001)
 
 
 def test_pauses_double_up_to_half_a_minute() -> None:
@@ -52,128 +52,128 @@ def test_an_outage_is_told_when_it_begins_once_a_minute_and_when_it_is_over(quic
         now[0] += 25.0
         return now[0]
 
-    waiting = Patience(clock=clock, tell=told)
-    assert waiting.through(failing(7)) == "done"
+    waiting = StorageRetry(clock=clock, tell=told)
+    assert waiting.call(failing(7)) == "done"
     assert [word.partition(" away")[0].partition(" back")[0] for word in told.words] == ["storage is"] * 4
     assert "tried again until it is back: away, 6 more" in told.words[0]
     assert "is away since" in told.words[1]
     assert "storage is back" in told.words[-1]
-    assert waiting.away is None
+    assert waiting.outage is None
 
 
 def test_what_is_there_is_never_told_of() -> None:
     told = Told()
-    assert Patience(tell=told).through(failing(0)) == "done"
+    assert StorageRetry(tell=told).call(failing(0)) == "done"
     assert told.words == []
 
 
 def test_an_outage_is_over_when_the_first_that_waits_gets_through(quick: None) -> None:
     """Others may sleep through half a minute yet; should they fail again, that is another outage."""
     told, go_on = Told(), threading.Event()
-    waiting = Patience(tell=told)
+    waiting = StorageRetry(tell=told)
 
     def slow() -> str:
         if not go_on.is_set():
             raise LogUnavailable("slow")
         return "slow"
 
-    thread = threading.Thread(target=lambda: waiting.through(slow))
+    thread = threading.Thread(target=lambda: waiting.call(slow))
     thread.start()
-    while waiting.away is None:
+    while waiting.outage is None:
         go_on.wait(0.001)
-    waiting.through(failing(2))
+    waiting.call(failing(2))
     assert len([word for word in told.words if "back after" in word]) >= 1
-    while waiting.away is None:
+    while waiting.outage is None:
         go_on.wait(0.001)
-    assert waiting.away.as_dict()["message"] == "slow"
+    assert waiting.outage.as_dict()["message"] == "slow"
     go_on.set()
     thread.join()
-    assert waiting.away is None
+    assert waiting.outage is None
     assert len([word for word in told.words if "back after" in word]) == len([word for word in told.words if "tried again until" in word])
 
 
 def test_an_outage_goes_on_while_one_gives_up_and_another_waits(quick: None) -> None:
     told, go_on = Told(), threading.Event()
-    waiting = Patience(tell=told)
+    waiting = StorageRetry(tell=told)
 
     def slow() -> None:
         if not go_on.is_set():
             raise LogUnavailable("slow")
 
-    thread = threading.Thread(target=lambda: waiting.through(slow))
+    thread = threading.Thread(target=lambda: waiting.call(slow))
     thread.start()
-    while waiting.away is None:
+    while waiting.outage is None:
         go_on.wait(0.001)
-    since = waiting.away.since
+    since = waiting.outage.since
     with pytest.raises(LogUnavailable):
-        waiting.through(failing(1000), within=0.02)
-    assert waiting.away is not None
-    assert waiting.away.since == since
+        waiting.call(failing(1000), within=0.02)
+    assert waiting.outage is not None
+    assert waiting.outage.since == since
     go_on.set()
     thread.join()
-    assert waiting.away is None
+    assert waiting.outage is None
     assert len([word for word in told.words if "back after" in word]) == 1
 
 
 def test_other_errors_are_nobodys_to_wait_for() -> None:
     with pytest.raises(LogCorrupt):
-        Patience(tell=Told()).through(failing(1, LogCorrupt))
+        StorageRetry(tell=Told()).call(failing(1, LogCorrupt))
 
 
 def test_the_end_of_patience_ends_waits_and_lets_nothing_wait_any_more() -> None:
     ended, told = threading.Event(), Told()
-    waiting = Patience(ended, tell=told)
+    waiting = StorageRetry(ended, tell=told)
     failures: list[LogUnavailable] = []
 
     def wait() -> None:
         try:
-            waiting.through(failing(1000))
+            waiting.call(failing(1000))
         except LogUnavailable as error:
             failures.append(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while waiting.away is None:
+    while waiting.outage is None:
         ended.wait(0.001)
     waiting.end()
     thread.join()
     assert len(failures) == 1
-    assert waiting.away is None
+    assert waiting.outage is None
     with pytest.raises(LogUnavailable):
-        waiting.through(failing(1))
-    assert waiting.through(failing(0)) == "done"
+        waiting.call(failing(1))
+    assert waiting.call(failing(0)) == "done"
     assert not [word for word in told.words if "back after" in word], "nobody knows that"
 
 
 def test_what_was_never_reached_is_waited_for_a_while_only(quick: None) -> None:
-    waiting = Patience(tell=Told())
+    waiting = StorageRetry(tell=Told())
     with pytest.raises(LogUnavailable):
-        waiting.through(failing(1000), within=0.02)
-    assert waiting.through(failing(3), within=60.0) == "done"
+        waiting.call(failing(1000), within=0.02)
+    assert waiting.call(failing(3), within=60.0) == "done"
 
 
 def test_on_an_event_loop(quick: None) -> None:
-    waiting = Patience(tell=Told())
+    waiting = StorageRetry(tell=Told())
 
     async def main() -> None:
-        assert await waiting.later(failing(3)) == "done"
+        assert await waiting.in_thread(failing(3)) == "done"
         calls = failing(3)
 
         async def work() -> str:
             return calls()
 
-        assert await waiting.lasting(work) == "done"
+        assert await waiting.call_async(work) == "done"
         with pytest.raises(LogUnavailable):
-            await waiting.later(failing(1000), 0.02)
-        endless = asyncio.ensure_future(waiting.later(failing(1 << 30)))
-        while waiting.away is None:
+            await waiting.in_thread(failing(1000), 0.02)
+        endless = asyncio.ensure_future(waiting.in_thread(failing(1 << 30)))
+        while waiting.outage is None:
             await asyncio.sleep(0)
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):
             await endless
-        assert waiting.away is None
+        assert waiting.outage is None
         waiting.end()
         with pytest.raises(LogUnavailable):
-            await waiting.later(failing(1))
+            await waiting.in_thread(failing(1))
 
     asyncio.run(main())

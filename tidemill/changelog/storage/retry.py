@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class Outage:
     """An outage."""
 
     since: float  # Unix seconds
@@ -46,7 +46,7 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 16))
 
 
-class Patience:
+class StorageRetry:
     """Of one process with one storage. Every method may be called from any thread; `lasting` and `later` belong to an event loop."""
 
     def __init__(
@@ -57,13 +57,13 @@ class Patience:
         self._clock, self._tell = clock, tell
         self._lock = threading.Lock()
         self._waiting = 0
-        self._away: Away | None = None
+        self._outage: Outage | None = None
         self._next_word = 0.0
 
     @property
-    def away(self) -> Away | None:
+    def outage(self) -> Outage | None:
         """The outage that is being waited for; None where nothing is."""
-        return self._away
+        return self._outage
 
     @property
     def is_over(self) -> bool:
@@ -74,7 +74,7 @@ class Patience:
         """Wait no more: what the storage refuses from now on fails at once."""
         self._ended.set()
 
-    def through(self, work: Callable[[], T], within: float | None = None) -> T:
+    def call(self, work: Callable[[], T], within: float | None = None) -> T:
         """What `work` returns once the storage is there. Raises LogUnavailable after `end`, and, if `within` is given, so many seconds
         after it failed first."""
         wait = _Wait(self, within)
@@ -91,7 +91,7 @@ class Patience:
         finally:
             wait.close()
 
-    async def lasting(self, work: Callable[[], Awaitable[T]], within: float | None = None) -> T:
+    async def call_async(self, work: Callable[[], Awaitable[T]], within: float | None = None) -> T:
         """As `through`, of a coroutine function, on the event loop."""
         wait = _Wait(self, within)
         try:
@@ -108,9 +108,9 @@ class Patience:
         finally:
             wait.close()
 
-    async def later(self, work: Callable[[], T], within: float | None = None) -> T:
+    async def in_thread(self, work: Callable[[], T], within: float | None = None) -> T:
         """As `lasting`, of a function that runs in a thread."""
-        return await self.lasting(lambda: asyncio.to_thread(work), within)
+        return await self.call_async(lambda: asyncio.to_thread(work), within)
 
     # ---- what `_Wait` tells
 
@@ -119,25 +119,25 @@ class Patience:
         with self._lock:
             self._waiting += first
             now = self._clock()
-            since = self._away.since if self._away is not None else time.time()
-            is_new = self._away is None
-            self._away = Away(since, error)
+            since = self._outage.since if self._outage is not None else time.time()
+            is_new = self._outage is None
+            self._outage = Outage(since, error)
             if not is_new and now < self._next_word:
                 return
             self._next_word = now + TELL_EVERY_S
         if is_new:
             self._tell("storage is away and is tried again until it is back: %s", error.message)
         else:
-            told = self._away.as_dict()
+            told = self._outage.as_dict()
             self._tell("storage is away since %s, for %d s, and is tried again: %s", told["since"], told["seconds"], error.message)
 
     def over(self, *, back: bool) -> None:
         """Something that waited does not any more: the storage is `back`, or it gave up."""
         with self._lock:
             self._waiting -= 1
-            if self._away is None or not (back or self._waiting == 0):
+            if self._outage is None or not (back or self._waiting == 0):
                 return
-            away, self._away = self._away, None
+            away, self._outage = self._outage, None
         if back:
             self._tell("storage is back after %d s", away.as_dict()["seconds"])
 
@@ -145,8 +145,8 @@ class Patience:
 class _Wait:
     """One piece of work that may have to wait."""
 
-    def __init__(self, patience: Patience, within: float | None) -> None:
-        self._patience = patience
+    def __init__(self, retry: StorageRetry, within: float | None) -> None:
+        self._retry = retry
         self._within = within
         self._deadline: float | None = None  # counted from the first failure
         self._failures = 0
@@ -158,18 +158,18 @@ class _Wait:
         pause = pause_after(self._failures)
         if self._deadline is None and self._within is not None:
             self._deadline = time.monotonic() + self._within
-        if self._patience.is_over or (self._deadline is not None and time.monotonic() + pause > self._deadline):
+        if self._retry.is_over or (self._deadline is not None and time.monotonic() + pause > self._deadline):
             raise error
-        self._patience.begun(error, first=not self._waits)
+        self._retry.begun(error, first=not self._waits)
         self._waits = True
         return pause
 
     def back(self) -> None:
         if self._waits:
             self._waits = False
-            self._patience.over(back=True)
+            self._retry.over(back=True)
 
     def close(self) -> None:
         if self._waits:
             self._waits = False
-            self._patience.over(back=False)
+            self._retry.over(back=False)

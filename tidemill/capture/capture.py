@@ -1,10 +1,10 @@
-"""A capture of one TiDB cluster into one change log: what is started, in which order, and how it ends.
+"""Captures one TiDB cluster into one change log: what is started, in which order, and how it ends.
 
-Everything may be in this process, or only what there is once: PD, the GC safe point, log.json, the schema stream, retention and the status.
-Then the partitions are pulled by groups (groups/), each a process or a Spark task, and this one is their coordinator.
+Everything may run in this process. Or groups (groups/), each a process or a Spark task, pull the partitions, and this process is their
+coordinator. It keeps what exists once: PD, the GC safe point, log.json, the schema stream, retention and the status.
 
-Threads: the event loop (PD, streams, region state machine, schema), the ingest thread and the sealing thread of the receiver, and
-now and then one for the log's upkeep. The order of the start matters: GC safe point, log, spans' records, receiver, streams.
+Threads: the event loop (PD, streams, region state machine, schema), the receiver's ingest and sealing threads, and sometimes one for the
+log's maintenance. The start order matters: GC safe point, log, the spans' records, receiver, streams.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _log = logging.getLogger(__name__)
 
 
 class Capture:
-    """See the module. `run` it once. `start`: another way to start groups, for tests."""
+    """Captures one cluster. Call `run` once. `start`: another way to start groups, for tests."""
 
     def __init__(self, config: CaptureConfig, start: Start | None = None) -> None:
         self.config = config
@@ -95,35 +95,35 @@ class Capture:
         self.manager: WorkerManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
-        self._status_told = 0.0  # when the next word is due of a status that cannot be written
+        self._status_told = 0.0  # when to log again that the status cannot be written
         self._retry = StorageRetry()  # with the log's storage
         self._life: Lifecycle
-        self._known_heads: list[int] = []  # of partitions, as they were when the capture began
+        self._known_heads: list[int] = []  # of partitions, when the capture began
 
     @property
     def receiver(self) -> Receiver:
-        """Of this process."""
+        """The receiver of this process."""
         return self.pulling.receiver
 
     @property
     def puller(self) -> Puller:
-        """Of this process."""
+        """The puller of this process."""
         return self.pulling.puller
 
     @property
     def spans(self) -> TableSpans:
-        """Of this process."""
+        """The table spans of this process."""
         return self.pulling.spans
 
     @property
     def resolved_ts(self) -> int:
-        """Nothing of the log at or below it is missing."""
+        """The log is complete up to here."""
         return min(self.writer.schema.head, *self.heads())
 
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for what cannot be mended by trying again."""
+        """Capture until SIGTERM, SIGINT or `stop`. Raises TidemillError for errors that a retry does not fix."""
         self._life = Lifecycle()
         raise_limit()
         if threading.current_thread() is threading.main_thread():
@@ -146,7 +146,7 @@ class Capture:
             await pages.stop()
 
     def stop(self) -> None:
-        """End cleanly: what is resolved is sealed first."""
+        """End without an error; what is resolved is sealed first."""
         self._life.stop()
 
     def fail(self, error: BaseException) -> None:
@@ -161,11 +161,11 @@ class Capture:
         if self.status.resolved_ts:
             self.status.updated = time.time()
             self._write_status(folder)
-        elif not isinstance(error, LogLocked):  # else the status there is that of the capture that has the log
+        elif not isinstance(error, LogLocked):  # else another capture has the log, and the status is its own
             self._write_status(folder, self.status.write_refused)
 
     def _write_status(self, folder: Path, write: Callable[[Path], None] | None = None) -> None:
-        """Nothing hangs on it: a status that cannot be written is told, and the capture goes on."""
+        """Write the status. A failure is only logged: the capture does not depend on the file."""
         try:
             (write or self.status.write)(folder)
             self._status_told = 0.0
@@ -175,7 +175,7 @@ class Capture:
                 _log.warning("%s cannot be written; the capture goes on: %s", folder / STATUS_FILE, e)
 
     async def _reached(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Work with the log at the start. Storage that this capture has never reached may be wrong, so it is not waited for without end."""
+        """Work with the log at the start. An address that this capture never reached may be wrong, so the wait for it is limited."""
         waiting = asyncio.ensure_future(self._tell_waiting())
         try:
             return await self._retry.call_async(work, None if self.status.start_ts else START_S)
@@ -196,7 +196,7 @@ class Capture:
             self._life.collector.rest_again()
 
     async def _captures(self, folder: Path) -> bool:
-        """Until the log has another layout (True)."""
+        """Capture until the log needs another layout (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
@@ -233,7 +233,7 @@ class Capture:
             await self._create_log(storage, options)
         else:
             if config.start_ts is not None:
-                _log.info("%s is there already and goes on where it ends; --start-ts is for new logs", self.status.log)
+                _log.info("%s exists already and continues where it ends; --start-ts is for new logs", self.status.log)
             await asyncio.to_thread(check_free, storage)
             await asyncio.to_thread(partial(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions))
         try:
@@ -244,22 +244,22 @@ class Capture:
             if not isinstance(capture_id, str):
                 raise LogError(f"{self.status.log} was not written by a capture of TiKV: log.json has no {CAPTURE_ID}")
             if identity.partition_by != PARTITION_BY:
-                raise LogError(f"{self.status.log} spreads tables by {identity.partition_by!r}; this capture does by {PARTITION_BY!r}")
+                raise LogError(f"{self.status.log} assigns tables by {identity.partition_by!r}; this capture does it by {PARTITION_BY!r}")
             self.safe_point = GcGuard(self.pd, service_id(self.pd.cluster_id, capture_id), config.gc_ttl, resumes=True)
             self.loading = loading_of(storage, config, self._retry)
             await self.loading.look()
             planned = await asyncio.to_thread(initial_load.timestamps, storage)
             if config.snapshot and not any(ts >= identity.start_ts for ts in planned):
-                _log.warning("%s is there already, without tables as of its start; --snapshot is for new logs", self.status.log)
+                _log.warning("%s exists already, without an initial load; --snapshot is for new logs", self.status.log)
             now = await self.pd.tso()
             await asyncio.to_thread(check_heads, reader, now)
             heads = await asyncio.to_thread(durable_heads, reader)
             await self.safe_point.protect(self._not_loaded(min(heads)))
             self.history = await asyncio.to_thread(load_history, reader)
-            if not has_writer:  # whoever writes this log goes on until all else has succeeded
+            if not has_writer:  # a running writer keeps the log until all other steps have succeeded
                 await self._take(storage, options)
                 has_writer = True
-            await asyncio.to_thread(self.writer.sync_heads)  # what is held now, before a head that is not synced takes its place
+            await asyncio.to_thread(self.writer.sync_heads)  # the heads that the barrier protects, before newer ones replace them
             self._known_heads = (await asyncio.to_thread(durable_heads, reader))[1:]
             await asyncio.to_thread(follow, self.history, reader, self.writer.schema.head)  # where the schema stream goes on
             await asyncio.to_thread(rules.settle, self.writer, config.rules, self._log_end)
@@ -269,7 +269,7 @@ class Capture:
             raise
 
     async def _take(self, storage: Storage, options: LogOptions) -> None:
-        """Open the log for writing, when the disk has room for that."""
+        """Open the log for writing, as soon as the disk has room for that."""
         for attempt in itertools.count():
             try:
                 self.writer = await self._opened(partial(self._open, storage, options))
@@ -281,7 +281,7 @@ class Capture:
             await asyncio.sleep(MAINTAIN_EVERY)
 
     async def _opened(self, make: Callable[[], LogWriter]) -> LogWriter:
-        """What `make` opens, in a thread: a storage takes its time. It is closed again if nobody waits for it any more."""
+        """Run `make` in a thread, because storage takes time. If the caller is cancelled, close what `make` opened."""
         opening = asyncio.ensure_future(asyncio.to_thread(make))
         try:
             return await asyncio.shield(opening)
@@ -305,7 +305,7 @@ class Capture:
         try:
             await self._write_log(storage, options, start_ts, capture_id)
         except BaseException:
-            with suppress(UpstreamError):  # what went wrong is worth more than what cleaning up meets
+            with suppress(UpstreamError):  # the first error matters more than one during the cleanup
                 await guard.remove()
             raise
 
@@ -321,7 +321,7 @@ class Capture:
         )
         if config.rules is not None and config.rules.rules != rules.EVERYTHING:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
-        history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # what cannot be read must not become a log
+        history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # no log without readable schemas
         if config.snapshot:
             await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(config.rules))
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
@@ -334,7 +334,7 @@ class Capture:
     # ------------------------------------------------------------------ pulling
 
     async def _pull(self, folder: Path) -> bool:
-        """Until the log has another layout (True)."""
+        """Pull until the log needs another layout (True)."""
         writer, life = self.writer, self._life
         await clusterversion.note_at_start(self.pd, writer, self._log_end, self._retry)
         here = range(writer.identity.partitions) if not self.divided else ()
@@ -373,11 +373,11 @@ class Capture:
         return settled is not None and await in_thread(grow, self.writer, settled)
 
     def _ends(self) -> list[int]:
-        """How far each folder is."""
+        """Return the heads of the schema stream and of all partitions."""
         return [self.writer.schema.head, *self.heads()]
 
     async def _load(self) -> None:
-        """Read tables as of one ts, where that is asked for. Groups come first: a load may take all the cores that a cluster has left."""
+        """Read initial loads when they are planned. Groups start first: a load may take all cores of the cluster that are left."""
         await together(self._let_load(), self.loading.run(self._plan_what_is_asked))
 
     async def _let_load(self) -> None:
@@ -390,18 +390,19 @@ class Capture:
 
     @property
     def _log_end(self) -> int:
-        """No row above it was in the log when the capture began, nor did a group get past the schema's head."""
+        """The ts that no row of the log was above when the capture began; groups do not get past the schema's head."""
         return max([*self._known_heads, self.history.resolved_ts])
 
     def heads(self) -> list[int]:
-        """Of all partitions; of those of groups as far as these have told."""
+        """Return the heads of all partitions; for those of groups, what the groups last reported."""
         if not self.divided:
             return [self.writer.partition(p).head for p in self.writer.partitions]
         told = self.manager.heads if self.manager is not None else {}
         return [max(head, told.get(p, 0)) for p, head in enumerate(self._known_heads)]
 
     async def _needed_ts(self) -> int:
-        """What TiKV has to keep: the log's end, as a crash of the machine leaves it, and where tables are still being read."""
+        """Return the ts from which on TiKV has to keep history: the durable end of the log, or the ts of an initial load that is not
+        complete."""
         ends = [await asyncio.to_thread(self.writer.sync_heads)]
         if self.manager is not None:
             ends += [max(head, self.manager.synced.get(p, 0)) for p, head in enumerate(self._known_heads)]
@@ -412,7 +413,7 @@ class Capture:
         return ts if oldest is None else min(oldest, ts)
 
     def _held_by(self) -> str:
-        """Who holds the log, for people."""
+        """Return what holds the log, for messages."""
         if self.loading.parts_missing:
             return f"{self.loading.parts_missing} parts of tables that are still to be read"
         self._look()
@@ -430,7 +431,7 @@ class Capture:
         )
 
     def _schema_sealed(self, done: Sealed) -> None:
-        """The schema stream has got further, and so may the rows."""
+        """Advance the history by the sealed schema changes, and let rows be sealed as far."""
         changes: pa.Table | Sequence[Any] = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
         self.history.advance(changes, done.head)
         self.pulling.follow(done.head)
@@ -438,21 +439,22 @@ class Capture:
             self.manager.follow()
 
     def _schema_end(self) -> tuple[int, int]:
-        """What groups may read: the schema's head as far as we have followed it, and the end of the last segment up to there."""
+        """Return how far groups may read: the schema's head as far as the history has followed, and the end of the last segment up to
+        there."""
         return self.history.resolved_ts, min(self.writer.schema.last_to, self.history.resolved_ts)
 
     # ------------------------------------------------------------------ upkeep
 
     async def _report(self, folder: Path) -> None:
         while True:
-            page = self._look()  # here: nothing else may change the status meanwhile
+            page = self._look()  # here, on the event loop: nothing else may change the status meanwhile
             await in_thread(self._write_status, folder, partial(self.status.write, fields=page))
             self.pulling.tidy()
             self.history.forget(self.resolved_ts)
             await asyncio.sleep(STATUS_EVERY)
 
     def _look(self) -> dict[str, Any]:
-        """Bring the status up to date."""
+        """Bring the status up to date and return it."""
         status = self.status
         away = self._retry.outage
         status.storage = away.as_dict() if away is not None else None

@@ -1,8 +1,8 @@
-"""Pauses Python's garbage collector while a capture starts. A collection looks at every object and stops all threads; with 100,000 tables
-it takes a second each time, and finds nothing.
+"""Pauses Python's garbage collector while a capture starts. A collection visits every object and stops all threads. With 100,000 tables it
+takes a second each time and finds nothing.
 
-So the collector rests while a capture begins, and what has been made by then is never looked at again: it lives as long as the capture,
-and what of it goes, goes by its count of references.
+The objects made during the start live as long as the capture. So after the start they are set aside (gc.freeze), and later collections skip
+them. Those that are dropped after all are freed by reference counting.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import gc
 from types import TracebackType
 
 MANY = 5_000
-"""So many ranges are worth it. What is set aside is freed by its count of references only, so it is done once."""
+"""Key ranges from which on it pays to set objects aside. It is done once, because only reference counting frees such objects."""
 
 
 class Collector:
-    """`with Collector() as it:` lets the collector of this process rest until `release`, or the end."""
+    """`with Collector() as it:` pauses this process's garbage collector until `release`, or the end of the block."""
 
-    _resting = 0  # how many want it to rest
+    _resting = 0  # how many instances pause it
 
     def __init__(self) -> None:
         self._rests = False
@@ -32,18 +32,18 @@ class Collector:
         self.release()
 
     def rest_again(self) -> None:
-        """The capture begins again. What the one before leaves in cycles may be set aside with the rest: to collect it here would hold the
-        event loop, and a log grows rarely."""
+        """Pause again, because the capture begins again. Cycles left by the previous run may be set aside for good: collecting them here
+        would stall the event loop, and it happens rarely (a log gets more partitions)."""
         if not self._rests:
             self.__enter__()
 
     @property
     def rests(self) -> bool:
-        """Whether it has not been released."""
+        """Whether the pause lasts."""
         return self._rests
 
     def release(self, ranges: int = 0) -> None:
-        """It may run again. `ranges`: how many key ranges there are; with many, what is there now is set aside."""
+        """End the pause. `ranges`: the number of key ranges; with many, the objects that exist now are set aside."""
         if not self._rests:
             return
         self._rests = False

@@ -1,4 +1,4 @@
-"""What a capture is told by its flags."""
+"""The settings of a capture, from its flags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(text: str, flag: str) -> int:
-    """Milliseconds of `24h`, `90m`, `1.5d`. Raises ConfigError naming the flag."""
+    """Return the milliseconds of `24h`, `90m`, `1.5d`. Raises ConfigError naming the flag."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{flag} {text!r} is not a duration", hint="Write a number and one of ms, s, m, h, d: 24h.")
@@ -37,7 +37,7 @@ def duration_ms(text: str, flag: str) -> int:
 
 
 def size_bytes(text: str, flag: str) -> int:
-    """Bytes of `1GiB`, `512MiB`, `100000`. Raises ConfigError naming the flag."""
+    """Return the bytes of `1GiB`, `512MiB`, `100000`. Raises ConfigError naming the flag."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{flag} {text!r} is not a size", hint="Write bytes, or a number and one of KiB, MiB, GiB: 1GiB.")
@@ -48,36 +48,37 @@ _OF_GROUPS = (
     *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after"),
     *("ca", "cert", "key"),
 )
-"""Settings that groups share with their coordinator, besides PD's addresses."""
+"""Settings that a coordinator sends to its groups, besides PD's addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureConfig:
-    """Flags of `tidemill capture`. `log`: a path or a URL; `data_dir`: for status.json and scratch files, by default beside a local log."""
+    """Settings of `tidemill capture`. `log`: a path or a URL. `data_dir`: for status.json and scratch files; by default beside a local
+    log."""
 
     pd: tuple[str, ...]
     log: str
-    start_ts: str | None = None  # as tso.parse reads it; None: now, or where the log ends
-    partitions: int | None = None  # None: as the log has them, 4 for a new one
+    start_ts: str | None = None  # as tso.parse reads it; None: now, or the end of an existing log
+    partitions: int | None = None  # None: those of the log, 4 for a new one
     compression: str = "none"
     retention_ms: int = 24 * HOUR_MS
     gc_ttl: int = 86400
     transport: Transport = Transport.H2
     status_addr: str | None = None
     data_dir: Path | None = None
-    rules: CaptureRules | None = None  # from_ts 0; None: as the log has them, all tables for a new one
-    snapshot: bool = False  # a new log begins with the tables as of its start
-    master: str | None = None  # Spark master of the process that reads them, and of groups
-    workers: int | None = None  # into how many groups the capture is divided; None: see worker_count
+    rules: CaptureRules | None = None  # from_ts 0; None: those of the log, all tables for a new one
+    snapshot: bool = False  # a new log begins with an initial load at its start
+    master: str | None = None  # Spark master of the initial load and of groups
+    workers: int | None = None  # number of groups; None: see worker_count
     control_addr: str | None = None  # HOST[:PORT] where groups find the coordinator
-    silent_after: float = 30.0  # seconds after which a group that says nothing is given up
+    silent_after: float = 30.0  # seconds after which a group that sends nothing is replaced
     log_level: str = "info"  # of the groups' processes
     log_file: Path | None = None
     low_water_bytes: int = DEFAULTS.low_water_bytes
-    memory_quota: int = 1 << 30  # bytes of messages, rows and prewrites in memory, decoded; what is more waits on disk
-    row_budget: int | None = None  # its parts, for tests
+    memory_quota: int = 1 << 30  # bytes of messages, rows and prewrites in memory, decoded; more waits on disk
+    row_budget: int | None = None  # parts of the quota, for tests
     prewrite_budget: int | None = None
-    ca: Path | None = None  # files of TLS, as TiCDC's flags of the same names
+    ca: Path | None = None  # TLS files, as TiCDC's flags of the same names
     cert: Path | None = None
     key: Path | None = None
     stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
@@ -93,7 +94,7 @@ class CaptureConfig:
             raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
-        if self.master is not None and _MASTER.fullmatch(self.master) is None:  # found out here, before there is a log
+        if self.master is not None and _MASTER.fullmatch(self.master) is None:  # checked here, before a log exists
             raise ConfigError(
                 f"--master {self.master!r} is not a Spark master",
                 hint="Write spark://HOST:PORT, yarn, k8s://https://HOST:PORT or local[N].",
@@ -122,53 +123,55 @@ class CaptureConfig:
         return is_in_process(self.master)
 
     def worker_count(self, partitions: int) -> int:
-        """Groups of a log with so many partitions; 1: everything in this process. Without --workers, a cluster is given as many as the log
-        has partitions, up to four, and one machine one."""
+        """Return the number of groups for a log of this many partitions; 1: everything runs in this process. Without --workers, a cluster
+        gets one group per partition, at most four, and a single machine gets one."""
         if self.workers is not None:
             return self.workers
         return 1 if self.on_one_machine else min(partitions, DEFAULT_PARTITIONS)
 
     def of_group(self, workers: int) -> dict[str, Any]:
-        """What a group is told of these settings, as JSON has it; see `from_coordinator`."""
+        """Return the settings for a group, as JSON; see `from_coordinator`."""
         quota = self.memory_quota // workers if self.on_one_machine else self.memory_quota
         told = {name: getattr(self, name) for name in _OF_GROUPS} | {"pd": list(self.pd), "memory_quota": quota}
         return {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
 
     @classmethod
     def from_coordinator(cls, settings: Mapping[str, Any], log: str, data_dir: Path) -> CaptureConfig:
-        """The settings of a group. Raises ConfigError for those of another version."""
+        """Return the settings of a group. Raises ConfigError if the coordinator is of another version."""
         try:
             files = {name: Path(settings[name]) if settings[name] is not None else None for name in ("ca", "cert", "key")}
             plain = {name: settings[name] for name in _OF_GROUPS} | {"transport": Transport(settings["transport"])}
             return cls(**{**plain, **files}, pd=tuple(settings["pd"]), log=log, data_dir=data_dir)
         except (KeyError, TypeError, ValueError) as e:
             raise ConfigError(
-                f"a group was told settings of another version of Tidemill: {e}", hint="Use one version everywhere."
+                f"the coordinator's settings are of another version of Tidemill: {e}", hint="Use one version everywhere."
             ) from None
 
     @property
     def security(self) -> Security | None:
-        """TLS to PD and TiKV, if it is wanted. Raises ConfigError."""
+        """TLS to PD and TiKV; None: not wanted. Raises ConfigError."""
         return security_of(self.pd, self.ca, self.cert, self.key)
 
     @property
     def receiving(self) -> Options:
-        """What the receive path may hold in memory."""
+        """The memory budgets of the receiver."""
         options = Options.of_quota(self.memory_quota)
         given = {"row_budget": self.row_budget, "prewrite_budget": self.prewrite_budget}
         return replace(options, **{name: value for name, value in given.items() if value is not None})
 
     @property
     def stuck_thresholds(self) -> StuckThresholds:
-        """What the watchdog waits for: ten times as long for a scan, which TiKV may have queued behind thousands."""
+        """The thresholds of the watchdog. A scan may take ten times as long: TiKV may have queued it behind thousands."""
         return StuckThresholds(silent=self.stuck_after, frozen=self.stuck_after, scanning=10 * self.stuck_after)
 
     @property
     def folder(self) -> Path:
-        """Where status.json and scratch files go. Raises ConfigError for a log on an object store without --data-dir."""
+        """The folder of status.json and scratch files. Raises ConfigError for a log on an object store without --data-dir."""
         if self.data_dir is not None:
             return self.data_dir
         if "://" in self.log and not self.log.startswith("file://"):
-            raise ConfigError("a log on an object store needs --data-dir", hint="It holds status.json and scratch files of a few GiB.")
+            raise ConfigError(
+                "a log on an object store needs --data-dir", hint="The folder takes status.json and a few GiB of scratch files."
+            )
         path = Path(self.log.removeprefix("file://"))
         return path.with_name(path.name + ".capture")

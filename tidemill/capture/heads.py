@@ -9,13 +9,12 @@ from tidemill.errors import LogCorrupt, redact
 
 
 def durable_heads(reader: LogReader) -> list[int]:
-    """Of the schema stream and of all partitions."""
+    """Return the durable heads of the schema stream and of all partitions."""
     return [reader.durable_head(folder) for folder in folders(reader.partitions)]
 
 
 def check_heads(reader: LogReader, now: int) -> None:
-    """No head says more than the cluster can have said by `now` (a TSO): else changes yet to come would be taken for delivered.
-    Raises LogCorrupt."""
+    """Check that no head is beyond `now` (a TSO): changes that are still to come would count as delivered. Raises LogCorrupt."""
     for folder in folders(reader.partitions):
         head = read_head(reader.storage, folder) or 0
         if head > now:

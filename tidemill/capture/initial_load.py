@@ -1,6 +1,6 @@
-"""The capture's side of initial loads: it plans them, keeps their ts from garbage collection, and runs the process that reads them.
+"""The capture's side of initial loads: it plans them, keeps their ts from garbage collection, and runs the process that reads the tables.
 
-A new log with `--snapshot` begins with one, at its start. `tidemill resync` asks a running capture for another, of one table.
+A new log with `--snapshot` begins with an initial load, at its start. `tidemill resync` asks a running capture for another, of one table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
 POLL_S = 1.0
-REST = 20  # times as long as a look took, before the next one
+REST = 20  # pause after a look, as a multiple of the time it took
 STOP_S = 20.0
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Loading:
-    """What is to be read for one log, and the process that does it."""
+    """The initial loads of one log, and the process that reads their tables."""
 
     storage: Storage
     command: list[str]  # without --ts
@@ -49,46 +49,47 @@ class Loading:
     parts_missing: int = 0
     begin: asyncio.Event = field(default_factory=asyncio.Event)
     retry: StorageRetry = field(default_factory=StorageRetry)
-    planning: list[int] = field(default_factory=list)  # where tables are about to be read
+    planning: list[int] = field(default_factory=list)  # ts of loads that are being planned
     _complete: set[int] = field(default_factory=set)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def look(self) -> None:
-        """See which plans there are, and what they lack."""
+        """Read which plans there are, and which of their parts are missing."""
         async with self._looking:
             await self._look()
 
     async def _look(self) -> None:
-        lacking = await self.retry.in_thread(self._lacking)  # the store takes its time
+        lacking = await self.retry.in_thread(self._lacking)  # takes long on an object store
         self.waiting = [plan for plan, _ in lacking]
         self.parts_missing = sum(n for _, n in lacking)
 
     def _lacking(self) -> list[tuple[Plan, int]]:
-        """Plans that are not complete, and how many parts they lack. What is complete is noted, and never looked at again."""
+        """Return the plans that are not complete, and how many parts each lacks. A complete plan is recorded as such, and not read
+        again."""
         found = []
         for ts in initial_load.timestamps(self.storage):
             if ts in self._complete:
                 continue
             if not initial_load.is_complete(self.storage, ts):
                 plan = initial_load.read_plan(self.storage, ts)
-                if plan is None:  # about to be there, or to go
+                if plan is None:  # it is being written or removed
                     continue
                 if n := len(initial_load.missing(self.storage, plan)):
                     found.append((plan, n))
                     continue
-                with suppress(DiskLow, LogUnavailable):  # a note is worth no trouble
+                with suppress(DiskLow, LogUnavailable):  # the note only saves time
                     initial_load.note_complete(self.storage, ts)
             self._complete.add(ts)
         return found
 
     @property
     def oldest_ts(self) -> int | None:
-        """The ts that TiKV still has to be able to read at."""
+        """The ts at which tables must still be readable; None without a load."""
         return min([*self.planning, *(plan.ts for plan in self.waiting)], default=None)
 
     async def run(self, requests: Callable[[], Awaitable[None]]) -> None:
-        """Read whatever is planned, for ever. Beside it `requests` is called each second, and plans are looked for: who asks is answered
-        while tables are read, and before `begin` lets anything be read. Raises LogError where reading is refused for good."""
+        """Read what is planned, forever. Meanwhile call `requests` and look for plans about each second, even before `begin` allows
+        reading. Raises LogError if reading fails for good."""
         asking = asyncio.create_task(self._ask(requests))
         reading = asyncio.create_task(self._read())
         try:
@@ -100,7 +101,7 @@ class Loading:
 
     async def _ask(self, requests: Callable[[], Awaitable[None]]) -> None:
         while True:
-            async with self._looking:  # nobody takes for all plans what was seen before a new one
+            async with self._looking:  # else a list from before a new plan could count as complete
                 await self.retry.call_async(requests)
                 began = time.monotonic()
                 await self._look()
@@ -118,7 +119,7 @@ class Loading:
             status = await self._process(plan.ts)
             await self.look()
             if status == EXIT_FATAL:
-                raise LogError(f"the tables at {describe(plan.ts)} cannot be read; what the loading process said stands above")
+                raise LogError(f"the tables at {describe(plan.ts)} cannot be read; see the messages of the loading process above")
             if status == 0:
                 backoff = Backoff(1.0, 30.0)
                 continue
@@ -138,12 +139,12 @@ class Loading:
             return await process.wait()
         finally:
             if process.returncode is None:
-                process.send_signal(signal.SIGKILL)  # what it was writing has no name yet, and its Spark ends with its stdin
+                process.send_signal(signal.SIGKILL)  # what it was writing has no final name yet, and its Spark ends with its stdin
                 await asyncio.wait_for(process.wait(), STOP_S)
 
 
 def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | None = None) -> Loading:
-    """The loading of a capture's log, whose storage may be away."""
+    """Return the initial loads of a capture's log."""
     command = [sys.executable, "-m", "tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
     for flag, value in (
@@ -158,7 +159,7 @@ def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | No
 
 
 async def plan_beginning(storage: Storage, pd: PdClient, tables: SchemaSnapshot, ts: int, wants: Callable[[TableVersion], bool]) -> None:
-    """Plan the tables of a new log. Plans that are there are of one that did not come to be."""
+    """Plan the tables of a new log. Plans found there belong to a log that was never created: remove them."""
     plan = await plan_tables(pd, ts, [v for v in tables.tables.values() if v.info.has_rows and wants(v)])
 
     def write() -> None:
@@ -170,7 +171,7 @@ async def plan_beginning(storage: Storage, pd: PdClient, tables: SchemaSnapshot,
 
 
 def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
-    """The table `db.table`, without regard to case."""
+    """Return the table `db.table`, ignoring case."""
     wanted = name.lower()
     tables = snapshot.tables.values()
     return next((v for v in tables if f"{v.schema}.{v.table}".lower() == wanted and v.info.has_rows), None)
@@ -181,7 +182,7 @@ def find_table(snapshot: SchemaSnapshot, name: str) -> TableVersion | None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Someone asks for a table to be read again."""
+    """A request to read a table again."""
 
     name: str  # of the file
     table: str  # db.table
@@ -193,7 +194,7 @@ def ask(storage: Storage, name: str, table: str) -> None:
 
 
 def requests(storage: Storage) -> list[Request]:
-    """What is asked for."""
+    """Return the requests that are not answered yet."""
     found = []
     for name in sorted(storage.names(initial_load.REQUESTS)):
         data = storage.read(f"{initial_load.REQUESTS}/{name}") if name.endswith(".json") else None
@@ -208,13 +209,13 @@ def requests(storage: Storage) -> list[Request]:
 
 
 def answer(storage: Storage, request: Request, **fields: object) -> None:
-    """Say what became of a request; it is one no more."""
+    """Answer a request and remove it."""
     storage.replace(f"{initial_load.REQUESTS}/{request.name}.done", json.dumps(fields).encode())
     storage.delete(f"{initial_load.REQUESTS}/{request.name}")
 
 
 def answered(storage: Storage, name: str) -> dict[str, object] | None:
-    """The answer to a request, once."""
+    """Return the answer to a request and remove it; None: not answered yet."""
     path = f"{initial_load.REQUESTS}/{name}.json.done"
     data = storage.read(path)
     if data is None:
@@ -225,7 +226,7 @@ def answered(storage: Storage, name: str) -> dict[str, object] | None:
 
 
 class MovedOn(LogError):
-    """The log's heads were always ahead of the ts that was to be planned."""
+    """The log's heads were always ahead of the ts for the plan."""
 
 
 async def plan_at_the_head(
@@ -236,14 +237,14 @@ async def plan_at_the_head(
     tries: int = 20,
     keep: Callable[[int], None] = lambda ts: None,
 ) -> Plan:
-    """Plan one table at a ts that no head has passed when the plan is there: no changefeed can have passed it then. `keep` is told the
-    ts before anything else is done: garbage collection has to stay below. Raises MovedOn."""
-    regions = await plan_tables(pd, 0, [version])  # may take its time: the ts comes behind it
+    """Plan one table at a ts that no head has passed when the plan is written, so no changefeed can have passed it either. `keep` is called
+    first with the ts: it must hold garbage collection below it. Raises MovedOn."""
+    regions = await plan_tables(pd, 0, [version])  # may take long, so the ts is taken afterwards
     for _ in range(tries):
         plan = replace(regions, ts=await pd.tso())
         keep(plan.ts)
         await asyncio.to_thread(initial_load.write_plan, storage, plan)
-        if max(await asyncio.to_thread(heads)) < plan.ts - 1:  # a batch may end just below it: what creates the table stands there
+        if max(await asyncio.to_thread(heads)) < plan.ts - 1:  # a batch may end just below the ts: its CREATE TABLE is there
             return plan
         await asyncio.to_thread(initial_load.remove, storage, plan.ts)
     raise MovedOn(f"{redact(storage.location)} moves on too fast to plan {version.schema}.{version.table}", hint="Try again.")
@@ -257,7 +258,7 @@ async def plan_what_is_asked(
     wants: Callable[[TableVersion], bool],
     keep: Callable[[int], None],
 ) -> None:
-    """Plan the tables that `tidemill resync` asks for. `partitions`: of the log; `keep`: see `plan_at_the_head`."""
+    """Plan the tables that `tidemill resync` asks for. `partitions`: of the log. `keep`: see `plan_at_the_head`."""
 
     def heads() -> list[int]:
         return [read_head(storage, rows_folder(p)) or 0 for p in range(partitions)]
@@ -276,10 +277,10 @@ async def plan_what_is_asked(
             continue
         try:
             plan = await plan_at_the_head(storage, pd, version, heads, keep=keep)
-        except UpstreamUnavailable as e:  # the request stays
+        except UpstreamUnavailable as e:  # the request stays for the next time
             _log.warning("%s cannot be planned now: %s", request.table, e.message)
             return
-        except MovedOn as e:  # theirs to try again; the capture goes on
+        except MovedOn as e:  # the user tries again; the capture goes on
             await asyncio.to_thread(partial(answer, storage, request, error=e.message))
             continue
         await asyncio.to_thread(partial(answer, storage, request, ts=plan.ts))

@@ -1,4 +1,4 @@
-"""The life of a process that works until it is told to stop or something fails."""
+"""The lifecycle of a process that works until it is told to stop or something fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call it in a thread. Whoever waits and is cancelled waits all the same until it has ended: nothing goes on behind their back."""
+    """Run a function in a thread. A caller that is cancelled still waits for the thread to end: nothing runs on unnoticed."""
     call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(call)
@@ -23,7 +23,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 async def together(*works: Coroutine[Any, Any, None]) -> None:
-    """All of them, until one fails: the others are cancelled and have ended before what it failed with is raised, alone."""
+    """Run all until one fails. The others are cancelled; when they have ended, the first error is raised alone."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:
@@ -36,13 +36,13 @@ async def together(*works: Coroutine[Any, Any, None]) -> None:
 
 
 class Lifecycle:
-    """Belongs to the event loop that it is made on."""
+    """One per process; it belongs to the event loop it was made on."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self.collector = Collector()
-        """Of garbage: it rests until its first release."""
+        """The garbage collector's pause: it lasts until the first `release`."""
 
     @property
     def is_over(self) -> bool:
@@ -50,7 +50,7 @@ class Lifecycle:
         return self._over.done()
 
     def stop(self) -> None:
-        """End cleanly."""
+        """End without an error."""
         if not self._over.done():
             self._over.set_result(None)
 
@@ -60,12 +60,12 @@ class Lifecycle:
             self._over.set_exception(error)
 
     def later(self, function: Callable[..., None], *arguments: Any) -> None:
-        """From another thread: call it on the event loop."""
+        """Call a function on the event loop, from another thread."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
     async def lead(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` until it ends or `stop` or `fail` is called; it is cancelled then and cleans up. Raises what `fail` or `work` say.
-        Meanwhile whatever holds the event loop is told in the log."""
+        """Run `work` until it ends or `stop` or `fail` is called; then cancel it. Raises the error of `fail` or `work`. Meanwhile, stalls
+        of the event loop are logged."""
         with self.collector, StallWatch():
             task = asyncio.ensure_future(work)
             await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The schemas of a cluster as of one ts, as key-values of the meta range."""
+"""Reads the schemas of a cluster as of one ts, as key-values of the meta range."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidemill.tidb.schema.metakeys import meta_filter, meta_ranges
 
 
 async def read_meta(pd: PdClient, ts: int) -> dict[bytes, bytes]:
-    """The meta key-values that schemas depend on. Hold a service safe point below `ts` meanwhile, if it is not now.
+    """Return the meta key-values that schemas depend on. Hold a service safe point below `ts` meanwhile, unless `ts` is the present.
 
-    Raises ClusterMismatch for a cluster without schemas outside of keyspaces, UpstreamError.
+    Raises ClusterMismatch if the cluster has schemas only in keyspaces, UpstreamError.
     """
     snapshot = Snapshot(pd, ts)
     pairs = {}

@@ -20,12 +20,12 @@ Wants = Callable[[TableVersion], bool]
 
 
 def table_filter(rules: CaptureRules) -> TableFilter:
-    """The rules compiled. Raises ConfigError."""
+    """Compile the rules. Raises ConfigError."""
     return TableFilter(rules.rules, case_sensitive=rules.case_sensitive, where="capture rule:")
 
 
 def wants_of(*entries: CaptureRules | None) -> Wants:
-    """Is a table wanted by some of the entries? None stands for all tables."""
+    """Return a predicate: do some of the entries select the table? None stands for all tables."""
     filters = [table_filter(entry) for entry in entries if entry is not None]
     if len(filters) < len(entries):
         return lambda version: True
@@ -33,14 +33,14 @@ def wants_of(*entries: CaptureRules | None) -> Wants:
 
 
 def in_force(identity: LogIdentity, from_ts: int) -> list[CaptureRules | None]:
-    """The rules of rows above `from_ts`, one after the other; None: all tables."""
+    """Return the rules that apply to rows above `from_ts`, in order; None: all tables."""
     entries = sorted(identity.capture_rules, key=lambda entry: entry.from_ts)
     before = [entry for entry in entries if entry.from_ts <= from_ts]
     return [before[-1] if before else None, *(entry for entry in entries if entry.from_ts > from_ts)]
 
 
 def same(one: CaptureRules | None, other: CaptureRules | None) -> bool:
-    """Do two entries let the same tables in, whenever they began?"""
+    """Return whether two entries select the same tables, whatever their from_ts."""
     return _plain(one) == _plain(other)
 
 
@@ -51,8 +51,8 @@ def _plain(entry: CaptureRules | None) -> tuple[Sequence[str], bool]:
 
 
 def settle(writer: LogWriter, wanted: CaptureRules | None, log_end: int) -> None:
-    """Where the rules that are wanted differ from the log's, the latter hold up to `log_end`, which no partition is past."""
+    """If the wanted rules differ from the log's, record that they apply from `log_end` on, which no partition has passed."""
     identity = writer.identity
     if wanted is not None and not same(in_force(identity, tso.MAX_TS)[0], wanted):
         writer.set_identity(identity.with_rules(replace(wanted, from_ts=log_end)))
-        _log.info("from %s on tables are captured by the rules %s", tso.describe(log_end), ", ".join(wanted.rules))
+        _log.info("from %s on the capture rules are %s", tso.describe(log_end), ", ".join(wanted.rules))

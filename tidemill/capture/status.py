@@ -1,4 +1,4 @@
-"""What a capture tells of itself: status.json, /status and /metrics."""
+"""The status of a capture: status.json, /status and /metrics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ FILE = "status.json"
 
 @dataclass(slots=True)
 class Section:
-    """What one process of a capture tells of its part. Counters begin with the process."""
+    """The status of one process of a capture. Counters begin with the process."""
 
     heads: dict[int, int] = field(default_factory=dict)  # per partition that it owns
-    synced: dict[int, int] = field(default_factory=dict)  # of them, what a crash of the machine leaves
+    synced: dict[int, int] = field(default_factory=dict)  # of these, the heads that survive a crash of the machine
     tables: int = 0
     regions: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -60,7 +60,7 @@ class Section:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Section:
-        """Of JSON. What another version does not tell, or tells besides, does not matter. Raises TypeError, ValueError."""
+        """Read a section from JSON. Missing and unknown fields are ignored: they are another version's. Raises TypeError, ValueError."""
         known = {one.name: told[one.name] for one in fields(cls) if one.name in told}
         heads = {name: {int(p): int(head) for p, head in told.get(name, {}).items()} for name in ("heads", "synced")}
         return cls(**{**known, **heads})
@@ -74,14 +74,14 @@ _SUMS = (
 )
 _COUNTS = ("regions", "region_errors", "violations", "cpu_seconds")
 LISTED = 64
-"""So many regions, or tables, are listed at most."""
+"""Regions, or tables, in a list at most."""
 MEASURED = 16
-"""So many tables that are held up have metrics of their own: names that come and go cost Prometheus memory."""
+"""Held tables with metrics of their own at most: labels that come and go cost Prometheus memory."""
 
 
 @dataclass(slots=True)
 class CaptureStatus:
-    """A moment of a capture."""
+    """The status of a capture at one moment."""
 
     state: str = "starting"  # starting, running, stopping, stopped, failed
     pid: int = field(default_factory=os.getpid)
@@ -95,7 +95,7 @@ class CaptureStatus:
     heads: list[int] = field(default_factory=list)  # per partition
     tables: int = 0  # physical
     regions: dict[str, int] = field(default_factory=dict)  # sub-ranges by phase
-    rows: int = 0  # since the start of the process, as the next six
+    rows: int = 0  # since the start of the process, as the next five
     bytes: int = 0
     segments: int = 0
     received_bytes: int = 0
@@ -106,40 +106,40 @@ class CaptureStatus:
     waiting_bytes: int = 0  # rows that are not resolved yet
     prewrite_bytes: int = 0
     parts_to_read: int = 0  # of tables as of one ts (initial load, resync)
-    holding: dict[str, Any] = field(default_factory=dict)  # the sub-range that holds the watermark: region, store, lock, table, since
+    holding: dict[str, Any] = field(default_factory=dict)  # holds the log's resolved ts: region, store, lock, table, since
     slowest: list[dict[str, Any]] = field(default_factory=list)  # the same per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
     held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: by what, since when; the slowest first
-    ranges_behind: int = 0  # ranges of tables, subscribed or not, that lag so far behind that they may hold their table up
-    locks_resolved: int = 0  # of clients that are gone, since the start of the process
+    ranges_behind: int = 0  # ranges, subscribed or not, that lag so far behind that they may hold up their table
+    locks_resolved: int = 0  # locks of clients that are gone, since the start of the process
     regions_renewed: int = 0  # subscribed again because they were stuck
     streams_renewed: int = 0  # opened again because nothing was heard on them
     matched_rows: int = 0  # received with their commit, some more than once
-    unknown_events: int = 0  # of subscriptions that are over
+    unknown_events: int = 0  # of subscriptions that had ended
     stale_rows: int = 0  # from before the start
-    rows_out_of_range: int = 0  # beside what was subscribed
+    rows_out_of_range: int = 0  # outside of the subscribed range
     repeated_commits: int = 0
     spilled_prewrites: int = 0  # that waited on disk
     region_questions: int = 0  # to PD
-    pending_prewrites: int = 0  # now, in memory
-    late_commits: int = 0  # now, that wait for prewrites on disk
-    memory_bytes: int = 0  # now, of rows, prewrites and received messages
-    inbox_bytes: int = 0  # now, of messages that wait to be read
+    pending_prewrites: int = 0  # in memory, now
+    late_commits: int = 0  # commits that wait for a prewrite on disk, now
+    memory_bytes: int = 0  # of rows, prewrites and received messages, now
+    inbox_bytes: int = 0  # messages that wait to be read, now
     violations: dict[str, int] = field(default_factory=dict)  # how stores broke the protocol
     cpu_seconds: dict[str, float] = field(default_factory=dict)  # of receiving, by step
     gc_service: str = ""
     gc_safe_point: int = 0
-    gc_seconds_left: int = 0  # that PD keeps the history if the capture falls silent now
-    gc_ttl_used: float = 0.0  # share of gc-ttl for which the log has not caught up; at 1 the capture ends and lets go
-    groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: who, where, since when, its part
-    storage: dict[str, Any] | None = None  # while the log's storage is away: since when, for how many seconds, and what it says
+    gc_seconds_left: int = 0  # how long PD keeps the history if the capture stops now
+    gc_ttl_used: float = 0.0  # share of gc-ttl for which the log has not caught up; at 1 the capture ends and releases its barrier
+    groups: list[dict[str, Any]] = field(default_factory=list)  # of a capture in several processes: group, place, since when, its part
+    storage: dict[str, Any] | None = None  # while the log's storage is unavailable: since when, for how many seconds, and the error
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
-    growth: str = ""  # what is done about a wish for more partitions
+    growth: str = ""  # progress of a request for more partitions
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:
-        """All parts together."""
+        """Merge the sections of all processes."""
         for name in _SUMS:
             setattr(self, name, sum(getattr(section, name) for section in sections))
         for name in _COUNTS:
@@ -155,17 +155,17 @@ class CaptureStatus:
         self.paused = next((section.paused for section in sections if section.paused), "")
 
     def refresh(self, resolved_ts: int) -> None:
-        """Set what follows from the resolved ts and the clock."""
+        """Set what depends on the resolved ts and the clock."""
         self.updated = time.time()
         self.resolved_ts, self.resolved_time = resolved_ts, describe(resolved_ts)
         self.lag_s = max(0.0, round(self.updated - physical_ms(resolved_ts) / 1000, 3))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the status as JSON."""
         return asdict(self)
 
     def write(self, folder: Path, fields: Mapping[str, Any] | None = None) -> None:
-        """Replace status.json at once and whole, by what `as_dict` gave. On a full disk the one before stays."""
+        """Replace status.json atomically, by `fields` of `as_dict`. On a full disk the old one stays."""
         temporary = folder / f".{FILE}.tmp"
         try:
             temporary.write_text(json.dumps(fields or self.as_dict(), indent=2) + "\n")
@@ -176,7 +176,7 @@ class CaptureStatus:
             temporary.unlink(missing_ok=True)
 
     def write_refused(self, folder: Path) -> None:
-        """The end of a capture that did not get as far as its log: how far the one before it got stays there."""
+        """Write the end of a capture that failed before it had its log. What the previous capture reported about the log stays."""
         now = time.time()
         try:
             before = dict(json.loads((folder / FILE).read_text()))
@@ -192,7 +192,7 @@ class CaptureStatus:
         self.write(folder)
 
     def samples(self) -> Iterable[Sample]:
-        """As Prometheus has it."""
+        """Yield the status as Prometheus metrics."""
         yield gauge("tidemill_capture_up", "1 while rows are captured", self.state == "running")
         yield gauge("tidemill_capture_paused", "1 while nothing is published because a disk is low", bool(self.paused))
         yield gauge("tidemill_capture_resolved_ts", "Nothing of the log at or below this TSO is missing", self.resolved_ts)
@@ -208,25 +208,25 @@ class CaptureStatus:
                               group=str(group["group"]))  # fmt: skip
         else:
             yield from _flow(asdict(self))
-        yield gauge("tidemill_capture_storage_away_seconds", "How long the log's storage has been away; 0 where it is there",
+        yield gauge("tidemill_capture_storage_away_seconds", "How long the log's storage has been unavailable; 0 if it is available",
                     self.storage["seconds"] if self.storage else 0)  # fmt: skip
         yield gauge("tidemill_capture_parts_to_read", "Parts of initial loads that are not in the log yet", self.parts_to_read)
         yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
         yield gauge("tidemill_capture_held_tables", f"Tables that are held up, {LISTED} are counted at most", len(self.held_tables))
         for one in self.held_tables[:MEASURED]:
             labels = {"table": str(one.get("table", "?")), "partition": str(one["partition"]), "by": str(one["by"])}
-            yield gauge("tidemill_capture_table_held_seconds", "How long the slowest tables have been at their resolved ts",
+            yield gauge("tidemill_capture_table_held_seconds", "How long the resolved ts of the slowest tables has not moved",
                         one["seconds"], **labels)  # fmt: skip
             yield gauge("tidemill_capture_table_resolved_ts", "Resolved ts of the slowest tables", one["resolved_ts"], **labels)
-        yield gauge("tidemill_capture_held_seconds", "How long the slowest sub-range has been at its resolved ts",
+        yield gauge("tidemill_capture_held_seconds", "How long the resolved ts of the slowest sub-range has not moved",
                     self.holding.get("seconds", 0.0))  # fmt: skip
         yield gauge("tidemill_capture_gc_safe_point", "The service GC safe point held at PD", self.gc_safe_point)
         yield gauge("tidemill_capture_gc_ttl_used", "Share of gc-ttl for which the log has not caught up", self.gc_ttl_used)
-        yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history without a word of the capture", self.gc_seconds_left)
+        yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history if the capture stops now", self.gc_seconds_left)
 
 
 def held_by(holding: dict[str, Any]) -> str:
-    """Who holds the watermark, as a sentence."""
+    """Return what holds the log's resolved ts, as a sentence."""
     said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
     if "region" in holding:
         said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
@@ -241,7 +241,7 @@ def held_by(holding: dict[str, Any]) -> str:
 
 
 def start_of(folder: Path, log: str) -> int:
-    """Where the log of the capture before this one begins, by the status that it left; 0 where there was none, or of another log."""
+    """Return the start ts of the log by the status that the previous capture left; 0 without one, or for another log."""
     try:
         content = json.loads((folder / FILE).read_text())
         return int(content["start_ts"]) if content["log"] == log else 0
@@ -250,10 +250,10 @@ def start_of(folder: Path, log: str) -> int:
 
 
 def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:
-    """The samples of one process."""
+    """Yield the metrics of one process."""
     yield gauge("tidemill_capture_tables", "Physical tables captured", part["tables"], **labels)
     for phase, n in part["regions"].items():
-        yield gauge("tidemill_capture_regions", "Pieces of key ranges by phase", n, phase=phase, **labels)
+        yield gauge("tidemill_capture_regions", "Sub-ranges by phase", n, phase=phase, **labels)
     for name, text in _COUNTERS.items():
         yield counter(f"tidemill_capture_{name}", text, part[name], **labels)
     for kind, n in part["region_errors"].items():
@@ -274,13 +274,13 @@ _COUNTERS = {
     "received_messages": "Messages received from stores",
     "spilled_rows": "Rows that waited on disk",
     "protocol_violations": "Subscriptions begun again because a store broke the protocol",
-    "locks_resolved": "Locks of dead clients that were ended",
+    "locks_resolved": "Locks of dead clients that were resolved",
     "regions_renewed": "Regions subscribed again because they were stuck",
-    "streams_renewed": "Streams opened again because nothing was heard on them",
+    "streams_renewed": "Streams opened again because they were silent",
     "matched_rows": "Rows received with their commit, some more than once",
-    "unknown_events": "Events of subscriptions that were over",
+    "unknown_events": "Events of subscriptions that had ended",
     "stale_rows": "Rows received from before the start",
-    "rows_out_of_range": "Rows received beside what was subscribed",
+    "rows_out_of_range": "Rows received outside of the subscribed range",
     "repeated_commits": "Commits received again",
     "spilled_prewrites": "Prewrites that waited on disk",
     "region_questions": "Questions to PD for regions, many ranges in each",

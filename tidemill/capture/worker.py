@@ -1,7 +1,7 @@
-"""What one process of a capture does itself: spans of its partitions, and the schema's, from the stores into the log.
+"""What one process of a capture does itself: it pulls the spans of its partitions, and of the schema, from the stores into the log.
 
-A capture that is one process has one of these for everything. One that is divided into groups has one in each group, for the group's
-partitions, and one in the coordinator, for the schema stream.
+A capture in one process has one Pulling for everything. A capture in groups has one in each group, for the group's partitions, and one in
+the coordinator, for the schema stream.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from tidemill.tidb.keys import encode_range
 from tidemill.tidb.schema.metakeys import capture_ranges, meta_filter
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
-SCHEMA_SPANS = -1_000_000  # ids of the schema's spans: from here upwards, below those of tables
-SEALERS = 8  # partitions that are sealed at the same time on an object store: each waits for three requests
+SCHEMA_SPANS = -1_000_000  # ids of the schema's spans count up from here: tables have positive ids
+SEALERS = 8  # partitions sealed at the same time on an object store: each seal waits for three requests
 MAINTAIN_EVERY = 10.0
-BEGINNING_S = 600.0  # after which the collector of garbage works again, whatever is not live yet
+BEGINNING_S = 600.0  # after which the garbage collector runs again, even if some ranges are not live yet
 ROOM_EVERY, TELL_EVERY = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class Pulling:
-    """`partitions` of the log, and its schema stream if `on_schema` is given: called on the event loop with what was sealed of it.
+    """Pulls `partitions` of the log. With `on_schema` it also pulls the schema stream, and calls `on_schema` on the event loop for each
+    seal.
 
-    `history` is the caller's: it advances it, then calls `follow`. Rows come no further than `follow` has been told.
+    The caller owns `history`: it advances the history, then calls `follow`. Rows are sealed no further than `follow` has said.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Pulling:
         self.writer, self.history, self.life = writer, history, life
         self.partitions = tuple(partitions)
         self._on_schema = on_schema
-        self._index = {p: i for i, p in enumerate(self.partitions)}  # a partition of the log → of the receiver
+        self._index = {p: i for i, p in enumerate(self.partitions)}  # partition of the log -> index in the receiver
         scratch.mkdir(parents=True, exist_ok=True)
         logs = [PartitionLog(writer.partition(p), scratch) for p in self.partitions]
         if on_schema is not None:
@@ -92,7 +93,7 @@ class Pulling:
         self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds)
         entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
         n = writer.identity.partitions
-        self._left: list[Moved] = []  # moves whose old span is over
+        self._left: list[Moved] = []  # moves whose old span has ended
         self.spans = TableSpans(
             *(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
             lambda span: self.puller.rename_span(span.id, span.label),
@@ -101,20 +102,21 @@ class Pulling:
         self._narrowed = entries[-1] if len(entries) > 1 else None
         self.paused = ""  # why nothing is published
         self._scratch = scratch
-        self._followed = 0  # schema changes up to here have become spans
+        self._followed = 0  # schema changes up to here are reflected in the spans
 
     def _note_import(self, ts: int, table_id: int) -> None:
-        """On the sealing thread. See `changelog.imports`."""
+        """Record imported rows (on the sealing thread). See `changelog.imports`."""
         _log.warning(
-            "rows of table %d were imported past the stream of changes at %s: changefeeds of the table stop there",
+            "rows of table %d were imported at %s and are not in the change feed: changefeeds of the table stop there",
             *(table_id, tso.describe(ts)),
         )
         imports.note(self.writer.storage, ts, table_id)
 
     async def begin(self) -> None:
-        """The first spans, and rows as far as the schema is known. No head can move before their records are placed."""
+        """Place the first spans and begin pulling. Rows are sealed as far as the schema is known. No head moves before its records are
+        placed."""
         self._began = time.monotonic()
-        await in_thread(self._place)  # of 100,000 tables; before the start nothing else looks at spans and regions
+        await in_thread(self._place)  # takes long with 100,000 tables; nothing else uses spans and regions before the start
         self._followed = self.history.resolved_ts
         self.receiver.set_ceiling(self._followed, range(len(self.partitions)))
         self.receiver.start()
@@ -134,14 +136,14 @@ class Pulling:
         self.puller.place_all()
 
     def heads(self) -> list[int]:
-        """Of all partitions of the log; FOREVER for those that are not pulled here."""
+        """Return the heads of all partitions of the log; FOREVER for those that are not pulled here."""
         found = [FOREVER] * self.writer.identity.partitions
         for p in self.partitions:
             found[p] = self.writer.partition(p).head
         return found
 
     def follow(self, head: int) -> None:
-        """The history has got as far as `head`: begin and end the spans that follow from it, then let rows come as far."""
+        """Begin and end spans by the schema changes up to `head`, then let rows be sealed up to `head`."""
         heads = self.heads()
         self.spans.follow(self.history.next_table_changes(self._followed, head), heads)
         self.spans.retire(heads)
@@ -150,11 +152,11 @@ class Pulling:
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
 
     def hold(self, ts: int | None) -> None:
-        """The schema stream, and with it all rows, gets no further than `ts`; without one it goes on."""
+        """Seal the schema stream, and with it all rows, no further than `ts`; None: without limit."""
         self.receiver.call(partial(self.receiver.set_ceiling, FOREVER if ts is None else ts, [len(self.partitions)]))
 
     def tidy(self) -> None:
-        """Let go of spans whose end has been reached; now and then."""
+        """Remove spans whose end has been reached. To be called now and then."""
         self.spans.retire(self.heads())
         self._act()
         collector, counts = self.life.collector, self.machine.counts()
@@ -165,11 +167,11 @@ class Pulling:
     def _act(self) -> None:
         self.puller.act()
         left, self._left[:] = list(self._left), []
-        for moved in left:  # behind the end of its subscriptions
+        for moved in left:  # the calls queue up behind the end of the subscriptions
             self.receiver.call(partial(self.receiver.moved_for_good, self._index[moved.old], moved.physical_id, moved.ts))
 
     async def watch_room(self) -> None:
-        """See how much room is left on the disks, for ever: below the low-water mark whatever takes some waits until there is more."""
+        """Check the free disk space forever. Below the low-water mark, work that needs space waits."""
         told = float("-inf")
         while True:
             lack, short = await asyncio.to_thread(self._lack_of_room)
@@ -184,31 +186,32 @@ class Pulling:
             await asyncio.sleep(ROOM_EVERY)
 
     def _lack_of_room(self) -> tuple[str, str]:
-        """Why nothing is to be published now, and why nothing is to be spilled; empty where that may be done."""
+        """Return why nothing can be published now, and why nothing can be spilled; empty: it can."""
         limit = self.writer.options.low_water_bytes
         try:
             low = self.writer.low
             lack = f"disk low: {low.message}" if low is not None else ""
         except LogUnavailable as e:
-            lack = f"storage away: {e.message}"
+            lack = f"storage is unavailable: {e.message}"
         try:
             free = shutil.disk_usage(self._scratch).free
         except OSError as e:
-            return lack, f"disk away: {self._scratch}: {e.strerror or e}"
+            return lack, f"disk is unavailable: {self._scratch}: {e.strerror or e}"
         return lack, f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
 
     async def stop(self) -> None:
-        """End all streams and seal what is resolved. What the receiver failed with becomes the end of the life, if it has none yet."""
+        """End all streams and seal what is resolved. An error of the receiver becomes the error of the lifecycle, unless that has one
+        already."""
         await self.puller.stop()
         self.retry.end()
         await asyncio.to_thread(self.receiver.stop)
         if self.receiver.failure is not None:
             self.life.fail(self.receiver.failure)
         if self.receiver.withheld:
-            _log.warning("what was not written is captured again at the next start: %s", self.receiver.withheld)
+            _log.warning("rows that could not be written are captured again at the next start: %s", self.receiver.withheld)
 
     def look(self) -> Section:
-        """How it is."""
+        """Return the status of this part of the capture."""
         stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
         return Section(
             heads={p: self.writer.partition(p).head for p in self.partitions},
@@ -243,14 +246,14 @@ class Pulling:
         )
 
     def _named(self, index: int) -> int:
-        """The partition of the log that a partition of the receiver is; the schema is the one behind the last."""
+        """Return the partition of the log for a partition of the receiver; the schema stream counts as the one after the last."""
         return self.partitions[index] if index < len(self.partitions) else self.writer.identity.partitions
 
     def _add(self, span: Span) -> None:
         self.puller.add_span(replace(span, partition=self._index[span.partition]))
 
     def _moved(self, moved: Moved) -> None:
-        """Each end that is pulled here keeps to its side of the move."""
+        """Tell both partitions of a move, as far as they are pulled here, from when on the rows belong to the other."""
         logs, old, new = self.receiver.logs, self._index.get(moved.old), self._index.get(moved.new)
         if old is not None:
             self.receiver.call(partial(logs[old].moved_away, moved.physical_id, moved.ts, FOREVER))
@@ -266,22 +269,22 @@ class Pulling:
             return
         try:
             self._on_schema(done)
-        except BaseException as e:  # a callback of the loop: what it raises would only be logged
+        except BaseException as e:  # in a callback of the event loop an exception would only be logged
             self.life.fail(e)
 
 
 async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], int], retry: StorageRetry) -> None:
-    """The log's upkeep, for ever; at once, because a capture that finds the disk low waits for the room that it makes. It goes on where it
-    was when storage that was away is back."""
+    """Run the log's maintenance forever, starting at once: a capture that finds the disk low waits for the space that maintenance frees.
+    Storage outages are waited for."""
     while True:
         try:
             now = await pd.tso()
         except UpstreamUnavailable as e:
             _log.warning("%s", e.message)
-            now = resolved_ts()  # nothing gets older meanwhile
+            now = resolved_ts()  # no file gets older meanwhile
         try:
             done = await retry.in_thread(partial(writer.maintain, now))
-        except DiskLow as e:  # without a byte left nothing can be let go of either; told by who watches the room
+        except DiskLow as e:  # on a full disk nothing can be removed either; `watch_room` logs it
             _log.debug("no upkeep: %s", e.message)
         else:
             _log.debug("upkeep: %d files joined, %d removed; the log begins at %s", done.joined, done.removed, tso.describe(done.start_ts))
@@ -289,5 +292,5 @@ async def maintain(pd: PdClient, writer: LogWriter, resolved_ts: Callable[[], in
 
 
 def keeps(key: bytes) -> bool:
-    """Whether the schema stream keeps a key: rows of DDL jobs and the meta keys that schemas depend on."""
+    """Return whether the schema stream keeps a key: rows of DDL jobs, and the meta keys that schemas depend on."""
     return key.startswith(b"t") or meta_filter(key)

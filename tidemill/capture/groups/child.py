@@ -1,6 +1,6 @@
-"""A group as a process: `python -m tidemill.capture.groups.child --group G --attempt A --scratch DIR`. Its coordinator starts it.
+"""A group as a process: `python -m tidemill.capture.groups.child --group G --attempt A --scratch DIR`. The coordinator starts it.
 
-It ends with its coordinator, which holds the other end of its stdin and of its connection.
+It ends when its coordinator does, which holds the other end of its stdin and of its connection.
 """
 
 from __future__ import annotations

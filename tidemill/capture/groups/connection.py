@@ -1,4 +1,4 @@
-"""A connection between a coordinator and a group: lines both ways, kept alive by the kernel."""
+"""A connection between a coordinator and a group: JSON lines both ways, with TCP keepalive."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidemill.capture.groups.messages import LONGEST, Message, decode, encode
 from tidemill.errors import MalformedMessage
 
 IDLE_S, EVERY_S, PROBES = 10, 5, 4
-"""A machine that is gone without a word is noticed after half a minute."""
+"""TCP keepalive settings: a machine that disappears is noticed after half a minute."""
 HANDSHAKE_S = 20.0
 
 
 def nonce() -> str:
-    """A number that was never used before."""
+    """Return a random number that is used once."""
     return secrets.token_hex(16)
 
 
 class Wire:
-    """One end."""
+    """One end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -33,21 +33,21 @@ class Wire:
 
     @classmethod
     async def connect(cls, host: str, port: int) -> Wire:
-        """To a coordinator. Raises OSError."""
+        """Connect to a coordinator. Raises OSError."""
         return cls(*await asyncio.open_connection(host, port, limit=LONGEST))
 
     @property
     def waiting(self) -> int:
-        """Bytes that the other end has not taken yet."""
+        """Bytes that the other end has not received yet."""
         return self._writer.transport.get_write_buffer_size()
 
     def send(self, message: Message) -> None:
-        """Without waiting: messages are small, and one that does not arrive ends the connection."""
+        """Send without waiting. Messages are small, and one that does not arrive ends the connection."""
         if not self._writer.is_closing():
             self._writer.write(encode(message))
 
     async def receive(self) -> Message | None:
-        """The next message; None at the end. Raises MalformedMessage."""
+        """Return the next message; None at the end. Raises MalformedMessage."""
         try:
             line = await self._reader.readuntil(b"\n")
         except (asyncio.IncompleteReadError, OSError):
@@ -57,16 +57,16 @@ class Wire:
         return decode(line)
 
     async def drain(self) -> None:
-        """Wait until what was sent is on its way."""
+        """Wait until the send buffer has room."""
         try:
             await self._writer.drain()
         except OSError:
             return
 
     def close(self) -> None:
-        """What was sent is still delivered."""
+        """Close the connection. What was sent is still delivered."""
         self._writer.close()
 
     def abort(self) -> None:
-        """Now."""
+        """Close the connection at once."""
         self._writer.transport.abort()

@@ -1,4 +1,5 @@
-"""What a group needs to find its coordinator and be let in. It goes by the environment or inside Spark's job, never on a command line."""
+"""What a group needs to find its coordinator and be admitted. It is passed in the environment or in Spark's job, never on a command
+line."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ VARIABLE = "TIDEMILL_GROUP_TICKET"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`log` may hold a password, `token` is one: neither is shown."""
+    """Where a coordinator listens, its log and its token. `log` may contain a password and `token` is one: neither is printed."""
 
     host: str
     port: int
@@ -26,7 +27,7 @@ class Credentials:
 
     @classmethod
     def from_environment(cls) -> Credentials:
-        """Raises ConfigError for a process that no coordinator started."""
+        """Read the credentials. Raises ConfigError for a process that no coordinator started."""
         try:
             return cls(**json.loads(os.environ[VARIABLE]))
         except (KeyError, ValueError, TypeError):
@@ -34,5 +35,5 @@ class Credentials:
 
 
 def new_token() -> str:
-    """Of one start of a capture."""
+    """Return a new token, for one start of a capture."""
     return secrets.token_hex(32)

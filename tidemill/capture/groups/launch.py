@@ -1,4 +1,4 @@
-"""Where groups run: in processes on this machine, or as the tasks of one Spark job."""
+"""Starts groups: as processes on this machine, or as the tasks of one Spark job."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from tidemill.process.supervisor import ChildProcess, Supervisor
 
 STOP_S = 10.0
 ATTEMPTS = 1_000_000
-"""Attempts of a task that one Spark job may make: the number of an attempt is that of the job times this, plus Spark's."""
+"""Attempts per Spark job at most: an attempt's number is the job's times this, plus Spark's."""
 
 _log = logging.getLogger(__name__)
 
 
 class Launcher(Protocol):
-    """Starts groups and ends them."""
+    """Starts and kills groups."""
 
     launches: bool
-    """Whether `launch` does something: Spark runs all tasks of its job, and again those that are lost."""
+    """Whether `launch` starts something. Spark starts all tasks of its job itself, and runs lost ones again."""
     waits_for: str
-    """What a group lacks that has not come."""
+    """What a group that has not connected waits for, for messages."""
 
     async def run(self) -> None:
-        """For ever. Raises what cannot be mended by trying again."""
+        """Keep the groups' processes or job running, forever. Raises errors that a retry does not fix."""
 
     def launch(self, group: int, attempt: int) -> None: ...
 
     def kill(self, group: int, who: Who) -> None:
-        """The attempt does not count any more: end whatever is left of it."""
+        """Kill what is left of an attempt that does not count any more."""
 
     def trouble(self) -> tuple[str, str] | None:
-        """What keeps all groups from coming, as an error's code and message."""
+        """Return the error (code and message) that keeps all groups from starting, if there is one."""
 
     async def stop(self) -> None:
-        """End all that is left."""
+        """End everything that is left."""
 
 
 class Processes:
-    """A process a group, in a session of its own: a terminal's Ctrl-C is the coordinator's. `on_exit(group, attempt, how)`."""
+    """A process per group, in its own session: Ctrl-C in a terminal is for the coordinator. Calls `on_exit(group, attempt, how)`."""
 
     launches = True
     waits_for = "its process"
@@ -73,7 +73,7 @@ class Processes:
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tidemill.capture.groups.child", *numbers, *self._options),
-                stdin=asyncio.subprocess.PIPE,  # held open: the process ends when we do
+                stdin=asyncio.subprocess.PIPE,  # held open: the process ends when its coordinator does
                 env={**os.environ, **self._credentials.to_environment()},
                 start_new_session=True,
             )
@@ -101,7 +101,7 @@ class Processes:
 
 
 class SparkJob:
-    """One Spark job with a task a group, in a driver process of its own that is started again when it dies."""
+    """One Spark job with a task per group. Its driver is a process that is started again when it dies."""
 
     launches = False
     waits_for = "Spark, to start or to have a core free on an executor,"
@@ -114,16 +114,16 @@ class SparkJob:
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
 
     def _number(self) -> None:
-        """Attempts of the next job are newer than those of the one before."""
+        """Number the next job, so that its attempts are newer than those before."""
         self._trouble = self._half.last_error or self._trouble
         self._half.argv = [*self._argv, "--job", str(self._half.restarts)]
 
     async def run(self) -> None:
         await self._boss.run()
-        await asyncio.Event().wait()  # all tasks have ended, as they were told
+        await asyncio.Event().wait()  # all tasks have ended because they were told to
 
     def launch(self, group: int, attempt: int) -> None:
-        """Spark does."""
+        """Do nothing: Spark starts the tasks."""
 
     def trouble(self) -> tuple[str, str] | None:
         return self._trouble

@@ -1,4 +1,5 @@
-"""All groups of a capture as its coordinator has them: connections, launcher and scheduler put together. On its event loop."""
+"""Manages all groups of a capture for its coordinator: connects the control server, the launcher and the scheduler. Runs on the event
+loop."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tidemill.errors import redact
 
 TICK = 1.0
 STOP_S = 20.0
-"""What groups may take to seal and end."""
+"""How long groups may take to seal and end."""
 
 Start = Callable[[Credentials, "WorkerManager"], Launcher]
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerManager:
-    """`schema()` tells how far the schema stream is: its head, and the end of its last segment. `start`: another launcher, for tests."""
+    """`schema()` returns how far the schema stream is: its head, and the end of its last segment. `start`: another launcher, for tests."""
 
     def __init__(
         self,
@@ -50,15 +51,15 @@ class WorkerManager:
         self._start = start or _launcher
         self._token = new_token()
         self._control = Control(self._token, self, self._assignment)
-        self._launcher: Launcher  # these two from `open` on
+        self._launcher: Launcher  # both are set by `open`
         self.scheduler: Scheduler
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self.assembled = asyncio.Event()
-        """All groups have their partitions, for the first time."""
+        """Set when all groups have had their partitions for the first time."""
 
     async def open(self) -> None:
-        """Listen. Raises ConfigError."""
+        """Listen for groups. Raises ConfigError."""
         for left in self.folder.glob("group-*"):  # of groups that were killed
             shutil.rmtree(left, ignore_errors=True)
         await self._control.start(*address_for(self.config))
@@ -72,13 +73,13 @@ class WorkerManager:
         )
 
     def begin(self, divided: Sequence[tuple[int, ...]]) -> None:
-        """Start the groups, each with these partitions: their number is that of before."""
+        """Start the groups with these partitions, as many groups as before."""
         self.divided = list(divided)
         self.scheduler.divide(divided)
         self._do(self.scheduler.begin(self._loop.time()))
 
     async def run(self) -> None:
-        """For ever. Raises what ends the capture."""
+        """Watch over the groups forever. Raises the error that ends the capture."""
         launching = asyncio.ensure_future(self._launcher.run())
         try:
             while not launching.done():
@@ -90,7 +91,7 @@ class WorkerManager:
             await asyncio.gather(launching, return_exceptions=True)
 
     async def stop(self) -> None:
-        """The groups seal what they have and end; what does not is killed."""
+        """Let the groups seal and end; kill those that do not."""
         self._do(self.scheduler.stop(self._loop.time()))
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
@@ -104,11 +105,11 @@ class WorkerManager:
         await self._control.stop()
 
     def follow(self) -> None:
-        """The schema stream has got further: say so."""
+        """Tell the groups that the schema stream has advanced."""
         for group, attempt in self.scheduler.running():
             self._control.head(group, attempt, *self._schema())
 
-    # ------------------------------------------------------------------ what the connections and the launcher tell
+    # ------------------------------------------------------------------ events of the connections and the launcher
 
     def came(self, group: int, who: Who) -> None:
         self._do(self.scheduler.hello(group, who, self._loop.time()))
@@ -126,7 +127,7 @@ class WorkerManager:
         self.exited(group, attempt, "its connection ended")
 
     def exited(self, group: int, attempt: int, how: str) -> None:
-        """Its process, or its connection, has ended."""
+        """Note that an attempt's process, or its connection, has ended."""
         self._do(self.scheduler.gone(group, attempt, how, self._loop.time()))
         self._ended.set()
 
@@ -152,28 +153,28 @@ class WorkerManager:
                 case Say(text, grave):
                     _log.log(logging.WARNING if grave else logging.INFO, "%s", text)
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ status
 
     @property
     def synced(self) -> dict[int, int]:
-        """Of all partitions, as far as told: what a crash of their machine leaves of their heads."""
+        """The heads of partitions that survive a crash of their machine, as last reported."""
         return {p: head for m in self.scheduler.members if m.section is not None for p, head in m.section.synced.items()}
 
     @property
     def heads(self) -> dict[int, int]:
-        """Of the partitions, as far as their groups have told."""
+        """The heads of partitions, as their groups last reported."""
         return {p: head for m in self.scheduler.members if m.section is not None for p, head in m.section.heads.items()}
 
     def progress(self) -> int:
-        """A number that grows as groups get further."""
+        """Return a number that grows as groups advance."""
         return sum(self.heads.values())
 
     def sections(self) -> list[Section]:
-        """Each group's part, its regions marked with the group and its host."""
+        """Return each group's section; its regions are marked with the group and its host."""
         return [_marked(m) for m in self.scheduler.members if m.section is not None]
 
     def look(self) -> list[dict[str, Any]]:
-        """For the status."""
+        """Return the groups' state for the status."""
         now = self._loop.time()
         trouble = self._launcher.trouble()
         return [_described(m, now - m.since, trouble if m.phase is Phase.WAITING else None) for m in self.scheduler.members]
@@ -188,7 +189,7 @@ def _marked(member: Member) -> Section:
 
 
 _TOLD_TOGETHER = ("heads", "synced", "slowest", "stuck", "held_tables")
-"""Of all groups, not of each."""
+"""Fields that the status reports for all groups together, not for each."""
 
 
 def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) -> dict[str, Any]:

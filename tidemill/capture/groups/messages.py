@@ -1,4 +1,4 @@
-"""What coordinator and groups tell each other over their connection: a JSON object a line. Pure.
+"""The messages between coordinator and groups: one JSON object per line. Pure.
 
     coordinator                       group
     Challenge(nonce)          ──▶
@@ -9,7 +9,7 @@
     Stop()                    ──▶
                               ◀──     Ended(code, …)          the last word
 
-Both ends show that they know the capture's token by a proof over both nonces; the token itself is never sent.
+Both ends prove that they know the capture's token by an HMAC over both nonces; the token itself is never sent.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 from tidemill.errors import MalformedMessage
 
 LONGEST = 16 << 20
-"""Bytes of a line: a report lists partitions and stuck regions."""
+"""Bytes of a line at most: a report lists partitions and stuck regions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The coordinator's first word."""
+    """The coordinator's first message."""
 
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who came. `attempt` grows with each start of a group; `task`: Spark's id of the task's attempt, -1 for a process."""
+    """A group introduces itself. `attempt` grows with each start of a group. `task`: Spark's id of the task attempt, -1 for a process."""
 
     group: int
     attempt: int
@@ -48,7 +48,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What to do: the partitions, the capture's settings, and how far the schema stream is (see Head)."""
+    """The group's work: its partitions, the capture's settings, and how far the schema stream is (see Head)."""
 
     partitions: tuple[int, ...]
     cluster_id: str
@@ -60,7 +60,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another attempt has the group's partitions; this one has to end."""
+    """Another attempt has the group's partitions; this one must end."""
 
     reason: str
 
@@ -75,19 +75,19 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Seal what is resolved and end."""
+    """Seal what is resolved, then end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status.Section as JSON has it."""
+    """A status.Section as JSON."""
 
     section: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the group ended; `code` is empty for an end that was asked for."""
+    """How the group ended; `code` is empty if it was told to end."""
 
     code: str = ""
     message: str = ""
@@ -109,13 +109,13 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def encode(message: Message) -> bytes:
-    """A line."""
+    """Return a message as a line."""
     return json.dumps({"is": type(message).__name__.lower(), **asdict(message)}, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """A message of its line. Fields that another version has besides do not matter. Raises MalformedMessage, naming the field, for what is
-    not a message."""
+    """Return the message of a line. Unknown fields, of another version, are ignored. Raises MalformedMessage, which names the wrong
+    field."""
     try:
         found = json.loads(line)
         kind = _KINDS[found.pop("is")]
@@ -134,11 +134,11 @@ def decode(line: bytes) -> Message:
 
 
 def proof(token: str, role: str, *parts: str | int) -> str:
-    """What only someone who knows the token can say in this role about these parts."""
+    """Return the HMAC that only someone with the token can compute for this role and these parts."""
     text = json.dumps([role, *parts]).encode()
     return hmac.new(token.encode(), text, "sha256").hexdigest()
 
 
 def is_proof(shown: str, token: str, role: str, *parts: str | int) -> bool:
-    """Compared in constant time."""
+    """Return whether a proof is right. The comparison takes constant time."""
     return hmac.compare_digest(shown.encode(), proof(token, role, *parts).encode())

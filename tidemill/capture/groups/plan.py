@@ -1,4 +1,4 @@
-"""Into which groups a capture is divided, and where its coordinator waits for them: what is wrong with either is found before the start."""
+"""How a capture is divided into groups, and where its coordinator listens. Errors in either show before the start."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidemill.process.places import LOOPBACK, host_for
 
 
 def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:
-    """The partitions of each group; nothing where one process has them all. Raises ConfigError, LogError, LogUnavailable."""
+    """Return the partitions of each group; empty if one process has them all. Raises ConfigError, LogError, LogUnavailable."""
     if config.worker_count(DEFAULT_PARTITIONS) == 1:
-        return []  # whatever the log has: it need not be asked
+        return []  # one process, whatever partitions the log has
     storage = open_storage(config.log)
     if (config.workers or 1) > 1:
         check_shareable(storage)
@@ -29,8 +29,8 @@ def groups_of(config: CaptureConfig) -> list[tuple[int, ...]]:
 
 
 def address_for(config: CaptureConfig) -> tuple[str, int]:
-    """Host and port (0: any) to listen on: --control-addr, else the address that the Spark master is reached from, or the loopback for
-    processes. Raises ConfigError."""
+    """Return the host and port (0: any) to listen on. It is --control-addr, else the address that the Spark master can reach, else the
+    loopback. Raises ConfigError."""
     if config.control_addr is None:
         return (LOOPBACK if config.master is None else host_for(config.master)), 0
     host, colon, port = config.control_addr.rpartition(":")

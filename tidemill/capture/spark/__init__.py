@@ -1,6 +1,5 @@
-"""The parts of a capture that are Spark jobs: groups whose tasks pull partitions of the log, and the initial load.
+"""The parts of a capture that run as Spark jobs: groups whose tasks pull partitions of the log, and the initial load.
 
-In: a capture's settings, over the command line and a control connection. Out: segments of the change log.
-It is a room of its own because it needs `tidemill.spark`, which the capture does not. Each module is started as a process.
-Read `groups.py` first.
+In: a capture's settings, from the command line and a control connection. Out: segments of the change log. Each module is started as a
+process. They are a package of their own because they need `tidemill.spark`, which the capture does not. Read `groups.py` first.
 """

@@ -1,10 +1,10 @@
-"""The Spark half of a capture in groups: one job whose tasks each pull some partitions of the log for as long as the capture runs.
+"""The Spark side of a capture in groups: one job whose tasks each pull some partitions of the log while the capture runs.
 
     python -m tidemill.capture.spark.groups --master MASTER --groups N --job J --memory-quota BYTES --scratch DIR
 
-The coordinator starts this driver with credentials in its environment, and again when it dies, with a greater J. A task that is lost, with
-its executor or because it ended with an error, is run again by Spark; the coordinator decides which attempt counts, and the log keeps the
-others out. On stdin the coordinator may write `kill ID`: a task attempt that it hears nothing of any more. The driver ends with its stdin.
+The coordinator starts this driver with credentials in its environment. When the driver dies, it starts another with a greater J. Spark runs
+a task again that is lost with its executor or fails. The coordinator decides which attempt counts, and the log shuts out the others. The
+coordinator may write `kill ID` to stdin: the id of a task attempt that has gone silent. The driver ends when its stdin ends.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from tidemill.process.places import with_retries
 from tidemill.spark.jobs import NOT_INSTALLED, cause_of
 
 FAILURES = 100
-"""Of one task, then the whole job begins again: where no executor can run a group at all, this tells within a minute."""
+"""Failures of one task after which the whole job begins again. If no executor can run a group at all, this shows within a minute."""
 
 SETTINGS = {
     "spark.task.maxFailures": str(FAILURES),
     "spark.speculation": "false",
     "spark.dynamicAllocation.enabled": "false",
 }
-"""Tasks end when the capture does: one that is slow is not a straggler, and one that fails is to be tried again."""
+"""Tasks end when the capture ends: a slow task is no straggler, and a failed one is to be tried again."""
 
 JAVA_MEMORY = "512m"
 PYTHON_BYTES = 512 << 20
-"""Of a group's process besides the memory quota."""
+"""Memory of a group's process besides the memory quota."""
 
 PAUSE_S = 1.0
 
@@ -57,7 +57,8 @@ _log = logging.getLogger("tidemill.capture.spark.groups")
 
 
 def sizes(groups: int, quota: int) -> dict[str, str]:
-    """An executor with one core for each group, no more of the cluster than that, and room for what a group holds outside of Java."""
+    """Return the Spark settings: an executor with one core for each group, no more cores than that, and memory for what a group holds
+    outside Java."""
     return {
         "spark.executor.cores": "1",
         "spark.executor.instances": str(groups),
@@ -68,7 +69,7 @@ def sizes(groups: int, quota: int) -> dict[str, str]:
 
 
 def pull(credentials: Credentials, job: int, level: str, groups: Iterable[int]) -> Iterator[int]:
-    """For RDD.mapPartitions: one group, until its coordinator says that it is over."""
+    """Run one group until its coordinator ends it. For RDD.mapPartitions."""
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers"
     for group in list(groups):
@@ -78,13 +79,13 @@ def pull(credentials: Credentials, job: int, level: str, groups: Iterable[int]) 
         with tempfile.TemporaryDirectory(prefix="tidemill-group-", dir=place) as scratch:
             outcome = uvloop.run(Group(credentials, group, attempt, Path(scratch), context.taskAttemptId()).run())
         if outcome is Outcome.LOST:
-            time.sleep(PAUSE_S)  # Spark has none of its own
-            raise UpstreamUnavailable(f"group {group}, attempt {attempt} has lost its coordinator, or its place")
+            time.sleep(PAUSE_S)  # Spark does not pause before it tries again
+            raise UpstreamUnavailable(f"group {group}, attempt {attempt} has lost its coordinator, or was replaced")
         yield group
 
 
 def run(credentials: Credentials, options: argparse.Namespace, kills: Kills) -> None:
-    """One job, to its end. Raises JobLost, NoJava, ConfigError where executors cannot run Tidemill."""
+    """Run one job to its end. Raises JobLost, NoJava; ConfigError if executors cannot run Tidemill."""
     try:
         with ExitStack() as stack:
             _run(credentials, options, kills, stack)
@@ -117,17 +118,17 @@ def _run(credentials: Credentials, options: argparse.Namespace, kills: Kills, st
 
 
 class Kills:
-    """The coordinator's orders on stdin."""
+    """The coordinator's commands on stdin."""
 
     def __init__(self) -> None:
         self.context: Any = None  # Java's SparkContext, once there is one
 
     def heard(self, line: bytes) -> None:
-        """`kill ID`. On the lifeline's thread."""
+        """Handle `kill ID`. Called on the lifeline's thread."""
         word, _, number = line.decode(errors="replace").strip().partition(" ")
         if word == "kill" and number.isdigit() and self.context is not None:
             try:
-                self.context.killTaskAttempt(int(number), True, "its coordinator does not hear of it any more")
+                self.context.killTaskAttempt(int(number), True, "its coordinator gets no reports of it any more")
             except Py4JError as error:
                 _log.warning("task attempt %s cannot be killed: %s", number, cause_of(str(error)))
 
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-file", type=Path)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the coordinator's: it lets groups end first
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the coordinator, which lets groups end first
     kills = Kills()
     lifeline.hold(heard=kills.heard)
     try:

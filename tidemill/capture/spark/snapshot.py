@@ -1,10 +1,10 @@
-"""The initial load: tables as of one ts into the log, a Spark task a part. A process of its own, beside the capture that planned it.
+"""The initial load: reads tables as of one ts into the log, one Spark task per part. It runs in its own process, started by the capture.
 
     python -m tidemill.capture.spark.snapshot --pd HOST:PORT --ts TS [--log LOG] [--master MASTER] [--scratch DIR]
         [--ca F] [--cert F --key F]
 
-It reads the parts that are missing and ends: a part that is there was written whole. Executors write into the log themselves, so LOG has to
-be a place that all of them reach.
+It reads the parts that are missing, then ends: a part that is there was written whole. Executors write into the log themselves, so all of
+them must reach LOG.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tidemill.spark.jobs import cause_of
 
 PD_RETRY_S = 30.0
 
-log = logging.getLogger("tidemill.capture.spark.snapshot")  # as a program its __name__ is another
+log = logging.getLogger("tidemill.capture.spark.snapshot")  # __name__ is __main__ here
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a part went; `code` is empty if it is in the log now."""
+    """The result of a part; `code` is empty if the part is in the log."""
 
     part: Part
     rows: int = 0
@@ -54,18 +54,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where the cluster is: PD's addresses, and the files of --ca, --cert and --key, which executors need too."""
+    """The cluster to read: PD's addresses, and the files of --ca, --cert and --key, which executors need too."""
 
     pd: tuple[str, ...]
     tls: tuple[Path | None, Path | None, Path | None] = (None, None, None)
 
     async def connect(self) -> PdClient:
-        """Raises UpstreamUnavailable, ConfigError."""
+        """Connect to PD. Raises UpstreamUnavailable, ConfigError."""
         return await PdClient.connect(self.pd, retry_s=PD_RETRY_S, security=security_of(self.pd, *self.tls))
 
 
 def load_parts(upstream: Upstream, location: str, compression: str, parts: Iterable[Part]) -> Iterator[Outcome]:
-    """For RDD.mapPartitions: read parts and write them into the log. Reads its input to the end: Spark would not use the worker again."""
+    """Read parts and write them into the log. For RDD.mapPartitions. It consumes all its input, else Spark would not use the worker
+    again."""
     loop = asyncio.new_event_loop()
     try:
         for part in parts:
@@ -95,7 +96,7 @@ def _load(loop: asyncio.AbstractEventLoop, upstream: Upstream, location: str, co
 
 
 def load(upstream: Upstream, location: str, ts: int, *, master: str | None, scratch: Path, compression: str = "none") -> int:
-    """Read what is missing at `ts`; returns the rows. Raises what a part failed with, JobLost."""
+    """Read the parts missing at `ts`; return the number of rows. Raises the error of a part, JobLost."""
     from tidemill.spark.session import start_session, stop_session
 
     storage = open_storage(location)

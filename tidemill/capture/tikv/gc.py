@@ -1,8 +1,8 @@
-"""What keeps TiDB from collecting history that the log does not hold yet: a GC barrier at PD, or a service GC safe point where PD is older.
+"""Keeps TiDB from collecting history that the log does not hold yet, by a GC barrier at PD, or a service GC safe point if PD is older.
 
-Both follow the log, at resolved - 1; a log that begins just where PD's safe point lies is held there, for old values are read at or
-above resolved. They differ in how PD refuses a wish that comes too late: a barrier is refused, a safe point is silently not noted,
-and only the smallest wish in the answer tells.
+Both follow the log, at resolved - 1. If a log begins exactly at PD's safe point, the ts is resolved instead: old values are read at or
+above resolved. PD refuses a barrier that comes too late. It silently ignores a safe point that comes too late: only the smallest safe point
+in its answer shows that.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from tidemill.errors import ClusterMismatch, GcTtlExceeded, StartTsBeforeGc, Ups
 from tidemill.tso import describe, physical_ms
 
 PERIOD = 60.0
-FIRST_TTL = 3600  # seconds, until there is a log to resume from
+FIRST_TTL = 3600  # seconds, until the log exists
 FOREVER = (1 << 63) - 1
 CAPTURE_ID = "capture_id"
-"""Field of log.json that names the log at PD."""
+"""Field of log.json with the log's name at PD."""
 
 _log = logging.getLogger(__name__)
 
 
 def service_id(cluster_id: int | str, capture_id: str) -> str:
-    """A log's name at PD: of the cluster and the log, so that no two logs share a wish."""
+    """Return the log's name at PD. It contains the cluster and the log, so no two logs share one."""
     return f"tidemill-{cluster_id}-{capture_id}"
 
 
 class GcGuard:
-    """A log's wish at PD. `resumes`: there is a log already, which ends where history is needed from."""
+    """The log's GC barrier, or service safe point, at PD. `resumes`: the log exists already, and history is needed from its end on."""
 
     def __init__(self, pd: PdClient, service_id: str, ttl: int, *, resumes: bool = False, clock: Callable[[], float] = time.time) -> None:
         self.pd, self.service_id, self.ttl, self.resumes = pd, service_id, ttl, resumes
         self.safe_point = 0
-        self.expires = 0.0  # Unix seconds until which PD keeps the wish without another word
+        self.expires = 0.0  # Unix seconds when the barrier expires at PD
         self.used = 0.0
-        """The share of the TTL for which the log has not caught up: at 1 the wish is taken back."""
+        """The share of the TTL for which the log has not caught up. At 1 the barrier is removed."""
         self._holding = Holding(ttl)
         self._clock = clock
 
     @property
     def seconds_left(self) -> float:
-        """How long PD still keeps the history if the capture falls silent now; 0: nothing is kept."""
+        """How long PD still keeps the history if the capture stops now; 0: nothing is kept."""
         return max(0.0, self.expires - self._clock())
 
     async def protect(self, resolved_ts: int, ttl: int | None = None) -> None:
-        """Wish that nothing that a capture from `resolved_ts` needs is collected. Raises StartTsBeforeGc when it may have been already."""
+        """Set the barrier so that nothing above `resolved_ts` is collected. Raises StartTsBeforeGc if it may have been collected
+        already."""
         seconds = self.ttl if ttl is None else ttl
         asked_at = self._clock()
         state = await self.pd.gc_state()
@@ -63,7 +64,7 @@ class GcGuard:
     async def _safe_point(self, resolved_ts: int, ttl: int) -> int:
         wanted = resolved_ts - 1
         service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
-        if least == resolved_ts:  # still whole: a safe point keeps what can be read at it
+        if least == resolved_ts:  # the history is still complete: a safe point keeps what can be read at it
             wanted = resolved_ts
             service, least = await self.pd.update_service_safe_point(self.service_id, ttl, wanted)
         if least > wanted:
@@ -78,7 +79,7 @@ class GcGuard:
         try:
             await self.pd.set_gc_barrier(self.service_id, wanted, ttl)
         except UpstreamError:
-            now = await self.pd.gc_state()  # has it passed us between the two calls?
+            now = await self.pd.gc_state()  # did the safe point pass ours between the two calls?
             later = self._possible(resolved_ts, now) if now is not None else wanted
             if later == wanted:
                 raise
@@ -87,7 +88,7 @@ class GcGuard:
         return wanted
 
     def _possible(self, resolved_ts: int, state: GcState) -> int:
-        """The ts of a barrier that PD accepts and that keeps everything. Raises StartTsBeforeGc where there is none."""
+        """Return the ts of a barrier that PD accepts and that keeps everything. Raises StartTsBeforeGc if none does."""
         if state.txn_safe_point > resolved_ts:
             raise self._lost(resolved_ts, state.txn_safe_point, "PD's transaction safe point")
         if state.gc_safe_point > resolved_ts:
@@ -109,7 +110,7 @@ class GcGuard:
         )
 
     async def remove(self) -> None:
-        """Take the wish back, in whichever form PD has it."""
+        """Remove the barrier or the safe point, whichever PD has."""
         if await self.pd.gc_state() is not None:
             await self.pd.delete_gc_barrier(self.service_id)
         else:
@@ -117,13 +118,14 @@ class GcGuard:
         self.expires = 0.0
 
     async def judge(self, needed_ts: int, parts: int, held_by: Callable[[], str]) -> None:
-        """A capture that lives but gets no further must not hold garbage collection for ever. Tells in time; in the end takes the wish
-        back. `parts` of tables are still to be read; `held_by` says who holds the log. Raises GcTtlExceeded."""
+        """Check that the capture advances: a live capture that is stuck must not hold back garbage collection forever. Warns in time; at
+        the end of gc-ttl removes the barrier and raises GcTtlExceeded. `parts`: parts of tables still to be read. `held_by`: returns what
+        holds the log."""
         now = physical_ms(await self.pd.tso()) / 1000
         self.used = self._holding.look(now, physical_ms(needed_ts) / 1000, parts)
         told = f"the log is at {describe(needed_ts)} and has not caught up for {self.used * self.ttl:.0f} s"
         if self.used >= 1:
-            with suppress(UpstreamError):  # then it ends with its TTL
+            with suppress(UpstreamError):  # else the barrier ends with its TTL
                 await self.remove()
             raise GcTtlExceeded(
                 f"{told}, longer than --gc-ttl ({self.ttl} s): TiDB's garbage collection is not held back for it any more. "
@@ -137,8 +139,8 @@ class GcGuard:
             )
 
     async def follow(self, needed_ts: Callable[[], Awaitable[int]], parts: Callable[[], int], held_by: Callable[[], str]) -> None:
-        """Keep the wish alive and moving, for ever, no further than a crash of the machine leaves the log. Raises StartTsBeforeGc,
-        GcTtlExceeded."""
+        """Renew the barrier and move it with the log, forever. It moves no further than what of the log survives a crash of the machine.
+        Raises StartTsBeforeGc, GcTtlExceeded."""
         while True:
             await asyncio.sleep(min(PERIOD, self.ttl / 3))
             try:
@@ -147,5 +149,5 @@ class GcGuard:
                 await self.protect(needed)
             except (StartTsBeforeGc, ClusterMismatch, GcTtlExceeded):
                 raise
-            except UpstreamError as e:  # the wish lasts for its TTL; whether that was long enough, PD tells when it is back
+            except UpstreamError as e:  # the barrier lasts for its TTL; PD says whether that was enough when it is back
                 _log.warning("the GC safe point could not be moved, it lasts for another %.0f s: %s", self.seconds_left, e.message)

@@ -1,10 +1,10 @@
-"""Locks that their clients left behind: found by KvScanLock, and ended as their transaction ended.
+"""Resolves locks that their clients left behind: finds them by KvScanLock, and ends each as its transaction ended.
 
-A prewritten lock holds back the resolved ts of its whole region. Its transaction's fate is decided by its primary key
-(KvCheckTxnStatus); while the primary's time to live is not over, the client may be alive and the lock is left alone. Clients prewrite
-secondaries beside the primary: a primary that is not there yet is rolled back only when the lock's own time is over, as client-go
-does. An async-commit transaction has no fate until its secondaries are looked at (KvCheckSecondaryLocks): it is committed if all of
-them are there. What is decided is carried out by KvResolveLock; the change feed then shows the COMMIT or ROLLBACK like any other.
+A prewritten lock holds back the resolved ts of its whole region. The primary key decides the fate of the transaction (KvCheckTxnStatus).
+While the primary's TTL lasts, the client may be alive, and the lock is left alone. Clients prewrite secondaries in parallel with the
+primary. So a missing primary is rolled back only when the lock's own TTL is over, as in client-go. The fate of an async-commit transaction
+depends on its secondaries (KvCheckSecondaryLocks): it is committed if all of them are there. KvResolveLock carries out the fate; the change
+feed then shows a COMMIT or ROLLBACK as usual.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tidemill.errors import UpstreamError, UpstreamUnavailable
 from tidemill.wire import kvrpcpb_pb2
 
 PAGE = 1024
-"""Locks asked for, and keys named, at once."""
+"""Locks in one answer, and keys in one request."""
 
 COMMITTING_MS = 20_000
-"""After its commit_ts a transaction's client is given so long to commit the secondaries."""
+"""How long after its commit_ts the client of a transaction may take to commit the secondaries."""
 
 BLOCKING = {kvrpcpb_pb2.Put, kvrpcpb_pb2.Del}
 """Kinds of locks that hold back a resolved ts."""
@@ -38,7 +38,7 @@ class Fate:
 
     commit_ts: int | None
     ttl_ms: int = 0  # that its client may still have
-    by_client: bool = False  # its primary was committed by somebody else: its client may be at work
+    by_client: bool = False  # somebody else committed the primary: the client may still be at work
 
 
 NOT_ENDED = Fate(None)
@@ -46,7 +46,7 @@ NOT_ENDED = Fate(None)
 
 @dataclass(frozen=True, slots=True)
 class LockSeen:
-    """A lock that stands in the way."""
+    """A lock that holds back a resolved ts."""
 
     key: bytes
     start_ts: int
@@ -57,29 +57,29 @@ class LockSeen:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a region's locks came to."""
+    """The result of resolving a region's locks."""
 
-    left: tuple[LockSeen, ...] = ()  # still there: their transactions may be alive, or could not be judged; the first ones
+    left: tuple[LockSeen, ...] = ()  # the first of those left: their transactions may be alive, or could not be checked
     committed: int = 0
     rolled_back: int = 0
-    waiting: Mapping[int, int] = field(default_factory=dict)  # how many are left of each transaction, by start_ts
+    waiting: Mapping[int, int] = field(default_factory=dict)  # number of locks left, by their transaction's start_ts
 
 
 class LockResolver:
-    """See the module."""
+    """Resolves the locks of key ranges."""
 
     def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
         self.pd = pd
         self._calls = RegionCalls(pd, retry_s)
 
     async def resolve(self, start: bytes, end: bytes, max_version: int, now_ts: int, before: Mapping[int, int] | None = None) -> Found:
-        """End what can be ended of the locks in the raw range [start, end) with start_ts <= max_version; an empty end is open.
-        `now_ts`: PD's present; `before`: what the last look left `waiting` there.
+        """End the locks in the raw range [start, end) with start_ts <= max_version whose transactions have ended; an empty end is open.
+        `now_ts`: PD's present. `before`: what the last call returned as `waiting` for this range.
 
-        Raises UpstreamUnavailable, UpstreamError; what has been ended by then stays ended.
+        Raises UpstreamUnavailable, UpstreamError; locks that were ended before that stay ended.
         """
         seen: list[LockSeen] = []
-        first: dict[int, Any] = {}  # a lock of each transaction
+        first: dict[int, Any] = {}  # one lock of each transaction
         waiting: Counter[int] = Counter()
         async for page in self._pages(start, end, max_version):
             waiting.update(lock.lock_version for lock in page)
@@ -105,14 +105,14 @@ class LockResolver:
         )
 
     async def _pages(self, start: bytes, end: bytes, max_version: int) -> AsyncIterator[list[Any]]:
-        """The locks of a range that hold back a resolved ts."""
+        """Yield the locks of a range that hold back a resolved ts, in pages."""
         at: bytes | None = start
         while at is not None:
             locks, at = await self._scan(at, end, max_version)
             yield [lock for lock in locks if lock.lock_type in BLOCKING]
 
     async def _scan(self, start: bytes, end: bytes, max_version: int) -> tuple[list[Any], bytes | None]:
-        """A page of locks in the region of `start`, and where to go on."""
+        """Return a page of locks in the region of `start`, and the key to continue from."""
 
         def request(region: Region) -> Any:
             stop = min(filter(None, (end, raw_range(region)[1])), default=b"")
@@ -143,7 +143,7 @@ class LockResolver:
             )
 
         _, answer = await self._calls.call("KvCheckTxnStatus", lock.primary_lock, request)
-        if answer.HasField("error"):  # the primary is still to be written, or was as another's secondary: leave it to the next look
+        if answer.HasField("error"):  # the primary is still to be written, or is no primary any more: check again next time
             return NOT_ENDED
         primary = answer.lock_info if answer.HasField("lock_info") else None
         if primary is not None and primary.use_async_commit and not force_sync:
@@ -155,7 +155,8 @@ class LockResolver:
         return Fate(int(answer.commit_version), by_client=True)
 
     async def _async_fate(self, lock: Any, primary: Any, now_ts: int) -> Fate:
-        """Committed if every secondary is locked or one is committed; otherwise asking has rolled the missing ones back."""
+        """Return the fate: committed if every secondary is locked or one is committed; otherwise the check has rolled the missing ones
+        back."""
         commit_ts = int(primary.min_commit_ts)
         keys = sorted(set(primary.secondaries))
         while keys:
@@ -163,7 +164,7 @@ class LockResolver:
             if answer.HasField("error"):
                 return NOT_ENDED
             if any(not found.use_async_commit for found in answer.locks):
-                return await self._fate(lock, now_ts, force_sync=True)  # it fell back to two phases
+                return await self._fate(lock, now_ts, force_sync=True)  # the transaction fell back to two-phase commit
             asked = _inside(region, keys)
             if len(answer.locks) < len(asked):
                 commit_ts = int(answer.commit_ts)
@@ -185,7 +186,7 @@ class LockResolver:
 
 
 def _is_committing(fate: Fate, now_ts: int, shrinks: bool) -> bool:
-    """Whether a transaction that was committed may have a client that still commits its secondaries."""
+    """Return whether a committed transaction may have a client that is still committing its secondaries."""
     if not fate.by_client or not fate.commit_ts:
         return False
     return shrinks or tso.physical_ms(now_ts) - tso.physical_ms(fate.commit_ts) < COMMITTING_MS
@@ -207,7 +208,7 @@ def _ending(start_ts: int, commit_ts: int, keys: list[bytes], region: Region) ->
 
 
 def _inside(region: Region, keys: list[bytes]) -> list[bytes]:
-    """The first of these sorted keys that lie in the region, at most a page; at least the one it was looked up for."""
+    """Return the first of these sorted keys that lie in the region, at most a page; at least the key that the region was looked up for."""
     end = raw_range(region)[1]
     inside = [key for key in keys[:PAGE] if not end or key < end]
     return inside or keys[:1]

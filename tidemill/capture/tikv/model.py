@@ -1,4 +1,4 @@
-"""What the state machines know of a TiKV cluster: regions, peers, and the errors that end a subscription. Plain data, without gRPC."""
+"""The regions, peers and subscription errors of a TiKV cluster, as the state machines see them. Plain data, without gRPC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region as PD (or TiKV in an error) tells it; keys are encoded, an empty end is open."""
+    """A region as PD reports it, or TiKV in an error. Keys are encoded; an empty end is open."""
 
     id: int
     start: bytes
@@ -28,7 +28,8 @@ class Region:
 
 
 class End(enum.Enum):
-    """How a subscription ended. The first eight are errors of TiKV (`cdcpb.Error`, by its field names), the others are found here."""
+    """How a subscription ended. The first eight are TiKV's errors (field names of `cdcpb.Error`); the others are detected by the
+    capture."""
 
     NOT_LEADER = "not_leader"
     EPOCH_NOT_MATCH = "epoch_not_match"
@@ -39,7 +40,7 @@ class End(enum.Enum):
     COMPATIBILITY = "compatibility"
     CLUSTER_ID_MISMATCH = "cluster_id_mismatch"
     UNKNOWN = "unknown"
-    """An error that a newer TiKV knows."""
+    """An error of a newer TiKV, not known here."""
     PROTOCOL = "protocol"
     """The store broke the protocol."""
     FROZEN = "frozen"
@@ -52,11 +53,11 @@ class End(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreError:
-    """The error with which a store ended a subscription, and what it tells beside its kind.
+    """The error with which a store ended a subscription, and its details.
 
-    `leader`: who leads the region now (NOT_LEADER). `wait_s`: seconds for which the store wants to be left alone (SERVER_IS_BUSY).
-    `split`: the regions after a split are there already (EPOCH_NOT_MATCH). `told`: for errors that end the capture, what the store says,
-    as a sentence.
+    `leader`: the region's leader now (NOT_LEADER). `wait_s`: seconds for which the store asks to be left alone (SERVER_IS_BUSY). `split`:
+    PD knows the regions after the split already (EPOCH_NOT_MATCH). `told`: a sentence with the store's message, for errors that end the
+    capture.
     """
 
     end: End

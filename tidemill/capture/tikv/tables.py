@@ -1,4 +1,4 @@
-"""From schemas to spans: which physical table is captured into which partition, from when and until when."""
+"""Turns schemas into spans: which physical table is captured into which partition, from when and until when."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
 
 PARTITION_BY = "crc32(logical table id)"
-"""What log.json says of how tables are spread."""
+"""How tables are assigned to partitions, as log.json names it."""
 
 
 def partition_of(table_id: int, partitions: int) -> int:
-    """The log partition of a logical table: the CRC-32 of its id, 8 bytes big-endian, modulo their number."""
+    """Return the log partition of a logical table: the CRC-32 of its id (8 bytes, big-endian) modulo the number of partitions."""
     return zlib.crc32(table_id.to_bytes(8, "big", signed=True)) % partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """From `ts` on, rows of a physical table belong to another partition (EXCHANGE PARTITION)."""
+    """From `ts` on, the rows of a physical table belong to another partition (EXCHANGE PARTITION)."""
 
     physical_id: int
     ts: int
@@ -40,13 +40,13 @@ class _Retired:
 
 
 class TableSpans:
-    """Spans of all tables that are wanted. Pure: `add` and `remove` are told what to capture, `moved` what changes its partition, `renamed`
-    spans whose table has another name.
+    """The spans of all wanted tables. Pure.
 
-    `left` is told of a move when the old partition is past it and captures the table no more.
+    The callbacks: `add` and `remove` begin and end the capture of a span. `moved`: a table changes its partition. `renamed`: the table of a
+    span has a new name. `left`: the old partition has passed a move and no longer captures the table.
 
-    `owned`: partitions that are captured here, by default all. Tables of the others are followed as well, so that one that comes over
-    from there is known, but nothing is added or removed for them; `moved` is told when either end is owned.
+    `owned`: the partitions captured here, by default all. The tables of other partitions are followed too, because one may move here.
+    Nothing is added or removed for them; `moved` is called if either partition is owned.
     """
 
     def __init__(
@@ -71,22 +71,21 @@ class TableSpans:
         self._retired: list[_Retired] = []
 
     def __len__(self) -> int:
-        """Physical tables that are captured here."""
+        """Return the number of physical tables captured here."""
         return self._captured
 
     def label(self, physical_id: int) -> str | None:
-        """What a physical table is called; None where nobody captures it."""
+        """Return the name of a physical table; None if it is not captured."""
         span = self._span_of.get(physical_id)
         return span.label if span is not None else None
 
     def counts(self) -> list[int]:
-        """How many physical tables each partition has, owned or not."""
+        """Return the number of physical tables of each partition, owned or not."""
         found = Counter(span.partition for span in self._span_of.values())
         return [found[partition] for partition in range(self.partitions)]
 
     def begin(self, history: SchemaHistory, heads: list[int]) -> None:
-        """All that is to be captured when the partitions' heads are at `heads` and the schema is known up to the history's
-        resolved ts."""
+        """Capture all wanted tables. `heads`: the heads of the partitions. The schema is known up to the history's resolved ts."""
         first = min(*heads, history.resolved_ts)
         for version in filter(self._wants, history.snapshot(first).tables.values()):
             partition = partition_of(version.table_id, self.partitions)
@@ -96,7 +95,8 @@ class TableSpans:
         self.retire(heads)
 
     def follow(self, changes: Iterable[PhysicalChange], heads: list[int]) -> None:
-        """Changes of the schema, in order of their ts. The heads are past none of them, but for changes read from the log again."""
+        """Apply schema changes, in order of their ts. No head is past them, except for changes that are read from the log again at a
+        start."""
         for change in changes:
             begun = {p: version for version in change.begun if self._wants(version) for p in version.physical_ids}
             ended = {p: version for version in change.ended for p in version.physical_ids}
@@ -106,7 +106,7 @@ class TableSpans:
                 self._switch(physical_id, version, change.ts, heads)
 
     def narrow(self, wants: Callable[[TableVersion], bool], history: SchemaHistory, ts: int) -> None:
-        """From `ts` on fewer tables are wanted: the others' spans end there. `history` reaches what the spans follow from."""
+        """End the spans of tables that are not wanted from `ts` on. `history` covers all tables that have spans."""
         self._wants = wants
         for version in history.snapshot(history.resolved_ts).tables.values():
             if not wants(version):
@@ -149,7 +149,7 @@ class TableSpans:
             self._retired.append(_Retired(ts, span.partition, span.id, moved))
 
     def retire(self, heads: list[int]) -> None:
-        """End the spans of tables that are gone and whose partition's head is past their end."""
+        """End the spans of dropped tables whose partition has passed their end."""
         kept = []
         for gone in self._retired:
             if heads[gone.partition] >= gone.ts:
@@ -162,5 +162,5 @@ class TableSpans:
 
 
 def _label(physical_id: int, version: TableVersion) -> str:
-    """What people are told of a physical table."""
+    """Return the name of a physical table for messages."""
     return f"{version.schema}.{version.table} ({physical_id})"

@@ -185,7 +185,7 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
         capture.stop()
         await task
     assert compare(playground.cluster, log)[0] > 20
-    assert "is not wanted any more" in (folder / "groups.log").read_text()
+    assert "does not count any more" in (folder / "groups.log").read_text()
 
 
 @pytest.mark.slow
@@ -325,7 +325,7 @@ def test_what_groups_cannot_do_is_refused_before_anything_starts(tmp_path: Path)
             await refused(playground, ConfigError, "--workers 5: the log has 4 partitions", workers=5)
             await refused(playground, ConfigError, "--workers 3: the log has 2 partitions", workers=3, partitions=2)
             await refused(playground, ConfigError, "--control-addr", workers=2, control_addr="h:x")
-            await refused(playground, ConfigError, "groups cannot be waited for", workers=2, control_addr="203.0.113.1:1")
+            await refused(playground, ConfigError, "cannot listen for groups", workers=2, control_addr="203.0.113.1:1")
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""Which group has which partitions. Pure."""
+"""Divides partitions among groups. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tidemill.errors import ConfigError
 
 
 def divide(partitions: int, groups: int, weights: Sequence[int] = ()) -> list[tuple[int, ...]]:
-    """Partitions 0 to `partitions` - 1 in groups, each with one at least, so that the groups weigh about the same.
+    """Divide partitions 0 to `partitions` - 1 into groups of about the same weight, each with at least one partition.
 
-    The heaviest partition is given away first, always to the lightest group. Without weights the sizes of groups differ by one at most.
+    Partitions are assigned by falling weight, each to the lightest group. Without weights the sizes of groups differ by one at most.
 
-    Raises ConfigError for more groups than partitions.
+    Raises ConfigError if there are more groups than partitions.
     """
     if not 1 <= groups <= partitions:
         raise ConfigError(
-            f"--workers {groups}: the log has {partitions} partitions, and each worker needs one of its own at least",
+            f"--workers {groups}: the log has {partitions} partitions, and each worker needs at least one",
             hint=f"Use 1 to {partitions}, or give the log more partitions (`tidemill log grow`; --log-partitions for a new one).",
         )
     weighed = dict(enumerate(weights or [0] * partitions))

@@ -1,7 +1,7 @@
-"""A group: some partitions of the log, pulled by a process or a Spark task of its own, as its coordinator says.
+"""A group: a process or a Spark task that pulls some partitions of the log for its coordinator.
 
-It owns its partitions' folders, and reads the schema stream from the log as far as the coordinator says that it has got. Without its
-coordinator no row could come any further, so it seals what is resolved and ends; another attempt goes on where its last segment ends.
+It owns its partitions' folders, and reads the schema stream from the log as far as the coordinator tells it. Without a coordinator no row
+could be sealed any further: the group seals what is resolved and ends. Another attempt continues where its last segment ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tidemill.tso import describe
 REPORT_EVERY = 1.0
 SYNC_EVERY = 10.0
 LOOKS, LOOK_EVERY = 100, 0.2
-"""How long a file may take to be seen here that another machine has written: shared file systems remember listings."""
+"""How long a file written by another machine may take to be seen here: shared file systems cache listings."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +52,11 @@ class Outcome(enum.Enum):
     """How a group ended, if nothing failed."""
 
     ORDERED = "ordered"
-    LOST = "lost"  # the coordinator is gone, or another attempt counts now
+    LOST = "lost"  # the coordinator is gone, or a newer attempt counts
 
 
 class Group:
-    """One attempt. `run` it once."""
+    """One attempt of a group. Call `run` once."""
 
     def __init__(self, credentials: Credentials, group: int, attempt: int, scratch: Path, task: int = -1) -> None:
         self.credentials, self.group, self.attempt, self.scratch, self.task = credentials, group, attempt, scratch, task
@@ -68,11 +68,11 @@ class Group:
         self._retry = StorageRetry()
 
     def stop(self) -> None:
-        """End cleanly, as if the coordinator had said so."""
+        """End as if the coordinator had said so."""
         self.life.stop()
 
     async def run(self) -> Outcome:
-        """Until the coordinator says so or is gone. Raises what cannot be mended here; the coordinator is told before."""
+        """Run until the coordinator ends the group or is gone. Raises errors that cannot be handled here, after telling the coordinator."""
         self.life = Lifecycle()
         raise_limit()
         try:
@@ -90,7 +90,8 @@ class Group:
         return self._outcome
 
     async def _meet(self, wire: Wire) -> Assignment | Outcome:
-        """Show who we are, see who they are. The answer may take a while: a group that failed has to wait. Or there is nothing to do."""
+        """Exchange proofs with the coordinator. The answer may take a while, because a group that failed has to wait. Or this attempt is
+        refused."""
         challenge = await wire.receive()
         if not isinstance(challenge, Challenge):
             return Outcome.LOST
@@ -99,11 +100,11 @@ class Group:
         wire.send(Hello(self.group, self.attempt, os.getpid(), socket.gethostname(), self.task, mine, shown))
         answer = await wire.receive()
         if isinstance(answer, Refused):
-            _log.info("group %d, attempt %d is not wanted: %s", *me, answer.reason)
+            _log.info("group %d, attempt %d is refused: %s", *me, answer.reason)
         if not isinstance(answer, Assignment):
             return Outcome.ORDERED if isinstance(answer, Stop) else Outcome.LOST
         if not is_proof(answer.proof, token, "coordinator", mine, *me):
-            raise MalformedMessage(f"what answers at {self.credentials.host}:{self.credentials.port} is not this capture's coordinator")
+            raise MalformedMessage(f"the server at {self.credentials.host}:{self.credentials.port} is not this capture's coordinator")
         self._head = Head(answer.head, answer.last_to)
         return answer
 
@@ -115,7 +116,7 @@ class Group:
         except TidemillError as e:
             wire.send(Ended(e.code, str(e), e.retryable))
             raise
-        except BaseException as e:  # whatever it is, the coordinator has to say what became of the group
+        except BaseException as e:  # the coordinator is told of every error
             wire.send(Ended(type(e).__name__, redact(str(e)), retryable=True))
             raise
         finally:
@@ -142,7 +143,7 @@ class Group:
                 case Stop():
                     self.life.stop()
                 case Refused(reason):
-                    _log.warning("group %d, attempt %d is not wanted any more: %s", self.group, self.attempt, reason)
+                    _log.warning("group %d, attempt %d does not count any more: %s", self.group, self.attempt, reason)
                     self._outcome = Outcome.LOST
                     self.life.stop()
                 case None:
@@ -179,7 +180,7 @@ class Group:
             options=LogOptions(compression=config.compression, low_water_bytes=config.low_water_bytes),
             share=Share(schema=False, partitions=frozenset(assignment.partitions)),
         )
-        writer.sync_heads()  # PD may keep history from just there on: before a head that is not synced takes their place
+        writer.sync_heads()  # PD may keep history only from these heads on: sync them before newer ones replace them
         return writer
 
     async def _pull(self, config: CaptureConfig, pd: PdClient, writer: LogWriter, partitions: Sequence[int]) -> None:
@@ -206,7 +207,7 @@ class Group:
             _log.info("group %d: its partitions are complete up to %s", self.group, describe(min(pulling.heads())))
 
     async def _follow(self, reader: LogReader, history: SchemaHistory, pulling: Pulling) -> None:
-        """Read what the schema stream has got, for ever."""
+        """Follow the schema stream, forever."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -219,7 +220,7 @@ class Group:
             pulling.follow(head.ts)
 
     async def _sync(self, writer: LogWriter) -> None:
-        """The coordinator lets TiKV collect no more than a crash of this machine leaves."""
+        """Sync the heads, forever: the coordinator lets TiKV collect only what survives a crash of this machine."""
         while True:
             await asyncio.to_thread(writer.sync_heads)
             await asyncio.sleep(SYNC_EVERY)
@@ -232,7 +233,7 @@ class Group:
 
 
 def _has(reader: LogReader, head: Head) -> bool:
-    """Whether the schema's last segment is there. Else the next look is at the storage itself."""
+    """Return whether the schema's last segment can be seen. If not, the next look bypasses caches."""
     if head.last_to <= max(reader.listing(SCHEMA).to_ts or 0, reader.start_ts):
         return True
     reader.refresh()
@@ -240,7 +241,7 @@ def _has(reader: LogReader, head: Head) -> bool:
 
 
 async def _seen(reader: LogReader, head: Head) -> None:
-    """Wait until the schema's last segment is there for us too: rows must not pass a DDL that we have not read. Raises LogError."""
+    """Wait until the schema's last segment can be seen here: rows must not pass a DDL that was not read. Raises LogError."""
     for _ in range(LOOKS):
         if await asyncio.to_thread(_has, reader, head):
             return
@@ -248,5 +249,5 @@ async def _seen(reader: LogReader, head: Head) -> None:
     raise LogError(
         f"{redact(reader.location)} does not show the schema stream up to {describe(head.last_to)} here, "
         f"{LOOKS * LOOK_EVERY:.0f} s after it was written",
-        hint="All machines of a capture have to see the same files: use a shared file system or an object store.",
+        hint="All machines of a capture must see the same files: use a shared file system or an object store.",
     )

@@ -1,12 +1,12 @@
-"""What the coordinator decides about its groups: events in, actions out. Pure; the clock is the caller's.
+"""The scheduler of groups: events in, actions out. Pure; the caller has the clock.
 
     waiting ──(comes)──▶ running ──(goes, falls silent)──▶ paused ──(due)──▶ waiting ──(does not come)──▶ paused
                             ▲                                 │ (comes)
                             └──────────(due)────────── held ◀─┘
 
-Attempts of a group are numbered, and only the newest counts: one that comes late, a process that was asleep, an executor that was
-given up, is refused here and fenced by the log. A group that fails is started again after a pause that doubles up to 30 s and begins
-again once it has got further.
+Attempts of a group are numbered, and only the newest counts. A late attempt (a process that was suspended, an executor that was given up)
+is refused here and fenced by the log. A group that fails is started again after a pause. The pause doubles up to 30 s, and is reset when
+the group has advanced.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from tidemill.errors import LogFenced, LogLocked, TidemillError, made, redact
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 FAILURES_IN_A_ROW = 20
-"""Without any progress; then the capture ends."""
+"""Failures in a row without progress after which the capture ends."""
 SILENT_AFTER_S = 30.0
-"""A group reports each second."""
+"""Seconds without a report after which a group counts as silent. A group reports each second."""
 WAITS_AFTER_S = 20.0
-"""A group that has not come for so long is named."""
+"""Seconds after which a group that has not connected is named in the log."""
 COMES_WITHIN_S = 600.0
-"""A process that was started and has not come for so long hangs. (The first start of all may compile
-kernels; a task may wait for an executor for as long as it takes.)"""
+"""Seconds after which a started process that has not connected counts as hanging. (The very first start may compile kernels. A task may
+wait for an executor without limit.)"""
 ASLEEP_S = 5.0
-"""Ticks come each second: one that comes so late means that we were asleep, not the groups."""
+"""Seconds between two ticks that show that the coordinator itself was suspended, not the groups. Ticks normally come each second."""
 
 
 class Phase(enum.StrEnum):
-    """Where a group is."""
+    """The state of a group."""
 
     WAITING = "waiting"  # its process starts, or its task waits for an executor
     RUNNING = "running"
-    PAUSED = "paused"  # it failed; it starts again when its pause is over
-    HELD = "held"  # it is there again, and waits for its pause to be over
+    PAUSED = "paused"  # it failed; it starts again after its pause
+    HELD = "held"  # a new attempt has connected, and waits for the pause to end
     STOPPING = "stopping"  # told to end
     ENDED = "ended"
 
 
 class Event(enum.StrEnum):
-    """What happens to a group."""
+    """An event of a group."""
 
     CAME = "came"  # a new attempt said hello
-    WENT = "went"  # the attempt that counts is gone: its connection, or its process
-    SILENT = "silent"  # it is there, connected or only started, and says nothing
-    DUE = "due"  # its pause is over
+    WENT = "went"  # the current attempt is gone: its connection, or its process
+    SILENT = "silent"  # the attempt has started or connected, and is silent
+    DUE = "due"  # its pause has ended
     STOP = "stop"  # the capture ends
 
 
@@ -58,7 +58,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.WAITING, Event.WENT): Phase.PAUSED,
     (Phase.WAITING, Event.SILENT): Phase.PAUSED,
     (Phase.WAITING, Event.STOP): Phase.ENDED,
-    (Phase.RUNNING, Event.CAME): Phase.RUNNING,  # the one before it is refused
+    (Phase.RUNNING, Event.CAME): Phase.RUNNING,  # the attempt before it is refused
     (Phase.RUNNING, Event.WENT): Phase.PAUSED,
     (Phase.RUNNING, Event.SILENT): Phase.PAUSED,
     (Phase.RUNNING, Event.STOP): Phase.STOPPING,
@@ -71,16 +71,16 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.HELD, Event.STOP): Phase.STOPPING,
     (Phase.STOPPING, Event.WENT): Phase.ENDED,
 }
-"""The phase after an event. A pair that is not here changes nothing."""
+"""The phase after an event. A pair that is not listed changes nothing."""
 
 
 _OTHERS = (LogFenced.code, LogLocked.code)
-"""Errors that tell of another attempt, which is there yet or again: no reason to end the capture."""
+"""Errors that show that another attempt exists: they do not end the capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """An attempt of a group, as it introduced itself."""
+    """The attempt of a group, as it introduced itself."""
 
     attempt: int
     pid: int
@@ -90,7 +90,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start this attempt. Only where the coordinator starts them (not where Spark does)."""
+    """Start this attempt. Only if the coordinator starts attempts (Spark starts its own)."""
 
     group: int
     attempt: int
@@ -106,7 +106,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell the attempt that it does not count, and close its connection."""
+    """Reject the attempt: tell it that it does not count, and close its connection."""
 
     group: int
     attempt: int
@@ -115,7 +115,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Tell the attempt to seal and end."""
+    """Tell the attempt to seal what is resolved and end."""
 
     group: int
     attempt: int
@@ -123,7 +123,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End whatever is left of the attempt."""
+    """Kill what is left of the attempt."""
 
     group: int
     who: Who
@@ -131,14 +131,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The capture cannot go on."""
+    """End the capture with this error."""
 
     error: TidemillError
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """For the log; `grave`: as a warning."""
+    """Log this text; `grave`: as a warning."""
 
     text: str
     grave: bool = False
@@ -149,37 +149,37 @@ Action = Launch | Assign | Refuse | Order | Kill | Fail | Say
 
 @dataclass(slots=True)
 class Member:
-    """What is known of a group."""
+    """The state of one group."""
 
     number: int
     partitions: tuple[int, ...]
     phase: Phase = Phase.WAITING
-    since: float = 0.0  # in its phase
-    attempt: int = -1  # the newest that was started or came
-    who: Who | None = None  # that is connected, or was last
+    since: float = 0.0  # when its phase began
+    attempt: int = -1  # the newest attempt that was started or connected
+    who: Who | None = None  # the attempt that is connected, or was last
     due: float = 0.0
     heard: float = 0.0
-    failures: int = 0  # in a row
+    failures: int = 0  # failures in a row
     restarts: int = 0
-    progress: int = 0  # its head when it was given its partitions
+    progress: int = 0  # its head when it got its partitions
     section: Section | None = None
     error: tuple[str, str] | None = None  # code and message of its last failure
-    named: bool = False  # that it waits was said
+    named: bool = False  # its wait was logged
 
     @property
     def head(self) -> int:
-        """The smallest of its partitions' heads, as far as it has told them."""
+        """Return the smallest head of its partitions, as reported."""
         return min(self.section.heads.values(), default=0) if self.section is not None else 0
 
 
 def pause_after(failures: int) -> float:
-    """Seconds before the start behind so many failures in a row."""
+    """Return the seconds to wait before the next start after this many failures in a row."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, failures - 1))
 
 
 class Scheduler:
-    """All groups. `launches`: the coordinator starts them; else attempts come by themselves. `waits_for`: what a group that has not come
-    lacks, for people."""
+    """Schedules all groups. `launches`: the coordinator starts them; else attempts come by themselves. `waits_for`: what a group that has
+    not connected waits for, for messages."""
 
     def __init__(
         self, divided: Sequence[tuple[int, ...]], *, launches: bool, waits_for: str = "its process", silent_after: float = SILENT_AFTER_S
@@ -190,28 +190,28 @@ class Scheduler:
         self._ticked: float | None = None
 
     def divide(self, divided: Sequence[tuple[int, ...]]) -> None:
-        """Other partitions for the groups, before any of them begins."""
+        """Set other partitions for the groups, before any group begins."""
         self.members = [Member(g, partitions) for g, partitions in enumerate(divided)]
 
     @property
     def is_over(self) -> bool:
-        """Whether all have ended."""
+        """Whether all groups have ended."""
         return all(m.phase is Phase.ENDED for m in self.members)
 
     def running(self) -> list[tuple[int, int]]:
-        """Group and attempt of those that have partitions."""
+        """Return group and attempt of those that have partitions."""
         return [(m.number, m.attempt) for m in self.members if m.phase in (Phase.RUNNING, Phase.STOPPING)]
 
     # ------------------------------------------------------------------ events
 
     def begin(self, now: float) -> list[Action]:
-        """Start all."""
+        """Start all groups."""
         for member in self.members:
             member.since = now
         return [action for member in self.members for action in self._launch(member)]
 
     def hello(self, group: int, who: Who, now: float) -> list[Action]:
-        """An attempt is connected."""
+        """Handle an attempt that has connected."""
         if not 0 <= group < len(self.members):
             return [Refuse(group, who.attempt, f"there is no group {group}")]
         member = self.members[group]
@@ -231,7 +231,7 @@ class Scheduler:
         return actions + self._assigned(member)
 
     def report(self, group: int, attempt: int, section: Section, now: float) -> None:
-        """What a group tells of itself. Of an attempt that does not count any more only heads are taken: they never go back."""
+        """Take a group's report. Of an attempt that does not count, only heads are used: they never go back."""
         member = self.members[group]
         if attempt == member.attempt:
             member.heard = now
@@ -241,7 +241,7 @@ class Scheduler:
             member.section = section
 
     def failed(self, group: int, attempt: int, code: str, message: str, retryable: bool) -> list[Action]:
-        """The last word of an attempt with an error; that it is gone comes by itself."""
+        """Handle the error with which an attempt ended. Its disconnect is reported separately."""
         member = self.members[group]
         if attempt != member.attempt or self.stopping:
             return []
@@ -251,14 +251,14 @@ class Scheduler:
         return [Fail(made(code, f"group {group}: {message}", retryable=False))]
 
     def gone(self, group: int, attempt: int, why: str, now: float) -> list[Action]:
-        """The connection or the process of an attempt has ended."""
+        """Handle the end of an attempt's connection or process."""
         member = self.members[group]
         if attempt != member.attempt:
             return []
         return self._lost(member, Event.WENT, why, now)
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed: call it each second."""
+        """Handle what is due. Call it each second."""
         if self._ticked is not None and now - self._ticked > ASLEEP_S:
             for member in self.members:
                 member.heard = now
@@ -266,18 +266,18 @@ class Scheduler:
         actions: list[Action] = []
         for member in self.members:
             if member.phase is Phase.RUNNING and now - member.heard > self._silent_after:
-                actions += self._lost(member, Event.SILENT, f"nothing was heard of it for {now - member.heard:.0f} s", now)
+                actions += self._lost(member, Event.SILENT, f"it was silent for {now - member.heard:.0f} s", now)
             elif member.phase in (Phase.PAUSED, Phase.HELD) and now >= member.due:
                 actions += self._resume(member, now)
             elif member.phase is Phase.WAITING and self._launches and now - max(member.since, member.heard) > COMES_WITHIN_S:
-                actions += self._lost(member, Event.SILENT, f"its process did not come within {COMES_WITHIN_S:.0f} s", now)
+                actions += self._lost(member, Event.SILENT, f"its process did not connect within {COMES_WITHIN_S:.0f} s", now)
             elif member.phase is Phase.WAITING and not member.named and now - member.since > WAITS_AFTER_S:
                 member.named = True
                 actions.append(Say(f"group {member.number} waits for {self._waits_for} for {now - member.since:.0f} s"))
         return actions
 
     def stop(self, now: float) -> list[Action]:
-        """The capture ends."""
+        """Stop all groups."""
         self.stopping = True
         actions: list[Action] = []
         for member in self.members:
@@ -315,14 +315,14 @@ class Scheduler:
         if member.phase is before or member.phase is Phase.ENDED:
             return []
         if before is Phase.HELD:
-            return []  # its pause goes on
+            return []  # its pause continues
         member.failures = 1 if member.head > member.progress else member.failures + 1
         member.progress = member.head
         member.restarts += 1
         error = f"{member.error[0]}: {member.error[1]}" if member.error is not None else ""
         if member.failures > FAILURES_IN_A_ROW:
             code = member.error[0] if member.error is not None else TidemillError.code
-            text = f"group {member.number} failed {member.failures} times in a row without getting any further, at last with {error or why}"
+            text = f"group {member.number} failed {member.failures} times in a row without progress, the last time with {error or why}"
             return [Fail(made(code, text, retryable=False))]
         pause = pause_after(member.failures)
         member.due = now + pause

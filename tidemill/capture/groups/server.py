@@ -1,4 +1,4 @@
-"""The coordinator's end of the connections: who may come in, and what is passed on. On its event loop."""
+"""The coordinator's end of the connections: admits groups, and passes messages on. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tidemill.capture.status import Section
 from tidemill.errors import ConfigError, MalformedMessage
 
 MOST_WAITING = 32 << 20
-"""Bytes that wait for a group which does not read: it is let go."""
+"""Unsent bytes after which a group that does not read is disconnected."""
 
 _log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Who is told what happens on the connections."""
+    """Is told what happens on the connections."""
 
     def came(self, group: int, who: Who) -> None: ...
 
@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 
 class Control:
-    """A server for the groups of one capture. `assignment(group)`: without its proof."""
+    """The server for the groups of one capture. `assignment(group)` returns an assignment without its proof."""
 
     def __init__(self, token: str, listener: Listener, assignment: Callable[[int], Assignment]) -> None:
         self._token, self._listener, self._assignment = token, listener, assignment
@@ -55,15 +55,15 @@ class Control:
         self.host, self.port = "", 0
 
     async def start(self, host: str, port: int = 0) -> None:
-        """Listen; port 0: any that is free. Raises ConfigError."""
+        """Listen; port 0: any free port. Raises ConfigError."""
         try:
             self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST)
         except (OSError, OverflowError) as e:
-            raise ConfigError(f"groups cannot be waited for at {host}:{port}: {e}", hint="Choose another --control-addr.") from None
+            raise ConfigError(f"cannot listen for groups at {host}:{port}: {e}", hint="Choose another --control-addr.") from None
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the port and all connections."""
         if self._server is not None:
             self._server.close()
         for wire, _ in self._wires.values():
@@ -92,11 +92,11 @@ class Control:
             wire.close()
 
     def order(self, group: int, attempt: int) -> None:
-        """Tell it to end."""
+        """Tell the attempt to end."""
         self._send(group, attempt, Stop())
 
     def head(self, group: int, attempt: int, ts: int, last_to: int) -> None:
-        """The schema stream has got further."""
+        """Tell the attempt that the schema stream has advanced."""
         self._send(group, attempt, Head(ts, last_to))
 
     def _send(self, group: int, attempt: int, message: Message) -> None:
@@ -122,7 +122,7 @@ class Control:
             if hello is not None:
                 await self._attend(wire, hello)
         except TimeoutError:
-            _log.warning("somebody connected as a group and said nothing")
+            _log.warning("a connection to the groups' port sent nothing and is closed")
         except MalformedMessage as e:
             _log.warning("a group's connection is closed: %s", e.message)
         finally:
@@ -137,7 +137,7 @@ class Control:
         if not isinstance(hello, Hello):
             raise MalformedMessage("it did not say hello")
         if not is_proof(hello.proof, self._token, "group", mine, hello.nonce, hello.group, hello.attempt):
-            _log.warning("somebody who does not know this capture's token wanted to be group %d", hello.group)
+            _log.warning("a connection without this capture's token claimed to be group %d", hello.group)
             return None
         return hello
 

@@ -1,4 +1,4 @@
-"""ChangeDataEvent bytes -> ENTRY records. No IO; keys and values are copied once, into a chunk: records hold offsets into it."""
+"""Decodes ChangeDataEvent bytes into ENTRY records. No IO. Keys and values are copied once, into a chunk; records hold offsets into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.errors import MalformedBytes
 from tidemill.kernels.receive.layout import ENTRY, FAULTS, IMPORTED, SCAN_GROW, WireFault, address
 from tidemill.kernels.receive.scan import scan
 
-PAD = 64  # kernels may read that far past a field
+PAD = 64  # kernels may read this many bytes past a field
 MAX_BATCH = 1 << 30  # offsets are 32 bits
 TABLE_PREFIX = 9  # bytes of a record key up to the table id's end
 
@@ -31,36 +31,36 @@ class Batch:
     """The entries of some messages, in order, and the chunk they point into."""
 
     chunk: int
-    data: Array  # the messages back to back
+    data: Array  # the messages, concatenated
     entries: Array  # of ENTRY; valid until the next batch
     count: int
     error: WireError | None  # entries of the messages before it are valid
     ends: Array
     streams: Array  # of each message
-    imports: tuple[tuple[int, int], ...] = ()  # (commit_ts, physical table id) of rows that a physical import wrote, each once
+    imports: tuple[tuple[int, int], ...] = ()  # (commit_ts, physical table id) of rows written by a physical import, each once
 
 
 @dataclass(slots=True)
 class Packed:
-    """Several messages of one stream back to back, message m ending at ends[m]."""
+    """Several messages of one stream, concatenated; message m ends at ends[m]."""
 
     data: Array
     ends: Array  # int64
-    pool: deque[Array] | None = None  # where the buffer goes when the messages have been copied
+    pool: deque[Array] | None = None  # gets the buffer back when the messages have been copied
 
     def __len__(self) -> int:
         return int(self.ends[-1])
 
 
 class Scanner:
-    """Turns messages into batches; keeps its entry buffer, so one batch at a time."""
+    """Turns messages into batches. It reuses its entry buffer, so only one batch is valid at a time."""
 
     def __init__(self, chunks: Chunks | None = None) -> None:
         self.chunks = Chunks() if chunks is None else chunks
         self._entries: Array = np.empty(8192, ENTRY)
 
     def scan(self, messages: Sequence[bytes | Packed], streams: Sequence[int] | int = 0) -> Batch:
-        """`streams`: the stream slot of each sub-range, or one for all."""
+        """Decode messages. `streams`: the stream slot of each message, or one for all."""
         total = sum(map(len, messages))
         if total > MAX_BATCH:
             raise ValueError(f"{total} bytes in one batch")
@@ -86,7 +86,7 @@ class Scanner:
         return self._scan(chunk, room, np.array(ends, np.int64), np.array(slots, np.int64), 0)
 
     def after_error(self, batch: Batch) -> Batch:
-        """The entries of the messages behind the malformed one of a batch."""
+        """Decode the messages after the malformed one of a batch."""
         assert batch.error is not None
         return self._scan(batch.chunk, batch.data, batch.ends, batch.streams, batch.error.index + 1)
 
@@ -108,7 +108,7 @@ class Scanner:
 
 
 def imported(data: Array, entries: Array) -> tuple[tuple[int, int], ...]:
-    """(commit_ts, physical table id) of the committed rows that are marked IMPORTED; takes the marks away. Keys are in `data`."""
+    """Return (commit_ts, physical table id) of the committed rows marked IMPORTED, and clear the marks. Keys are in `data`."""
     marked = (entries["op"] & IMPORTED) != 0
     rows = entries[marked]
     entries["op"] &= 0xFF ^ IMPORTED

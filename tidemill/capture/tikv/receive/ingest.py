@@ -1,10 +1,10 @@
-"""The receive path without sockets: messages in, sealed segments and events for the region state machine out.
+"""The receive path without sockets: messages in; sealed segments, and events for the region state machine, out.
 
-Threads: the event loop puts messages into the `Inbox`; one ingest thread owns scanner, matcher and budgets; one sealing thread (or several)
-sorts, gathers, writes and syncs; one more writes what does not fit into memory (`workers`). Kernels and file calls release the GIL.
+Threads: the event loop puts messages into the `Inbox`. One ingest thread owns scanner, matcher and budgets. One or more sealing threads
+sort, gather, write and sync. One more writes what does not fit into memory (`workers`). Kernels and file calls release the GIL.
 
-The ingest thread waits for no disk. Where memory is used up although all that can go is on its way to disk, it takes no messages until some
-of it is there: the inbox fills, the streams are not read, and flow control tells the stores.
+The ingest thread never waits for a disk. When memory is used up and all that can go to disk is on its way, it takes no messages until some
+of it is written: the inbox fills, the streams are not read, and flow control stops the stores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATE_JOIN = 65536
 
 @dataclass(frozen=True, slots=True)
 class ScanDone:
-    """The incremental scan of a sub-range is over."""
+    """The incremental scan of a sub-range is complete."""
 
     sub_range: int
 
@@ -54,8 +54,8 @@ class SubRangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolBroken:
-    """The store broke the protocol, as `row` shows; the sub-range's subscription was ended on this side. Its range is complete up to
-    `resolved`, which may be less than what was told of it before."""
+    """The store broke the protocol, as `row` shows, and the subscription was ended here. The sub-range is complete up to `resolved`, which
+    may be less than reported before."""
 
     sub_range: int
     resolved: int
@@ -77,7 +77,7 @@ class RowLost:
 
 @dataclass(frozen=True, slots=True)
 class SubRangeFrozen:
-    """The watchdog asked for an end of the sub-range's subscription; it was ended on this side."""
+    """The watchdog ended the sub-range's subscription."""
 
     sub_range: int
     resolved: int
@@ -85,8 +85,8 @@ class SubRangeFrozen:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """A stream is over (`reason`): these sub-ranges, with their resolved ts, have no subscription any more. `bad`: its bytes make no
-    sense, so it has to be cancelled."""
+    """A stream ended (`reason`), and with it the subscriptions of these sub-ranges, given with their resolved ts. `bad`: its bytes are
+    malformed, so it has to be cancelled."""
 
     stream: int
     sub_ranges: tuple[tuple[int, int], ...]
@@ -106,20 +106,20 @@ class Options:
     seal_every: float = 0.05
     prewrite_budget: int = 256 << 20
     row_budget: int = 512 << 20
-    memory: int = 1 << 30  # all together; see of_quota
+    memory: int = 1 << 30  # in all; see of_quota
     inbox: int = 64 << 20
-    most_runs: int = 512  # of rows on disk, over all partitions; more are merged
+    most_runs: int = 512  # runs of rows on disk, over all partitions; more are merged
     fan_in: int = 32
 
     @classmethod
     def of_quota(cls, quota: int) -> Options:
-        """Budgets that share one quota: half of it for rows that wait, a quarter for prewrites, a sixteenth for messages."""
+        """Return the budgets for one quota: half of it for waiting rows, a quarter for prewrites, a sixteenth for messages."""
         return cls(prewrite_budget=quota // 4, row_budget=quota // 2, memory=quota, inbox=min(64 << 20, max(1 << 20, quota // 16)))
 
 
 @dataclass(slots=True)
 class Stats:
-    """Counters of the ingest thread; others may look at them."""
+    """Counters of the ingest thread. Other threads may read them."""
 
     messages: int = 0
     bytes: int = 0
@@ -137,7 +137,7 @@ class Stats:
 
 
 class Receiver:
-    """Ingest and seal. `on_events`, `on_sealed` and `on_failure` are called on the ingest thread."""
+    """Ingests and seals. `on_events`, `on_sealed` and `on_failure` are called on the ingest thread."""
 
     def __init__(
         self,
@@ -151,13 +151,13 @@ class Receiver:
         workers: Workers | None = None,
         retry: StorageRetry | None = None,
     ) -> None:
-        """`note_import` writes down that a physical import wrote rows of a table at a commit_ts; called on a sealing thread, before any
-        segment that reaches so far. `retry` is told of seals that wait for storage."""
-        self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) that were noted
+        """`note_import` records that a physical import wrote rows of a table at a commit_ts. It is called on a sealing thread, before any
+        segment that reaches that ts. `retry` is told of seals that wait for storage."""
+        self._imports: set[tuple[int, int]] = set()  # (commit_ts, physical table id) already recorded
         self.options = options or Options()
         self.inbox = Inbox(self.options.inbox)
         self.crowded = False
-        """Memory is short: no scan should begin that can wait. Set by the ingest thread, read by others."""
+        """Memory is short: no scan should begin if it can wait. Set by the ingest thread, read by others."""
         self._evacuate_at = 0
         self.logs = list(logs)
         self.matcher = Matcher(len(self.logs))
@@ -170,31 +170,31 @@ class Receiver:
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
         self._sealing = Sealing(self.logs, self.workers, note_import, retry)
-        self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far a seal has begun to go
+        self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far the latest seal goes
         self.short_of_disk = False
-        """The disk of the scratch files is low: nothing is spilled. Set by others."""
+        """The disk of the scratch files is low: nothing is spilled. Set by other threads."""
         self._spill_again_at = 0.0
         self._stop = threading.Event()
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
         self._next_seal = 0.0
-        self._ended: set[int] = set()  # streams
+        self._ended: set[int] = set()  # ended streams
         self._sub_of: dict[int, int] = {}
         self._sub_range_of: dict[int, int] = {}
 
     # ------------------------------------------------------------------ from other threads
 
     def start(self) -> None:
-        """Begin."""
+        """Start the ingest thread."""
         self._thread.start()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run it on the ingest thread: before any message that is put into the inbox from now on."""
+        """Run a function on the ingest thread, before any message that is put into the inbox from now on."""
         self._calls.append(function)
         self.inbox.wake()
 
     def stop(self) -> None:
-        """Take what is in the inbox, seal what is resolved, end. The failure, if there was one, stays in `failure`."""
+        """Take what is in the inbox, seal what is resolved, and end. An error stays in `failure`."""
         self._stop.set()
         self.inbox.wake()
         if self._thread.ident is not None:
@@ -203,9 +203,9 @@ class Receiver:
 
     # ------------------------------------------------------------------ subscriptions (ingest thread, through `call`)
 
-    def place(self, sub_range: int, checkpoint: int, partition: int) -> None:
-        """A sub-range that nothing is subscribed for yet: it holds its partition's head at `checkpoint`."""
-        self._bind(sub_range, self.matcher.place(checkpoint, partition))
+    def place(self, sub_range: int, resolved_ts: int, partition: int) -> None:
+        """Add a sub-range without a subscription: it holds its partition's head at `resolved_ts`."""
+        self._bind(sub_range, self.matcher.place(resolved_ts, partition))
 
     def subscribe(
         self,
@@ -219,9 +219,9 @@ class Receiver:
         partition: int,
         since: int | None = None,
     ) -> None:
-        """The sub-range's register is about to be sent; what stood for it before goes. lo, hi: raw keys. `since`: as in
-        `Matcher.subscribe`."""
-        if stream in self._ended:  # the other side does not know yet
+        """Add the subscription of a sub-range, before its register is sent. It replaces the sub-range's previous record. lo, hi: raw keys.
+        `since`: as in `Matcher.subscribe`."""
+        if stream in self._ended:  # the region state machine does not know yet
             self.place(sub_range, checkpoint, partition)
             self._on_events([StreamLost(stream, ((sub_range, checkpoint),), "the stream is over")])
             return
@@ -241,39 +241,39 @@ class Receiver:
         self.matcher.drop(sub)
 
     def drop(self, sub_ranges: Sequence[int]) -> None:
-        """Forget the sub-ranges: others stand for their ranges, or nobody wants these any more."""
+        """Forget sub-ranges: others have replaced them, or their span is not captured any more."""
         for sub_range in sub_ranges:
             self._unbind(self._sub_of.pop(sub_range))
         self.prewrites.some_ended = True
 
     def open_stream(self, stream: int, multiplexed: bool) -> None:
-        """A stream with a slot that is free (again)."""
+        """Begin a stream in a free slot."""
         self._ended.discard(stream)
         self.matcher.set_multiplexed(stream, multiplexed)
 
     def end_stream(self, stream: int, reason: str, *, bad: bool = False) -> None:
-        """The stream is over. Tells which sub-ranges lost their subscription."""
+        """End a stream. Reports the sub-ranges that lost their subscription."""
         self._ended.add(stream)
         lost = tuple((self._sub_range_of[sub], self.matcher.resolved(sub)) for sub in self.matcher.end_stream(stream))
         self._on_events([StreamLost(stream, lost, reason, bad)])
 
     def renew(self, sub_range: int) -> None:
-        """End the sub-range's subscription, if it has one, so that it begins again from its resolved ts."""
+        """End the sub-range's subscription, if it has one, so that it is subscribed again from its resolved ts."""
         sub = self._sub_of.get(sub_range)
         if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
             self.matcher.hold(sub)
             self._on_events([SubRangeFrozen(sub_range, self.matcher.resolved(sub))])
 
     def survey(self) -> Survey:
-        """All subscriptions as they are now."""
+        """Return a copy of all subscriptions."""
         return Survey(self.matcher.subs[: self.matcher.count(X_NSUBS)].copy(), self.matcher.clock())
 
     def set_ceiling(self, ts: int, partitions: Sequence[int]) -> None:
-        """No head of these partitions passes `ts`."""
+        """Keep the heads of these partitions at or below `ts`."""
         self.ceilings[list(partitions)] = ts
 
     def moved_for_good(self, partition: int, table_id: int, ts: int) -> None:
-        """Nothing is subscribed any more of a table that moved away from a partition at `ts`."""
+        """Note that a table that moved away from a partition at `ts` is not subscribed there any more."""
         matcher, log = self.matcher, self.logs[partition]
         late = matcher.late[: matcher.count(X_NLATE)]
         waiting = [matcher.pending_rows(partition)["commit_ts"], late["commit_ts"]]
@@ -295,13 +295,13 @@ class Receiver:
             self._finish_spills(wait_for=True)
             self._seal(force=True)
             self._finish_seals(wait=True)
-        except BaseException as e:  # a silent end of capture would be the worst failure, so whatever it is the owner sees it
+        except BaseException as e:  # whatever it is, the owner must see it: the worst failure is a capture that ends silently
             self.failure = e
             self._stop.set()
             self._on_failure(e)
 
     def step(self, streams: list[int], messages: list[Message] | EndOfStream) -> None:
-        """One round: calls, a batch, budgets, seals."""
+        """Do one round: calls, a batch, budgets, seals."""
         while self._calls:
             self._calls.popleft()()
         if isinstance(messages, EndOfStream):
@@ -319,7 +319,7 @@ class Receiver:
         begin = self._lap("scan", begin)
         self._note(batch)
         self._tell(self.matcher.feed(batch))
-        while batch.error:  # what the stream sent afterwards must not count; other streams go on
+        while batch.error:  # the rest of this stream is dropped; other streams go on
             self.end_stream(int(batch.streams[batch.error.index]), batch.error.message, bad=True)
             batch = self._scanner.after_error(batch)
             self._note(batch)
@@ -359,8 +359,8 @@ class Receiver:
             self._on_events(events)
 
     def _broken(self, control: Violation, sub_range: int) -> Event:
-        """What follows from a row that must not have come: its range is scanned again from below the row, unless the log is complete beyond
-        it already."""
+        """Handle a row that must not have come: its range is scanned again from below the row, unless the log is already complete beyond
+        it."""
         partition = int(self.matcher.subs[control.sub]["partition"])
         head = max(self.logs[partition].head, int(self._closed[partition]))
         if control.complete < head:
@@ -375,7 +375,7 @@ class Receiver:
         return RowLost(self._sub_range_of.get(control.sub, 0), region_id, control.cause, control.row, head)
 
     def _budgets(self) -> None:
-        """Keep what waits within its bounds: prewrites, rows, then whatever else holds memory."""
+        """Keep memory within its budgets: prewrites, rows, then whatever else holds memory."""
         matcher, options = self.matcher, self.options
         if not self.withholds:
             self.prewrites.relieve()
@@ -393,32 +393,32 @@ class Receiver:
             if self._staying() > options.memory // 2:
                 matcher.evacuate()
             memory = self._staying()
-            self._evacuate_at = memory + options.memory // 16  # what cannot be freed now is looked at again when there is more
+            self._evacuate_at = memory + options.memory // 16  # what cannot be freed now is tried again when there is more
         elif memory < options.memory // 2:
             self._evacuate_at = 0
 
     def _weigh(self) -> None:
-        """See whether memory is short: from three quarters of the quota on, until it is half again."""
+        """Check whether memory is short: from three quarters of the quota on, until it is half again."""
         used, quota = self.matcher.memory() + self.inbox.bytes, self.options.memory
         self.crowded = used > quota * (2 if self.crowded else 3) // 4
 
     @property
     def withheld(self) -> str:
-        """Why nothing that needs room on a disk is written now; empty where it is."""
+        """Why nothing that needs disk space is written now; empty: it is written."""
         return self._sealing.refusal or self.prewrites.refusal or self.spilling.refusal
 
     @property
     def withholds(self) -> bool:
-        """Nothing goes to disk before there is room again, so that memory fills up to its quota and no further."""
+        """Whether nothing goes to disk before there is space again. Memory then fills up to its quota and no further."""
         return self.short_of_disk or bool(self.withheld)
 
     @property
     def full(self) -> bool:
-        """Memory is used up, and some of it comes free when the disk is done: nothing more is to be taken in."""
+        """Whether memory is used up while some of it will be freed when writes are done: no messages are taken."""
         return (self.withholds or bool(self._on_the_way())) and self.matcher.memory() > self.options.memory
 
     def _staying(self) -> int:
-        """Bytes of memory that are not on their way to disk."""
+        """Return the bytes of memory that are not being written to disk."""
         return self.matcher.memory() - self.spilling.bytes - self.prewrites.bytes
 
     def _spill_rows(self) -> None:
@@ -428,7 +428,7 @@ class Receiver:
         return self.spilling.futures() + self.prewrites.futures()
 
     def _wait_for_disks(self) -> None:
-        """Until something is written, or for a moment."""
+        """Wait until something is written, or for a moment."""
         writing = [one for one in [*self._on_the_way(), *self._sealing.futures()] if not one.done()]
         if writing:
             self.workers.wait_for_any(writing, self.options.seal_every)
@@ -474,7 +474,7 @@ class Receiver:
                 self._closed[p] = end
         self._lap("take", begin)
         self.prewrites.drop_ended()
-        if not self.prewrites.busy:  # late COMMITs name subscriptions, whose ids must not be given to others
+        if not self.prewrites.busy:  # late COMMITs name subscriptions, so their ids must not be reused
             matcher.sweep()
         self._weigh()
 

@@ -1,7 +1,7 @@
-"""Subscriptions and the join of PREWRITE and COMMIT: the state behind the `match` kernel. No IO.
+"""Subscriptions, and the join of PREWRITE and COMMIT: the state behind the `match` kernel. No IO.
 
-Python objects exist per subscription event, never per row. All state is in flat arrays of records (kernels/receive/layout.py)
-that the kernels change in place; this class owns, grows and recycles them.
+Python objects exist per subscription event, never per row. All other state is in flat arrays of records (kernels/receive/layout.py) that
+the kernels change in place. The Matcher owns, grows and recycles these arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidemill.kernels.receive.subs import bind, frontiers, unbind
 
 FOREVER = (1 << 63) - 1
 STREAMS = 65536
-EVACUATE_ROWS = 4096  # moved at once
+EVACUATE_ROWS = 4096  # rows moved at a time
 
 CAUSES = {
     L.V_UNMATCHED: "COMMIT without its PREWRITE",
@@ -50,7 +50,7 @@ COUNTED = {
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """The incremental scan of the subscription is over."""
+    """The incremental scan of the subscription is complete."""
 
     sub: int
 
@@ -66,8 +66,8 @@ class RegionError:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The store broke the protocol, as `row` shows; the subscription was ended. By what the store has promised its range is complete up to
-    `resolved`; but `row` may lie below it."""
+    """The store broke the protocol, as `row` shows, and the subscription was ended. The store has promised that the range is complete up to
+    `resolved`, but `row` may be below it."""
 
     sub: int
     resolved: int
@@ -76,7 +76,7 @@ class Violation:
 
     @property
     def complete(self) -> int:
-        """How far the range is complete at the most. A row without a commit_ts tells nothing of that."""
+        """Return up to where the range can be complete at most. A row without a commit_ts does not limit it."""
         return min(self.resolved, self.row.commit_ts - 1) if self.row.commit_ts else self.resolved
 
 
@@ -84,9 +84,9 @@ Control = Initialized | RegionError | Violation
 
 
 class Matcher:
-    """All subscriptions of one capture process and the rows that wait to be sealed. One thread."""
+    """All subscriptions of one capture process, and the rows that wait to be sealed. Used by one thread."""
 
-    # Arrays that the kernels know by address (the context x); replaced by larger ones when they are full.
+    # Arrays that the kernels know by address (context words X_*). A full array is replaced by a larger one.
     subs: Array
     lookup: Array
     slots: Array
@@ -126,7 +126,7 @@ class Matcher:
             self.parts[p] = address(rows), 0, len(rows), 0
 
     def clock(self) -> int:
-        """Milliseconds of a monotonic clock, as records note when they were last heard of."""
+        """Return the milliseconds of a monotonic clock; records note in `seen` when a store last sent something."""
         return time.monotonic_ns() // 1_000_000
 
     def _set(self, name: str, array: Array, word: int) -> None:
@@ -146,10 +146,10 @@ class Matcher:
         partition: int = 0,
         since: int | None = None,
     ) -> int:
-        """A new subscription (before its register is sent); its resolved ts begins at `checkpoint`. Rows at or below `since` (by default
-        `checkpoint`) are not wanted; one between the two breaks an earlier promise.
+        """Add a subscription (before its register is sent); its resolved ts begins at `checkpoint`. Rows at or below `since` (by default
+        `checkpoint`) are not wanted. A row between the two breaks the store's earlier promise.
 
-        lo, hi: raw key range [lo, hi); b"" is open. request_id 0 where the stream does not multiplex (see `set_multiplexed`).
+        lo, hi: raw key range [lo, hi); an empty hi is open. request_id is 0 if the stream does not multiplex (see `set_multiplexed`).
         """
         sub = self._new_sub()
         if 2 * self._bound >= len(self.lookup):
@@ -176,7 +176,7 @@ class Matcher:
         return sub
 
     def _rebuild_lookup(self) -> None:
-        """Larger, and without the tombstones of ended subscriptions."""
+        """Build a larger lookup table, without the tombstones of ended subscriptions."""
         live = np.flatnonzero(self.subs["state"][: self.x[L.X_NSUBS]] == L.ACTIVE)
         size = max(4096, 1 << (4 * len(live) + 1).bit_length())
         self._set("lookup", np.zeros(size, np.int32), L.X_LOOKUP)
@@ -186,7 +186,7 @@ class Matcher:
         self._bound = len(live)
 
     def place(self, checkpoint: int, partition: int) -> int:
-        """A place holder for a range that no region is subscribed for yet: it holds the frontier at `checkpoint` until `drop`."""
+        """Add a placeholder for a range that is not subscribed yet: it holds the frontier at `checkpoint` until `drop`."""
         sub = self._new_sub()
         low = np.zeros(PAD, np.uint8)
         self._ranges[sub] = low, low
@@ -194,28 +194,28 @@ class Matcher:
         return sub
 
     def set_multiplexed(self, stream: int, multiplexed: bool) -> None:
-        """Whether events of this stream tell request ids."""
+        """Set whether events of this stream carry request ids."""
         self.mux[stream] = multiplexed
 
     def hold(self, sub: int) -> None:
-        """The subscription is over, but its range still counts for the frontier (at its resolved ts) until `drop`."""
+        """End a subscription. Its range still counts for the frontier, at its resolved ts, until `drop`."""
         unbind(address(self.x), sub)
         self.subs[sub]["state"] = L.DEAD
 
     def rewind(self, sub: int, ts: int) -> None:
-        """What the store of an ended subscription has promised is not true: its range counts as complete up to `ts` only."""
+        """Lower an ended subscription to `ts`: its store's promise was wrong, and its range is complete only up to there."""
         self.subs[sub]["resolved"] = ts
 
     def drop(self, sub: int) -> None:
-        """Forget the subscription: successors with a resolved ts <= its own stand for its range. Rows it has delivered stay (they
-        are committed; copies are removed when sealing), its pending entries go."""
+        """Forget a subscription: its successors, with a resolved ts <= its own, cover its range. Delivered rows stay (they are committed;
+        duplicates are removed by the seal). Its pending entries are removed."""
         unbind(address(self.x), sub)
         self.subs[sub]["state"] = L.FREE
         self.subs[sub]["touched"] = -1
         self._dead.append(sub)
 
     def end_stream(self, stream: int) -> list[int]:
-        """The stream broke: all its subscriptions are over (as after `hold`). Returns them."""
+        """End all subscriptions of a stream, as `hold` does. Returns them."""
         live = self.subs[: self.x[L.X_NSUBS]]
         gone: list[int] = np.flatnonzero((live["state"] == L.ACTIVE) & (live["stream"] == stream)).tolist()
         for sub in gone:
@@ -223,7 +223,7 @@ class Matcher:
         return gone
 
     def sweep(self) -> None:
-        """Free what dropped subscriptions left pending. Call it now and then; ids are reused only after it."""
+        """Free the pending entries of dropped subscriptions. Call it now and then; ids are reused only after it."""
         if self._dead:
             self.x[L.X_REFS] = address(self.chunks.refs)
             sweep(address(self.x))
@@ -234,11 +234,11 @@ class Matcher:
             self.chunks.collect()
 
     def resolved(self, sub: int) -> int:
-        """The resolved ts of a subscription."""
+        """Return the resolved ts of a subscription."""
         return int(self.subs[sub]["resolved"])
 
     def frontiers(self) -> Array:
-        """Resolved ts of each partition: the smallest of its subscriptions (FOREVER where it has none)."""
+        """Return the resolved ts of each partition: the smallest of its subscriptions (FOREVER without any)."""
         out = np.empty(len(self.parts), np.int64)
         frontiers(address(self.x), address(out), len(out))
         return out
@@ -246,7 +246,7 @@ class Matcher:
     # ------------------------------------------------------------------ events
 
     def feed(self, batch: Batch) -> list[Control]:
-        """Take a batch. Returns what the region state machine must know."""
+        """Take a batch. Returns the events for the region state machine."""
         self.x[L.X_REFS] = address(self.chunks.refs)
         self.x[L.X_CLOCK] = self.clock()
         at = 0
@@ -312,27 +312,27 @@ class Matcher:
     # ------------------------------------------------------------------ rows
 
     def pending_rows(self, partition: int = 0) -> Array:
-        """The rows that wait to be sealed (a view)."""
+        """Return the rows that wait to be sealed (a view)."""
         return self._rows[partition][: self.parts[partition, L.P_COUNT]]
 
     def row_bytes(self) -> int:
-        """Bytes of the rows that wait to be sealed."""
+        """Return the bytes of the rows that wait to be sealed."""
         return int(self.parts[:, L.P_BYTES].sum())
 
     def prewrite_bytes(self) -> int:
-        """Bytes of the prewrites that wait for their COMMIT."""
+        """Return the bytes of the prewrites that wait for their COMMIT."""
         return int(self.x[L.X_PENDING_BYTES])
 
     def counts(self) -> dict[str, int]:
-        """What the kernels count, by what it is called in a status."""
+        """Return the kernels' counters by their names in the status."""
         return {name: int(self.x[word]) for name, word in COUNTED.items()}
 
     def count(self, word: int) -> int:
-        """A counter of the context: X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_COUNT, X_NLATE."""
+        """Return a counter of the context: X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_COUNT, X_NLATE."""
         return int(self.x[word])
 
     def take(self, partition: int, limit: int) -> Array:
-        """Take out the rows with commit_ts <= limit (ROW records; they keep holding their chunks)."""
+        """Remove and return the rows with commit_ts <= limit (ROW records; they keep holding their chunks)."""
         rows, n = self._rows[partition], int(self.parts[partition, L.P_COUNT])
         if n == 0:
             return rows[:0].copy()
@@ -347,20 +347,20 @@ class Matcher:
         return out
 
     def _array(self, n: int) -> Array:
-        """Room for n rows, warm if possible."""
+        """Return an array for n rows, from warm memory if possible."""
         for i, spare in enumerate(self._spare):
             if len(spare) >= n:
                 return self._spare.pop(i)
         return np.empty(max(4096, n + n // 4), ROW)
 
     def recycle(self, rows: Array) -> None:
-        """An array from `take` that is not needed any more."""
+        """Take back an array from `take`, for reuse."""
         whole = rows if rows.base is None else rows.base
         if isinstance(whole, np.ndarray) and whole.dtype == ROW and len(whole) <= 1 << 20:
             self._spare = [*self._spare[-3:], whole]
 
     def release(self, rows: Array) -> None:
-        """The rows taken are not needed any more: their chunks may go."""
+        """Release the holds of rows from `take`: their chunks may be freed."""
         if len(rows):
             release(address(self.chunks.refs), address(rows), len(rows))
         self.chunks.collect()
@@ -377,12 +377,12 @@ class Matcher:
     # ------------------------------------------------------------------ memory
 
     def memory(self) -> int:
-        """Bytes in use: slabs that something points into, and records. (What waits on disk does not count.)"""
+        """Return the bytes in use: slabs that records point into, and records. What waits on disk does not count."""
         return self.chunks.bytes + ROW_OVERHEAD * int(self.x[L.X_COUNT] + self.x[L.X_NLATE] + self.parts[:, L.P_COUNT].sum())
 
     def evacuate(self) -> int:
-        """Move what lives in slabs that are mostly dead into fresh ones, and free those. One prewrite that nobody commits would
-        keep 16 MiB. Returns how many slabs came free."""
+        """Move the bytes that are in use in mostly unused slabs to fresh slabs, and free the old ones: a single pending prewrite would keep
+        16 MiB. Returns the number of freed slabs."""
         before = self.chunks.held()
         living = np.zeros(len(self.chunks.refs), np.int64)
         tables = [self.pool[: self.x[L.X_POOL_TOP]], self.late[: self.x[L.X_NLATE]], *map(self.pending_rows, range(len(self.parts)))]
@@ -398,7 +398,7 @@ class Matcher:
         return before - self.chunks.held()
 
     def _move(self, table: Array, which: Array) -> None:
-        """Copy the bytes of these records of a table and let them point there."""
+        """Copy the bytes of these records of a table, and let the records point to the copies."""
         order = which.astype(np.int32)
         chunk, room = self.chunks.room(int(_bytes(table[which]).sum()) + PAD)
         moved = np.empty(len(which), ROW)
@@ -413,7 +413,7 @@ class Matcher:
     # ------------------------------------------------------------------ prewrites on disk (runs.py)
 
     def victims(self, target: int) -> Array:
-        """Pool indexes of prewrites to move to disk: those of the largest transactions, `target` bytes or more."""
+        """Return pool indexes of prewrites to move to disk: those of the largest transactions, `target` bytes or more."""
         pool = self.pool[: self.x[L.X_POOL_TOP]]
         which: Array = np.flatnonzero(pool["flags"] == L.F_DATA)
         if not len(which):
@@ -430,12 +430,12 @@ class Matcher:
         return victims
 
     def mark_spilled(self, start_ts: set[int]) -> None:
-        """COMMITs of these transactions without a pending prewrite go to `take_late` instead of being violations."""
+        """Send COMMITs of these transactions without a pending prewrite to `take_late`, instead of reporting violations."""
         self._spilled |= start_ts
         self._build_spilled()
 
     def forget_spilled(self, start_ts: set[int]) -> None:
-        """No prewrite of these transactions is on disk any more."""
+        """Note that no prewrite of these transactions is on disk any more."""
         self._spilled -= start_ts
         self._build_spilled()
 
@@ -454,18 +454,18 @@ class Matcher:
         self.chunks.collect()
 
     def take_late(self) -> Array:
-        """COMMITs (op 1, 2) and ROLLBACKs (op 0) of spilled transactions, with their holds."""
+        """Remove and return COMMITs (op 1, 2) and ROLLBACKs (op 0) of spilled transactions. They keep their holds."""
         n = int(self.x[L.X_NLATE])
         self.x[L.X_NLATE] = 0
         return self.late[:n].copy()
 
     def put_late(self, rows: Array) -> None:
-        """Put back some of what `take_late` took."""
+        """Put back some rows of `take_late`."""
         self.late[: len(rows)] = rows
         self.x[L.X_NLATE] = len(rows)
 
     def late_floors(self) -> Array:
-        """How far each partition can be complete while late COMMITs wait: to just below the first of them; FOREVER where none does."""
+        """Return how far each partition can be complete while late COMMITs wait: just below the first of them; FOREVER without any."""
         out: Array = np.full(len(self.parts), FOREVER, np.int64)
         late = self.late[: self.x[L.X_NLATE]]
         late = late[late["op"] != 0]
@@ -474,11 +474,11 @@ class Matcher:
 
 
 def _bytes(rows: Array) -> Array:
-    """Bytes of keys and values of each row."""
+    """Return the bytes of keys and values of each row."""
     sizes: Array = rows["key_len"].astype(np.int64) + rows["value_len"] + rows["old_len"]
     return sizes
 
 
 def size_of(rows: Array) -> int:
-    """Bytes that rows cost while they wait."""
+    """Return the bytes that rows cost while they wait."""
     return sum(int(rows[f].sum(dtype=np.int64)) for f in ("key_len", "value_len", "old_len")) + ROW_OVERHEAD * len(rows)

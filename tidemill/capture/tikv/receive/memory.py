@@ -1,7 +1,7 @@
-"""Chunks: the memory that keys and values of records lie in, and their hold counts.
+"""Chunks: the memory of the keys and values that records point to, with hold counts.
 
-A chunk is a slab of received messages or a mapped scratch file. Kernels count the records that point into a chunk; a chunk that
-none points into is used again. Slabs are recycled because fresh memory costs more (page faults) than copying into warm memory.
+A chunk is a slab of received messages or a mapped scratch file. Kernels count the records that point into a chunk; a chunk without any is
+reused. Slabs are recycled because fresh memory costs more (page faults) than copying into warm memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Chunks:
-    """Owner of all chunks; one thread. Ids are reused; `refs[id]` is changed by kernels."""
+    """Owns all chunks. Used by one thread. Ids are reused; kernels change `refs[id]`."""
 
     def __init__(self) -> None:
         self.refs: Array = np.zeros(1024, np.int64)
@@ -32,7 +32,7 @@ class Chunks:
         self._at = 0
 
     def add(self, owner: object, size: int = 0, close: Callable[[], None] | None = None) -> int:
-        """Hold `owner` (what keeps the bytes alive) until no record points into it; then call `close`."""
+        """Keep `owner` (and so its bytes) alive until no record points into it; then call `close`."""
         if not self._free:
             self._grow()
         chunk = self._free.pop()
@@ -45,13 +45,13 @@ class Chunks:
         return chunk
 
     def reserve(self) -> int:
-        """A chunk whose bytes are still on their way to a file: `fill` it when they are there."""
+        """Reserve a chunk whose bytes are still being written to a file; then `fill` it."""
         chunk = self.add(None)
         self.refs[chunk] = 1
         return chunk
 
     def fill(self, chunk: int, owner: object, holds: int) -> None:
-        """The bytes of a reserved chunk are there; so many records point into them."""
+        """Set the owner of a reserved chunk, and the number of records that point into it."""
         self._owner[chunk] = owner
         self.refs[chunk] = holds
 
@@ -63,7 +63,7 @@ class Chunks:
         self._free = list(range(2 * n - 1, n - 1, -1))
 
     def room(self, n: int) -> tuple[int, Array]:
-        """(chunk, n bytes of it). Small sub-ranges share a slab. Valid until the next call unless records hold it."""
+        """Return (chunk, n bytes of it). Small requests share a slab. Valid until the next call unless records hold it."""
         if n > SLAB:
             buffer = np.empty(n, np.uint8)
             return self.add(buffer, n), buffer
@@ -81,7 +81,7 @@ class Chunks:
         return chunk, self._owner[chunk][at : at + n]
 
     def let_go(self, chunk: int) -> None:
-        """Drop the chunk if nothing points into it."""
+        """Drop the chunk if no record points into it."""
         if self.refs[chunk] != 0 or chunk == self._current:
             return
         owner, self._owner[chunk] = self._owner[chunk], None
@@ -94,18 +94,18 @@ class Chunks:
             close()
 
     def collect(self) -> None:
-        """Drop every chunk that nothing points into."""
+        """Drop every chunk that no record points into."""
         used = np.fromiter(self._used, np.int64, len(self._used))
         for chunk in used[self.refs[used] == 0].tolist():
             self.let_go(chunk)
 
     def sparse(self, living: Array) -> Array:
-        """Which chunks are slabs with less than a quarter of living bytes (given by chunk)."""
+        """Return which chunks are slabs of which less than a quarter is in use. `living`: bytes in use, by chunk."""
         found: Array = (self.refs > 0) & (self._size == SLAB) & (living < SLAB // 4)
         if self._current >= 0:
             found[self._current] = False
         return found
 
     def held(self) -> int:
-        """Chunks that records point into."""
+        """Return the number of chunks that records point into."""
         return sum(1 for chunk in self._used if self.refs[chunk])

@@ -1,7 +1,7 @@
-"""Who does what the ingest thread does not wait for: sealing, and writing what does not fit into memory.
+"""The workers of the ingest thread: they seal, and write what does not fit into memory.
 
-`Receiver` asks only for what `Workers` names, the time included. So a simulator can do the same work at the moments that it chooses, and a
-run follows from its seed alone, however slow the disk.
+`Receiver` uses the time and other threads only through `Workers`. So a simulator can run the same work at the moments that it chooses, and
+a run depends on its seed alone, however slow the disk.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Any, Protocol
 
 
 class Workers(Protocol):
-    """Two workers, or more that seal. Jobs begin in the order in which they came; there is one at a time of a partition's seals."""
+    """One worker that spills, and one or more that seal. Jobs begin in the order of submission; a partition has one seal at a time."""
 
     @property
     def seal(self) -> Executor:
-        """Sorts, gathers, writes and syncs segments."""
+        """The executor that sorts, gathers, writes and syncs segments."""
 
     @property
     def spill(self) -> Executor:
-        """Writes scratch files."""
+        """The executor that writes scratch files."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return the seconds of a monotonic clock."""
 
     def wait(self, jobs: Collection[Future[Any]]) -> None:
-        """Until all these jobs are done."""
+        """Wait until all these jobs are done."""
 
     def wait_for_any(self, jobs: Collection[Future[Any]], timeout: float) -> None:
-        """Until one of these jobs is done, or for `timeout` seconds."""
+        """Wait until one of these jobs is done, or for `timeout` seconds."""
 
     def shutdown(self) -> None:
-        """Do what is waiting, and end."""
+        """Do what is waiting, then end."""
 
 
 class Threads:
-    """A thread for each worker. `sealers`: more than one pays where a seal waits for a store and not for this machine."""
+    """A thread for each worker. `sealers`: more than one pays off if a seal waits for storage rather than for this machine."""
 
     def __init__(self, sealers: int = 1) -> None:
         self.seal = ThreadPoolExecutor(sealers, "seal")

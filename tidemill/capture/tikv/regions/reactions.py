@@ -2,7 +2,7 @@
 
     end                     what follows                                  where it comes from
     not_leader              the leader that is named; else ask PD         the region's leader moved
-    epoch_not_match         ask PD for the sub-range                      split (sub-ranges are named: at once) or merge (none are)
+    epoch_not_match         ask PD for the sub-range                      split (the new regions are named: at once) or merge
     region_not_found        ask PD for the sub-range                      the peer is gone, or was moved
     server_is_busy          the same region, after the time it names      too many scans wait; the store's window halves
     congested               the same region, later                        the store's memory is full; the store's window halves

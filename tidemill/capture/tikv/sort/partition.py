@@ -1,4 +1,4 @@
-"""One partition of the change log: waiting rows become segments of closed intervals."""
+"""One partition of the change log: seals waiting rows into segments of closed intervals."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from tidemill.kernels.receive.seal import keep_owned
 from tidemill.kernels.receive.spill import same_tail
 
 NOT_NOW = (DiskLow, LogUnavailable)
-"""What a seal may raise that is worth another try of the same seal."""
+"""Errors of a seal after which the same seal is tried again."""
 
 
 class KeyFilter(Protocol):
-    """Which keys a partition keeps."""
+    """Decides which keys a partition keeps."""
 
     def __call__(self, key: bytes) -> bool: ...
 
 
 @dataclass(slots=True)
 class Sealed:
-    """What a seal did: the new head, segments and rows written, and how many holds of which chunk are to be given up."""
+    """The result of a seal: the new head, the segments and rows written, and the number of holds to release per chunk."""
 
     head: int
     files: list[str] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
     holds: dict[int, int] = field(default_factory=dict)
-    batches: list[pa.RecordBatch] = field(default_factory=list)  # of a filtered partition: copies of what was written
+    batches: list[pa.RecordBatch] = field(default_factory=list)  # of a partition with a key filter: copies of what was written
 
     def hold(self, rows: Array) -> None:
-        """The rows' holds are to be given up."""
+        """Note that the holds of these rows are to be released."""
         for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
             self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
 
     def give_up(self, chunks: Chunks) -> None:
-        """On the matcher's thread: the sealed rows no longer hold their chunks."""
+        """Release the holds of the sealed rows. Call it on the matcher's thread."""
         for chunk, n in self.holds.items():
             if chunk >= 0:
                 chunks.refs[chunk] -= n
@@ -56,8 +56,8 @@ class Sealed:
 
 
 class PartitionLog:
-    """Not thread-safe: `add` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at
-    the same time for one partition. `write` and `merge` touch nothing of it."""
+    """Not thread-safe: `add` belongs to the thread that owns the matcher, `seal` to the sealing thread, and they never run at the same time
+    for one partition. `write` and `merge` do not touch the partition's state."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class PartitionLog:
         self._sealer = Sorter()
         self._runs: list[Run] = []
         self._begun: tuple[Sealed, Array] | None = None  # a seal that has to be tried again, and its rows
-        self._reached: list[tuple[Run, int]] = []  # how far the seal under way gets in each run
+        self._reached: list[tuple[Run, int]] = []  # how far the current seal gets in each run
         self._bounds: Array = np.zeros((0, 3), np.int64)
 
     @property
     def head(self) -> int:
-        """Nothing at or below it is missing from the log."""
+        """The log is complete up to here."""
         return self.writer.head
 
     def reach(self, to_ts: int) -> int:
-        """How far a seal may go that could go to `to_ts`: where a writer before may still publish a segment, exactly to the end of that,
-        and not at all before all its rows are here."""
+        """Return how far a seal that could go to `to_ts` may go. If a previous writer announced an interval that it may still publish, the
+        seal ends exactly there. It waits until all rows of that interval are here."""
         pledged = self.writer.pledged_to
         if pledged is None:
             return to_ts
@@ -91,21 +91,21 @@ class PartitionLog:
 
     @property
     def spilled_rows(self) -> int:
-        """Rows that wait on disk."""
+        """Rows of this partition on disk."""
         return sum(len(run.rows) - run.at for run in self._runs)
 
     def moved_away(self, table_id: int, ts: int, until: int) -> None:
-        """Rows of this physical table with ts < commit_ts <= until belong to another partition."""
+        """Leave rows of this physical table with ts < commit_ts <= until to another partition."""
         self._tidy()
         self._bounds = np.concatenate([self._bounds, np.array([[table_id, ts, until]], np.int64)])
 
     def came_back(self, table_id: int, ts: int) -> None:
-        """Rows of this physical table with commit_ts > ts belong here (again)."""
+        """Keep rows of this physical table with commit_ts > ts again."""
         own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
         self._bounds[own, 2] = ts
 
     def moved_for_good(self, table_id: int, ts: int, last: int) -> None:
-        """No more rows of a table that moved away at `ts` come here; of those that have come none is above `last`."""
+        """Note that no more rows come of a table that moved away at `ts`. None of those that have come is above `last`."""
         bounds = self._bounds.copy()
         own = (bounds[:, 0] == table_id) & (bounds[:, 1] == ts) & (bounds[:, 2] > last)
         bounds[own, 2] = last
@@ -113,43 +113,43 @@ class PartitionLog:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Let go of bounds that no row comes near any more: each row that is sealed is compared with all of them."""
+        """Drop bounds that cannot match any more: each sealed row is compared with all bounds."""
         if len(self._bounds):
             self._bounds = self._bounds[self._bounds[:, 2] > self.head]
 
     @property
     def last_waiting(self) -> int:
-        """The largest commit_ts that waits on disk; 0: none does."""
+        """The largest commit_ts of rows on disk; 0: none."""
         return max((int(run.rows["commit_ts"][-1]) for run in self._runs), default=0)
 
     def write(self, rows: Array, chunk: int) -> Run:
-        """Waiting rows to a sorted run on disk (no resolved ts yet). See `write_run`."""
+        """Write waiting rows (not resolved yet) to a sorted run on disk. See `write_run`."""
         return write_run(self.scratch, Sorter(max_bytes=BOUNCE).plan(rows), chunk)
 
     def add(self, run: Run) -> None:
-        """A run whose rows wait as well."""
+        """Add a run of rows that wait."""
         self._runs.append(run)
 
     @property
     def runs(self) -> int:
-        """How many runs wait."""
+        """Number of runs that wait."""
         return len(self._runs)
 
     def take_smallest(self, n: int) -> list[Run]:
-        """The smallest runs, to be merged: the partition must not be sealed before `add` brings what becomes of them."""
+        """Remove and return the smallest runs, to be merged. The partition must not be sealed until `add` returns the merged run."""
         smallest = sorted(self._runs, key=lambda run: len(run.rows) - run.at)[:n]
         self._runs = [run for run in self._runs if run not in smallest]
         return smallest
 
     def merge(self, runs: Sequence[Run], chunk: int) -> Run:
-        """What `take_smallest` took as one run. As `write`, it touches nothing of the partition."""
+        """Merge runs from `take_smallest` into one. Like `write`, it does not touch the partition's state."""
         return merge_runs(self.scratch, runs, chunk)
 
     def seal(self, rows: Array, to_ts: int) -> Sealed:
-        """All rows with head < commit_ts <= to_ts, `rows` and those of the runs, become segments; the head moves to to_ts, which `reach`
-        has to allow. A big interval is cut into several, each a closed interval of its own. Raises what the log's writer raises.
+        """Write all rows with head < commit_ts <= to_ts, of `rows` and of the runs, as segments; move the head to to_ts, which `reach` must
+        allow. A big interval becomes several segments, each a closed interval. Raises what the log's writer raises.
 
-        After NOT_NOW nothing is lost: call it again with the same arguments, and it goes on behind the last segment that it published."""
+        After NOT_NOW nothing is lost: call it again with the same arguments, and it continues after the last segment that it published."""
         past = 0
         if self._begun is None:
             done = Sealed(to_ts)
@@ -162,7 +162,7 @@ class PartitionLog:
             past = max(self.writer.last_to, self.writer.head)
             rows = rows[rows["commit_ts"] > past]
         self._reached = []
-        # What was announced before a try failed may end anywhere below: only a merge makes two segments.
+        # The interval announced by a failed try may end anywhere below: only a merge splits the rows there.
         if self._runs or len(rows) > 4 * self.slice_rows or self.writer.pledged_to not in (None, to_ts):
             self._seal_merged(done, rows, to_ts, past)
         elif len(rows):
@@ -174,7 +174,7 @@ class PartitionLog:
         return done
 
     def _let_go(self, done: Sealed) -> None:
-        """What was sealed of the runs is not needed any more."""
+        """Free what was sealed of the runs."""
         for run, reached in self._reached:
             done.holds[run.chunk] = done.holds.get(run.chunk, 0) + reached - run.at
             run.at = reached
@@ -198,7 +198,7 @@ class PartitionLog:
         except NOT_NOW:
             if self.writer.last_to == before:
                 done.rows, done.bytes = counted
-            else:  # it is there, only its head is not written: another try begins behind it
+            else:  # the segment is published, only its head is not: another try continues after it
                 done.batches += kept
             raise
         done.batches += kept
@@ -206,23 +206,23 @@ class PartitionLog:
     # ------------------------------------------------------------------ big intervals
 
     def _seal_merged(self, done: Sealed, rows: Array, to_ts: int, past: int) -> None:
-        if past >= to_ts:  # all is there: only the head is not
+        if past >= to_ts:  # all segments are published, only the head is not
             for _ in self._merged(rows, to_ts, past):
                 pass
             return
         pledged = self.writer.pledged_to
-        if pledged is not None and pledged < to_ts:  # what was announced before a try failed comes first, as it was announced
+        if pledged is not None and pledged < to_ts:  # first the interval that was announced by a failed try, exactly as announced
             whole = self._limited(self._merged(rows, pledged, past), sys.maxsize)
             self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
             past, self._reached = pledged, []
-        # One that a writer before may publish still is made whole, as that one would.
+        # An interval that a previous writer may still publish must be one segment, as it would be there.
         limit = sys.maxsize if pledged == to_ts else self.segment_bytes
-        sub_ranges = self._limited(self._merged(rows, to_ts, past), limit)
+        slices = self._limited(self._merged(rows, to_ts, past), limit)
         end, more = 0, True
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal end, more
-            for part, cut in sub_ranges:
+            for part, cut in slices:
                 yield from self._sealer.batches(self._sealer.plan(part, is_sorted=True))
                 if cut is not None:
                     end = cut
@@ -237,7 +237,8 @@ class PartitionLog:
                 more = False
 
     def _limited(self, slices: Iterator[Array], limit: int) -> Iterator[tuple[Array, int | None]]:
-        """Sorted slices without torn copies of a row, and where a segment of about `limit` bytes ends behind one (a ts, else None)."""
+        """Yield slices of sorted rows that keep copies of a row together. The second item is the ts at which a segment of about `limit`
+        bytes ends, or None."""
         held: Array = np.empty(0, ROW)
         size = 0
         for following in slices:
@@ -257,7 +258,7 @@ class PartitionLog:
             yield held, None
 
     def _merged(self, rows: Array, to_ts: int, past: int) -> Iterator[Array]:
-        """The rows of memory and runs up to to_ts, in order, in slices; those up to `past` are left out."""
+        """Yield the rows of memory and runs up to to_ts, in order, in slices. Rows up to `past` are left out."""
         runs = list(self._runs)
         sources = [run.rows[run.at :] for run in runs]
         if len(rows):
@@ -267,7 +268,7 @@ class PartitionLog:
         for part in merger.slices(to_ts, self.slice_rows):
             if int(part["commit_ts"][-1]) > past:
                 yield self._owned(part[int(np.searchsorted(part["commit_ts"], past, "right")) :])
-        self._reached += [(run, run.at + n) for run, n in zip(runs, merger.taken(), strict=False)]  # what comes from memory has no run
+        self._reached += [(run, run.at + n) for run, n in zip(runs, merger.taken(), strict=False)]  # rows of memory have no run
 
 
 def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -279,7 +280,7 @@ def _counted(done: Sealed, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def _filtered(batch: pa.RecordBatch, keep: KeyFilter) -> pa.RecordBatch:
-    """A copy of the rows whose keys pass."""
+    """Return a copy of the rows whose keys pass the filter."""
     mask = pa.array([keep(key) for key in batch.column("key").to_pylist()], pa.bool_())
     chosen = pa.table(batch.filter(mask)).combine_chunks().to_batches()
     return chosen[0] if chosen else pa.RecordBatch.from_pylist([], schema=RAW_CHANGE)

@@ -1,8 +1,8 @@
-"""Rows on disk instead of in memory: runs of ROW records in sorted order whose bytes lie in a mapped file. `spill.py` says which, and when.
+"""Rows on disk instead of in memory: runs of sorted ROW records whose bytes are in a mapped file. `spill.py` decides which rows, and when.
 
-Run files are scratch: unlinked as soon as they are open, worthless after a crash (the interval is captured again). The records
-hold addresses inside the mapping, so everything that works on rows in memory works on them; the page cache decides what stays in
-memory. A mapping needs no descriptor, so that the number of runs is not bounded by how many files may be open.
+Run files are scratch: unlinked as soon as they are open, and worthless after a crash, because the interval is captured again. The records
+hold addresses inside the mapping, so all code for rows in memory works on them; the page cache decides what stays in memory. A mapping
+needs no descriptor, so the limit of open files does not limit the number of runs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tidemill.capture.tikv.sort.sorter import Plan
 from tidemill.kernels.receive.layout import ROW, address
 from tidemill.kernels.receive.spill import merge, pack
 
-PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: those have to be mapped as well
-BOUNCE = 16 << 20  # bytes that are packed at once
+PAD = 64  # kernels copy in steps and read up to 31 bytes past the end of what they copy: these bytes must be mapped too
+BOUNCE = 16 << 20  # bytes packed at a time
 MERGE_ROWS = 65_536
 FOREVER = (1 << 63) - 1
 
@@ -42,12 +42,12 @@ class Run:
 
     rows: Array  # mapped ROW records
     chunk: int
-    files: Any  # what keeps the mapping alive: the chunk's owner
-    at: int = 0  # rows before it have been sealed
+    files: Any  # keeps the mapping alive: the chunk's owner
+    at: int = 0  # rows before this one have been sealed
 
 
 class _Mapping:
-    """A file in memory, as bytes that may be read, for as long as an array of them lives. Python's own mmap keeps a descriptor."""
+    """A mapped file, readable while an array of it lives. Python's own mmap keeps a descriptor."""
 
     def __init__(self, handle: int, size: int) -> None:
         base = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, handle, 0)
@@ -57,11 +57,11 @@ class _Mapping:
         self.base = int(base)
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.base, False), "version": 3}
         self.close = weakref.finalize(self, _libc.munmap, base, size)
-        self.close.atexit = False  # other threads may still read then
+        self.close.atexit = False  # other threads may still read at exit
 
 
 class _Scratch:
-    """An unlinked file for a run: its records, then their bytes. Mapped at once, because the records hold addresses, and written in
+    """An unlinked file for a run: its records, then their bytes. It is mapped at once, because the records hold addresses, and written in
     order."""
 
     def __init__(self, folder: Path, count: int, size: int) -> None:
@@ -78,7 +78,7 @@ class _Scratch:
         self._count = count
 
     def add(self, rows: Array, order: Array, lo: int, end: int, size: int, chunk: int) -> None:
-        """The next records, order[lo:end] of `rows`, with their `size` bytes."""
+        """Append the records order[lo:end] of `rows`, with their `size` bytes."""
         out = np.empty(size + 128, np.uint8)
         records = np.empty(end - lo, ROW)
         n = pack(address(rows), address(order), lo, end, self._mapping.base + self._end, address(out), address(records))
@@ -101,14 +101,14 @@ class _Scratch:
         return Run(rows, chunk, self._mapping)
 
     def discard(self) -> None:
-        """Give the room back now, whoever still refers to it."""
+        """Free the disk space now, even if something still refers to the file."""
         os.close(self._handle)
         self._mapping.close()
 
 
 def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
-    """The plan's rows as a run, whose records point into the reserved `chunk`. On any thread: it only reads the rows, which hold their
-    bytes meanwhile. Raises OSError."""
+    """Write the plan's rows as a run whose records point into the reserved `chunk`. May run on any thread: it only reads the rows, and they
+    hold their bytes meanwhile. Raises OSError."""
     sizes = plan.cuts[:, 1:].sum(axis=1)
     scratch = _Scratch(folder, plan.count, int(sizes.sum()))
     try:
@@ -123,7 +123,7 @@ def write_run(folder: Path, plan: Plan, chunk: int) -> Run:
 
 
 def merge_runs(folder: Path, runs: Sequence[Run], chunk: int) -> Run:
-    """What is left of several runs as one. On any thread, as `write_run`. Raises OSError."""
+    """Merge the unsealed rows of several runs into one run. May run on any thread, like `write_run`. Raises OSError."""
     left = [run.rows[run.at :] for run in runs]
     scratch = _Scratch(folder, sum(len(rows) for rows in left), sum(_bytes(rows) for rows in left))
     try:
@@ -153,7 +153,7 @@ def _bytes(rows: Array) -> int:
 
 
 class Merger:
-    """Sorted rows of several sources in one order. The sources have to live as long."""
+    """Merges sorted rows of several sources into one order. The sources must live as long."""
 
     def __init__(self, sources: Sequence[Array]) -> None:
         bases = np.array([address(rows) for rows in sources], np.int64)
@@ -164,7 +164,7 @@ class Merger:
         self._n = np.array([len(living)], np.int64)
 
     def slices(self, limit: int, size: int) -> Iterator[Array]:
-        """Rows with commit_ts <= limit, `size` at a time. To be read to the end."""
+        """Yield the rows with commit_ts <= limit, `size` at a time. Read it to the end."""
         fresh = 1
         while True:
             out = np.empty(size, ROW)
@@ -176,6 +176,6 @@ class Merger:
                 return
 
     def taken(self) -> list[int]:
-        """How many rows of each source have come out."""
+        """Return how many rows of each source were taken."""
         found: list[int] = ((self._cursors[:, 0] - self._bases) // ROW.itemsize).tolist()
         return found

@@ -1,7 +1,7 @@
-"""Seals under way, one a partition: what was taken for them, and what becomes of it.
+"""The seals under way, one per partition, with the rows taken for them.
 
-A seal that finds no room on the disk, or a storage that does not answer, keeps its rows and is
-tried again after a while, as often as it takes; storage ever more rarely. Its partition stands still meanwhile.
+A seal that finds no disk space, or storage that does not answer, keeps its rows and is tried again after a pause, without limit. Pauses for
+storage grow. The partition does not advance meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.changelog.storage.retry import StorageRetry, pause_after
 from tidemill.errors import DiskLow, LogUnavailable
 
 AGAIN = 1.0
-"""Seconds after which what found no room is tried again."""
+"""Seconds after which a seal without disk space is tried again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,12 +31,12 @@ class _Seal:
     to_ts: int
     future: Future[tuple[Sealed, float]]
     refusal: str = ""
-    failures: int = 0  # of the storage, in a row
+    failures: int = 0  # storage failures in a row
     again_at: float = 0.0
 
 
 class Sealing:
-    """Belongs to the ingest thread; seals run on the workers'. `note_import` as in `Receiver`."""
+    """Belongs to the ingest thread; seals run on the workers' threads. `note_import` as in `Receiver`."""
 
     def __init__(
         self, logs: Sequence[PartitionLog], workers: Workers, note_import: Callable[[int, int], None], retry: StorageRetry | None = None
@@ -54,26 +54,26 @@ class Sealing:
 
     @property
     def refusal(self) -> str:
-        """Why a seal waits for another try; empty where none does. Any thread may ask: it looks at a copy."""
+        """Why a seal waits for another try; empty: none waits. Any thread may ask: it reads a copy."""
         return next((text for one in tuple(self._under_way.values()) if (text := one.refusal)), "")
 
     def futures(self) -> list[Future[Any]]:
-        """Of what runs."""
+        """Return the futures of the running seals."""
         return [*self._noted, *(one.future for one in self._under_way.values())]
 
     def note(self, ts: int, table_id: int) -> None:
-        """An import is to be noted before any seal that begins from now on."""
+        """Note an import. It is recorded before any seal that begins from now on."""
         self._notes.append((ts, table_id))
         self._noted.append(self._workers.seal.submit(self._write_notes))
 
     def begin(self, partition: int, rows: Array, to_ts: int) -> None:
-        """Seal a partition that has no seal under way."""
+        """Begin to seal a partition that has no seal under way."""
         self._under_way[partition] = _Seal(rows, to_ts, self._submit(partition, rows, to_ts))
 
     def finished(self) -> list[tuple[int, Array, Sealed]]:
-        """The seals that are done, with their rows. Those that wait are tried again when it is time. Raises what a seal raised."""
+        """Return the seals that are done, with their rows. Retry waiting seals that are due. Raises what a seal raised."""
         while self._noted and self._noted[0].done():
-            with suppress(*NOT_NOW):  # the next seal notes it first
+            with suppress(*NOT_NOW):  # else the next seal records it first
                 self._noted.popleft().result()
         found = []
         for p, one in list(self._under_way.items()):
@@ -95,7 +95,7 @@ class Sealing:
         return found
 
     def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
-        """Seconds until the next try."""
+        """Return the seconds until the next try."""
         if isinstance(error, DiskLow):
             self._is_there(one)
             return AGAIN
@@ -105,7 +105,7 @@ class Sealing:
         return pause_after(one.failures)
 
     def _is_there(self, one: _Seal) -> None:
-        """The storage answered."""
+        """Note that the storage answered."""
         if one.failures and self._retry is not None:
             self._retry.over(back=True)
         one.failures = 0

@@ -1,6 +1,6 @@
 """ROW records -> sorted, duplicate-free Arrow batches. Pure.
 
-Scratch and output buffers are kept: fresh memory costs more (page faults) than the copying.
+Scratch and output buffers are reused: fresh memory costs more (page faults) than the copying.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ HISTOGRAM = 2048
 
 @dataclass(slots=True)
 class Plan:
-    """Row records in their final order, without duplicates, cut into batches."""
+    """Row records in final order, without duplicates, cut into batches."""
 
     rows: Array
     order: Array  # int32
     count: int
-    cuts: Array  # a line per batch: end, key bytes, value bytes, old value bytes
+    cuts: Array  # a row per batch: end, key bytes, value bytes, old value bytes
 
 
 class Sorter:
-    """Sorts and gathers. One per thread that seals."""
+    """Sorts and gathers rows. One per sealing thread."""
 
     def __init__(self, max_rows: int = MAX_BATCH_ROWS, max_bytes: int = MAX_BATCH_BYTES) -> None:
         self.max_rows, self.max_bytes = max_rows, max_bytes
@@ -51,7 +51,7 @@ class Sorter:
             self._stack = np.empty(3 * (self._n // 24 + 8), np.int64)
 
     def plan(self, rows: Array, is_sorted: bool = False) -> Plan:
-        """Order by (commit_ts, start_ts, key), drop duplicates, cut. Valid until the next call."""
+        """Order by (commit_ts, start_ts, key), drop duplicates, cut into batches. Valid until the next call."""
         n = len(rows)
         self._scratch(n)
         index, other = self._order
@@ -72,7 +72,7 @@ class Sorter:
         return buffer
 
     def batches(self, plan: Plan) -> Iterator[pa.RecordBatch]:
-        """The plan's rows as Arrow. A batch is valid until the next one is asked for."""
+        """Yield the plan's rows as Arrow. A batch is valid until the next one is asked for."""
         lo = 0
         for end, key_bytes, value_bytes, old_bytes in plan.cuts.tolist():
             yield self._gather(plan, lo, end, key_bytes, value_bytes, old_bytes)

@@ -1,7 +1,7 @@
-"""What does not fit into memory goes to disk, beside the thread that ingests: rows that wait to be sealed, and prewrites.
+"""Writes what does not fit into memory to disk, in parallel with ingest: rows that wait to be sealed, and prewrites.
 
-One worker writes, in the order of the requests. The ingesting thread takes records out of the matcher, which hold their bytes
-until they are written, and goes on; `finish` takes in what has been written meanwhile. Nothing here waits for a disk.
+One worker writes, in the order of the requests. The ingest thread takes records out of the matcher and goes on; the records hold their
+bytes until they are written. `finish` takes in what has been written since. Nothing here waits for a disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidemill.kernels.receive.spill import join
 
 @dataclass(slots=True, eq=False)
 class _Writing:
-    """Records on their way to disk. They hold their bytes until they are there; `chunk` is reserved for the run."""
+    """Records that are being written to disk. They hold their bytes until then; `chunk` is reserved for the run."""
 
     rows: Array
     chunk: int
@@ -38,18 +38,18 @@ class _Writing:
     future: Future[Run]
     bytes: int  # of memory
     partition: int = -1
-    starts: frozenset[int] = frozenset()  # transactions of prewrites
-    merged: tuple[Run, ...] = ()  # runs that are becoming one, instead of `rows`
+    starts: frozenset[int] = frozenset()  # transactions of the prewrites
+    merged: tuple[Run, ...] = ()  # runs that are being merged, instead of `rows`
 
     @property
     def refusal(self) -> str:
-        """Why they could not be written now (no room, a disk that does not answer); empty where they were, and before that is known.
+        """Why the records could not be written now (no space, a disk that does not answer); empty if they were, or while it is not known.
         They are still in memory."""
         error = self.future.exception() if self.future.done() else None
         return str(error) if isinstance(error, OSError) and outcome_of(error) in (Outcome.FULL, Outcome.AWAY) else ""
 
     def taken(self, chunks: Chunks) -> Run:
-        """The run, which holds its bytes from now on; the records before it no longer hold theirs. Raises OSError."""
+        """Return the written run, which holds its bytes from now on; the records in memory no longer hold theirs. Raises OSError."""
         run = self.future.result()
         chunks.fill(self.chunk, run.files, len(run.rows))
         if self.merged:
@@ -61,7 +61,7 @@ class _Writing:
 
 
 class _Spill:
-    """What both kinds share: records on their way, the oldest first."""
+    """The base of both kinds: records being written, the oldest first."""
 
     def __init__(self, disk: Executor) -> None:
         self._disk = disk
@@ -69,27 +69,27 @@ class _Spill:
 
     @property
     def bytes(self) -> int:
-        """Of memory that comes free when all is written."""
+        """Bytes of memory that are freed when all is written."""
         return sum(one.bytes for one in tuple(self._writing))
 
     @property
     def refusal(self) -> str:
-        """Why there was no room for some; empty where there was. Any thread may ask: it looks at a copy."""
+        """Why some records could not be written (no space); empty: all could. Any thread may ask: it reads a copy."""
         return next((text for one in tuple(self._writing) if (text := one.refusal)), "")
 
     def try_again(self) -> None:
-        """Write what could not be written."""
+        """Write again what could not be written."""
         for one in self._writing:
             if one.refusal:
                 one.future = self._disk.submit(one.job)
 
     def futures(self) -> list[Future[Run]]:
-        """What is being written."""
+        """Return the futures of the writes."""
         return [one.future for one in self._writing]
 
 
 class RowSpill(_Spill):
-    """Rows of partitions. `logs` get the runs: at most about `most_runs` together, `fan_in` of which become one where there are more."""
+    """Spills rows of partitions. `logs` get the runs, at most about `most_runs` in all: beyond that, `fan_in` runs are merged into one."""
 
     def __init__(self, matcher: Matcher, logs: Sequence[PartitionLog], disk: Executor, most_runs: int = 512, fan_in: int = 32) -> None:
         super().__init__(disk)
@@ -98,11 +98,11 @@ class RowSpill(_Spill):
         self.merges = 0
 
     def busy(self, partition: int) -> bool:
-        """Rows of the partition are on their way: it cannot be sealed without them."""
+        """Return whether rows of the partition are being written: it cannot be sealed without them."""
         return any(one.partition == partition for one in self._writing)
 
     def begin(self) -> int:
-        """Send the rows of the partition with the most to disk. Returns how many."""
+        """Send the rows of the largest partition to disk. Return their number."""
         matcher = self.matcher
         p = int(np.argmax(matcher.parts[:, P_BYTES]))
         if not matcher.parts[p, P_COUNT]:
@@ -114,7 +114,7 @@ class RowSpill(_Spill):
         return len(rows)
 
     def finish(self, sealing: Container[int]) -> None:
-        """Give what is written to its partitions, but those that are being sealed."""
+        """Give what is written to its partitions, except those that are being sealed."""
         self._leave_as_they_were()
         done = [one for one in self._writing if one.future.done() and not one.refusal and one.partition not in sealing]
         for one in done:
@@ -127,7 +127,7 @@ class RowSpill(_Spill):
             self._bound(sealing)
 
     def _bound(self, sealing: Container[int]) -> None:
-        """Merge runs if there are too many: a catch-up may last for days, and all is merged again when it is sealed."""
+        """Merge runs if there are too many: a catch-up may last for days, and a seal merges all runs again."""
         if sum(log.runs for log in self.logs) <= self.most_runs or any(one.merged for one in self._writing):
             return
         p = max((p for p in range(len(self.logs)) if p not in sealing), key=lambda p: self.logs[p].runs, default=-1)
@@ -140,7 +140,7 @@ class RowSpill(_Spill):
         self.merges += 1
 
     def _leave_as_they_were(self) -> None:
-        """Runs that there was no room to merge wait as they are; so many may be there from now on."""
+        """Keep the runs that could not be merged for lack of disk space; allow this many runs from now on."""
         for one in [one for one in self._writing if one.merged and one.refusal]:
             self._writing.remove(one)
             for run in one.merged:
@@ -150,14 +150,14 @@ class RowSpill(_Spill):
             self.most_runs = 2 * sum(log.runs for log in self.logs)
 
     def last(self, partition: int) -> int:
-        """The largest commit_ts of a partition that is being written; 0: there is none."""
+        """Return the largest commit_ts of a partition's rows that are being written; 0: none."""
         rows = [array for one in self._writing if one.partition == partition for array in (one.rows, *(run.rows for run in one.merged))]
         return max((int(array["commit_ts"].max()) for array in rows if len(array)), default=0)
 
 
 @dataclass(slots=True, eq=False)
 class _Spilled:
-    """A run of prewrites: which have been consumed (a mark per row), and how many have not."""
+    """A run of prewrites: a mark per row that was consumed, and the number of the others."""
 
     run: Run
     used: Array
@@ -165,8 +165,8 @@ class _Spilled:
 
 
 class PrewriteSpill(_Spill):
-    """Keeps the matcher's pending prewrites within a budget: the largest transactions go to disk, and their COMMITs are joined in
-    bulk. COMMITs of transactions that are on their way to disk wait until they are there."""
+    """Keeps the matcher's pending prewrites within a budget. The largest transactions go to disk, and their COMMITs are joined in bulk.
+    COMMITs of transactions that are being written wait until they are on disk."""
 
     def __init__(self, matcher: Matcher, folder: Path, disk: Executor, budget: int = 256 << 20) -> None:
         super().__init__(disk)
@@ -174,15 +174,15 @@ class PrewriteSpill(_Spill):
         self.written = 0
         self._sealer = Sorter(max_bytes=BOUNCE)
         self._runs: list[_Spilled] = []
-        self.some_ended = False  # subscriptions: their prewrites on disk are of no use
+        self.some_ended = False  # subscriptions ended: their prewrites on disk are useless
 
     @property
     def busy(self) -> bool:
-        """Prewrites are on their way."""
+        """Whether prewrites are being written."""
         return bool(self._writing)
 
     def relieve(self) -> bool:
-        """Send prewrites to disk if they are above the budget, down to half of it."""
+        """If prewrites are above the budget, send some to disk, down to half of it."""
         matcher = self.matcher
         if matcher.prewrite_bytes() <= self.budget:
             return False
@@ -200,7 +200,7 @@ class PrewriteSpill(_Spill):
         return True
 
     def _write(self, rows: Array, chunk: int) -> Run:
-        """On the disk's thread."""
+        """Write a run, on the disk worker's thread."""
         run = write_run(self.folder, by_transaction(Sorter(max_bytes=BOUNCE), rows.copy()), chunk)
         run.rows["start_ts"] = run.rows["commit_ts"]
         run.rows["commit_ts"] = 0
@@ -218,8 +218,8 @@ class PrewriteSpill(_Spill):
         self.matcher.chunks.collect()
 
     def join(self) -> list[Violation]:
-        """Join the late COMMITs and ROLLBACKs, but those of transactions that are on their way to disk. Returns how subscriptions broke the
-        protocol: of each one its first row that shows it. Some may be over already."""
+        """Join the late COMMITs and ROLLBACKs, except those of transactions that are being written. Return the violations of the protocol:
+        for each subscription, the first row that shows one. Some subscriptions may have ended already."""
         matcher = self.matcher
         late = matcher.take_late()
         if self._writing and len(late):
@@ -244,7 +244,7 @@ class PrewriteSpill(_Spill):
         return list(first.values())
 
     def _broken(self, rows: Array, cause: int) -> list[Violation]:
-        """What each of these rows shows; of those of one subscription the first does."""
+        """Return the violation that each row shows, one per subscription: the first."""
         found = []
         for sub in np.unique(rows["sub"]).tolist():
             own = rows[rows["sub"] == sub]
@@ -278,7 +278,7 @@ class PrewriteSpill(_Spill):
         return broken
 
     def drop_ended(self) -> None:
-        """Forget runs of which every prewrite that is left belongs to an ended subscription. Call it before ids are used again."""
+        """Forget runs whose remaining prewrites all belong to ended subscriptions. Call it before ids are reused."""
         if self.some_ended and not self._writing:
             self.some_ended = False
             state = self.matcher.subs["state"]
@@ -297,7 +297,7 @@ class PrewriteSpill(_Spill):
 
 
 def by_transaction(sealer: Sorter, rows: Array) -> Plan:
-    """Order by (start_ts, sub, key): the row order with other words in the first two places of `rows`."""
+    """Order by (start_ts, sub, key): sort rows as usual, with start_ts and sub in the first two fields."""
     rows["commit_ts"] = rows["start_ts"]
     rows["start_ts"] = rows["sub"]
     return sealer.plan(rows)

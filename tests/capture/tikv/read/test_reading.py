@@ -280,7 +280,7 @@ def test_a_row_that_is_too_large_for_a_message_is_named(small_messages: int) -> 
             ts = playground.cluster.oracle.next()
             pd = await PdClient.connect(playground.pd_address)
             with pytest.raises(
-                UpstreamError, match=f"a row of table 900 at or behind key {record_key(900, 6).hex()}00 .*larger than max"
+                UpstreamError, match=f"a row of table 900 at or after key {record_key(900, 6).hex()}00 .*larger than max"
             ) as e:
                 [pairs async for pairs in RowScan(pd, ts, 20).pages(*record_range(900))]
             assert not e.value.retryable

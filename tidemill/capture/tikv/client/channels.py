@@ -1,4 +1,4 @@
-"""gRPC channels by address, opened when first asked for, and the pace of retries."""
+"""gRPC channels by address, opened on first use, and the pace of retries."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ import grpc
 from tidemill.capture.tikv.client.tls import Security, Stamp
 from tidemill.errors import ConfigError, redact
 
-# No keepalive without calls: PD's server takes PINGs on a connection without calls for an attack and closes it (too_many_pings).
+# No keepalive without calls: PD's server takes PINGs on an idle connection for an attack and closes it (too_many_pings).
 OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),  # one row may be 2 x 120 MiB
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt may take: a TLS handshake far away takes a while
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # time for one attempt: a TLS handshake over a long distance takes a while
     ("grpc.max_reconnect_backoff_ms", 3_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),  # a proxy of the environment is never meant for PD or TiKV
+    ("grpc.enable_http_proxy", 0),  # a proxy from the environment is never meant for PD or TiKV
 )
 
 
 RETIRE_AFTER = 60.0
-"""Seconds after which a channel with certificates that were replaced is closed: no call takes as long. (A stream of timestamps begins
-again.)"""
+"""Seconds after which a channel with replaced certificates is closed: no call takes this long. (A stream of timestamps is opened again.)"""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _NOT_IN_HOST = re.compile(r"[/@?#\s]")
 
 
 class Channels:
-    """One channel an address, with TLS if there is `security`. Belongs to the event loop that first uses it."""
+    """One channel per address, with TLS if there is `security`. Belongs to the event loop that first uses it."""
 
     def __init__(self, security: Security | None = None) -> None:
         self.security = security
@@ -44,7 +43,7 @@ class Channels:
         self._stamp: Stamp = ()
 
     def get(self, address: str) -> Any:
-        """The channel to `host:port`. Raises ConfigError for files of TLS that cannot be used."""
+        """Return the channel to `host:port`. Raises ConfigError if the TLS files are unusable."""
         if self.security is not None and (stamp := self.security.stamp()) != self._stamp:
             for old in self._open.values():
                 self._retired[old] = asyncio.get_running_loop().create_task(self._retire(old))
@@ -55,7 +54,7 @@ class Channels:
         return channel
 
     def own(self, address: str) -> Any:
-        """A channel to `host:port` that nobody else has: the caller closes it. Raises ConfigError."""
+        """Open a channel to `host:port` that is not shared; the caller closes it. Raises ConfigError."""
         if self.security is None:
             return grpc.aio.insecure_channel(address, options=OPTIONS)
         return grpc.aio.secure_channel(address, self.security.credentials(), options=OPTIONS)
@@ -77,30 +76,30 @@ class Channels:
 
 
 class Backoff:
-    """Waiting times `first`, 2 x first, … `cap` in seconds, each between a half and the whole of it."""
+    """Waiting times in seconds: `first`, 2 x first, … `cap`, each shortened by up to a half at random."""
 
     def __init__(self, first: float = 0.05, cap: float = 2.0) -> None:
         self.first, self.cap = first, cap
         self._next = first
 
     def next(self) -> float:
-        """The time to wait now."""
+        """Return the time to wait now."""
         wait = self._next * random.uniform(0.5, 1.0)
         self._next = min(2 * self._next, self.cap)
         return wait
 
     def reset(self) -> None:
-        """Something went well: begin from `first` again."""
+        """Begin from `first` again, after a success."""
         self._next = self.first
 
 
 def plain_address(address: str) -> str:
-    """`host:port` of an address that may be written as a URL."""
+    """Return `host:port` of an address that may be a URL."""
     return _SCHEME.sub("", address.strip()).rstrip("/")
 
 
 def checked_address(address: str, flag: str) -> str:
-    """`host:port` of what a person wrote. Raises ConfigError that names the flag."""
+    """Return `host:port` of an address that a user gave. Raises ConfigError that names the flag."""
     plain = plain_address(address)
     host, _, port = plain.rpartition(":")
     fits = host and not _NOT_IN_HOST.search(host) and (":" not in host or (host[0], host[-1]) == ("[", "]"))

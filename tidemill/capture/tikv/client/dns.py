@@ -1,7 +1,7 @@
-"""Addresses of host names, looked up where nobody has to wait for the end of it.
+"""Looks up host names in a thread that nobody has to wait for.
 
-An event loop does it in a pool of threads that it joins when it closes: while a name server is away that takes half a minute, and
-Ctrl-C would have to wait as well.
+An event loop does this in a thread pool that it joins when it closes. While a name server is down that takes half a minute, and Ctrl-C
+would have to wait as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """IP addresses of a name, in the order in which they are to be tried. Raises OSError (socket.gaierror)."""
+    """Return the IP addresses of a name, in the order to try them. Raises OSError (socket.gaierror)."""
     with suppress(ValueError):
         return [str(ipaddress.ip_address(host))]
     loop = asyncio.get_running_loop()
@@ -35,7 +35,7 @@ async def addresses_of(host: str, port: int) -> list[str]:
             found = list(dict.fromkeys(str(told[4][0]) for told in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
         except OSError as e:
             failure = e
-        with suppress(RuntimeError):  # the loop has closed meanwhile
+        with suppress(RuntimeError):  # the loop has closed
             loop.call_soon_threadsafe(settle, found, failure)
 
     threading.Thread(target=look_up, name=f"name of {host}", daemon=True).start()

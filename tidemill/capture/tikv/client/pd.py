@@ -1,7 +1,7 @@
-"""Placement Driver as a client: members and their leader, timestamps, regions, stores, GC safe points.
+"""The client of the Placement Driver: members and their leader, timestamps, regions, stores, GC safe points.
 
-Every call goes to the leader. A lost leader, a follower's refusal or a broken connection lead to a look at all members and
-another try, for at most `retry_s` seconds. The rules are PD's own (see docs of the fields in wire/pdpb.proto).
+Every call goes to the leader. After a lost leader, a follower's refusal or a broken connection, all members are asked for the leader and
+the call is tried again, for at most `retry_s` seconds. The rules are PD's (see the comments of the fields in wire/pdpb.proto).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ OLDEST = (7, 5, 0)
 """The oldest PD and TiKV that live capture supports (stream multiplexing)."""
 
 CALL_TIMEOUT = 3.0
-"""Seconds a single call may take."""
+"""Timeout of a single call in seconds."""
 
 STAGGER = 0.5
-"""Seconds that a member is waited for before the next one is asked beside it who leads."""
+"""Seconds to wait for a member's answer before the next one is asked too."""
 
 _FATAL_HEADER_ERRORS = {pdpb_pb2.INCOMPATIBLE_VERSION, pdpb_pb2.STORE_TOMBSTONE, pdpb_pb2.INVALID_VALUE}
 LOOK_EVERY = 60.0
-"""Seconds between two looks for members that were added or removed."""
+"""Seconds between two checks for added or removed members."""
 
 QUIET = 10.0
-"""Seconds without trouble after which the next trouble is logged again."""
+"""Seconds without an error after which the next error is logged again."""
 
 _FINAL = ("not found", "behind the txn safe point", "of gc_worker", "InvalidKeyspace", "should be positive")
-"""Errors without a kind of their own that another try does not change, by their words. All others may be a passing trouble of PD's
-storage or election: those come without a kind as well."""
+"""Errors without a type that a retry does not fix, recognised by their text. All others may be a passing problem of PD's storage or
+election: those have no type either."""
 
 _NO_CLUSTER = "No TiKV has joined this PD yet: it is a new cluster, or --pd names the PD of another one."
 
@@ -70,8 +70,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class GcState:
-    """Garbage collection as PD 9 and newer tell it. Reads at or above `txn_safe_point` are allowed; below `gc_safe_point` versions may
-    be gone. `barriers`: id and ts of those that hold it back."""
+    """The GC state of PD 9 and newer. Reads at or above `txn_safe_point` are allowed. Versions below `gc_safe_point` may be gone.
+    `barriers`: id and ts of those that hold GC back."""
 
     txn_safe_point: int
     gc_safe_point: int
@@ -79,7 +79,7 @@ class GcState:
 
 
 def region_of(region: metapb_pb2.Region, leader: metapb_pb2.Peer | None = None) -> Region:
-    """A Region of its message; a leader of id 0 is not a known leader."""
+    """Return the Region of a message. A leader with id 0 means that no leader is known."""
     known = Peer(leader.id, leader.store_id) if leader is not None and leader.id else None
     peers = tuple(Peer(p.id, p.store_id) for p in region.peers)
     epoch = region.region_epoch
@@ -87,14 +87,14 @@ def region_of(region: metapb_pb2.Region, leader: metapb_pb2.Peer | None = None) 
 
 
 def store_of(store: metapb_pb2.Store) -> Store:
-    """A Store of its message."""
+    """Return the Store of a message."""
     tiflash = any(label.key == "engine" and label.value.startswith("tiflash") for label in store.labels)
     gone = store.state == metapb_pb2.Tombstone or store.node_state == metapb_pb2.Removed
     return Store(store.id, plain_address(store.address), store.version, gone, tiflash)
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """Major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None where it is not a version."""
+    """Return major, minor, patch of `v8.5.1-alpha-3-gabc-dirty`; None if the text is no version."""
     found = _VERSION.match(text.strip())
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
@@ -103,11 +103,11 @@ _T = TypeVar("_T")
 
 
 class _Unimplemented(UpstreamError):
-    """PD does not know this call (it is older than it)."""
+    """PD is too old to know this call."""
 
 
 class PdClient:
-    """A connection to PD. Made by `connect`; belongs to one event loop; calls may run concurrently."""
+    """A connection to PD, made by `connect`. Belongs to one event loop; calls may run concurrently."""
 
     def __init__(self, addresses: Sequence[str], retry_s: float = 30.0, channels: Channels | None = None) -> None:
         self.retry_s = retry_s
@@ -124,16 +124,16 @@ class PdClient:
         self._tso_call: Any = None
         self._no_batch_scan = False
         self._quiet_until = 0.0
-        self._looked = 0.0  # monotonic, when the members were asked last
+        self._looked = 0.0  # monotonic time when the members were last asked
         self._looking: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
         cls, addresses: Sequence[str] | str, *, cluster_id: int | None = None, retry_s: float = 30.0, security: Security | None = None
     ) -> PdClient:
-        """Find the leader; raises UpstreamUnavailable after `retry_s` s, ClusterMismatch for another cluster than `cluster_id`.
+        """Find the leader. Raises UpstreamUnavailable after `retry_s` s, ClusterMismatch if the cluster is not `cluster_id`.
 
-        Without `security`, addresses that begin with https:// are reached with TLS that trusts whom the system trusts."""
+        Without `security`, https:// addresses are reached with TLS that trusts the system's CAs."""
         given = addresses.split(",") if isinstance(addresses, str) else addresses
         client = cls(given, retry_s, Channels(security or security_of(given, None, None, None)))
         try:
@@ -149,7 +149,7 @@ class PdClient:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All members known."""
+        """The addresses of all known members."""
         return self._members
 
     @property
@@ -159,7 +159,7 @@ class PdClient:
 
     @property
     def channels(self) -> Channels:
-        """The channels, which stores share."""
+        """The channels, shared with the stores' clients."""
         return self._channels
 
     async def close(self) -> None:
@@ -172,12 +172,13 @@ class PdClient:
     # ------------------------------------------------------------------ members
 
     async def refresh(self, failed: str | None = None) -> None:
-        """Ask the members who leads, each a little after the one before, `failed` last; not if another leads already than `failed`.
+        """Ask the members for the leader, one after the other with a short delay, `failed` last. Do nothing if the leader is no longer
+        `failed`.
 
         Raises UpstreamUnavailable, ClusterMismatch."""
         async with self._lookup:
             if failed is not None and self._leader != failed:
-                return  # another call has just found the new one
+                return  # another call has just found the new leader
             failures: list[str] = []
             known = dict.fromkeys((self._leader or self._members[0], *self._members, *self._seeds))
             waiting = deque(sorted(known, key=lambda address: address == failed))
@@ -202,7 +203,7 @@ class PdClient:
             raise UpstreamUnavailable(f"no PD member answers with a leader ({'; '.join(failures)})", hint=_hint(failures))
 
     async def _ask_members(self, address: str) -> Any:
-        """The member's answer, or what went wrong."""
+        """Return the member's answer, or an error text."""
         stub = pdpb_pb2_grpc.PDStub(self._channels.get(address))
         try:
             return await stub.GetMembers(pdpb_pb2.GetMembersRequest(), timeout=CALL_TIMEOUT)
@@ -210,7 +211,7 @@ class PdClient:
             return f"{e.code().name} {e.details()}"
 
     def _adopt(self, answer: pdpb_pb2.GetMembersResponse, asked: str) -> bool:
-        found = answer.header.cluster_id  # 0: it is starting and does not know yet
+        found = answer.header.cluster_id  # 0: PD is starting and does not know it yet
         if self.cluster_id and found not in (0, self.cluster_id):
             raise ClusterMismatch(f"PD {asked} serves cluster {found}, the others cluster {self.cluster_id}")
         if not answer.leader.client_urls or not found:
@@ -225,7 +226,7 @@ class PdClient:
         return True
 
     def _way_to(self, member: pdpb_pb2.Member) -> str:
-        """Of several addresses that a member advertises the one that we were given: others may be for those inside."""
+        """Choose among a member's advertised addresses the one that the user gave: others may be internal."""
         told = [plain_address(url) for url in member.client_urls]
         return next((address for address in told if address in self._seeds), told[0])
 
@@ -235,7 +236,7 @@ class PdClient:
         return pdpb_pb2.RequestHeader(cluster_id=self.cluster_id)
 
     async def _retry(self, what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """`attempt`, again after a look for the leader when it may help, for at most `retry_s` seconds."""
+        """Run `attempt`. If it fails in a way that may pass, find the leader and try again, for at most `retry_s` seconds."""
         until = time.monotonic() + self.retry_s
         backoff = Backoff(0.1, 3.0)
         while True:
@@ -260,21 +261,21 @@ class PdClient:
                         raise UpstreamUnavailable(f"PD does not answer {what}: {e.message}", hint=e.hint) from None
 
     async def _look_again(self) -> None:
-        """Members come and go: who only asked when something failed could one day know none that is left."""
+        """Update the member list, because members change: a client that asks only after a failure could one day know no live member."""
         try:
             await self.refresh()
-        except UpstreamError as e:  # of another cluster as well: who leads has just answered
+        except UpstreamError as e:  # also for another cluster: the leader has just answered
             _log.debug("%s", e.message)
 
     def _tell(self, error: UpstreamError, left: float) -> None:
-        """Once of all the calls that meet the same trouble."""
+        """Log the error once, however many calls meet it."""
         now = time.monotonic()
         if now >= self._quiet_until:
             _log.warning("%s; trying again for %.0f s", error.message, left)
         self._quiet_until = now + QUIET
 
     async def _call(self, name: str, request: Any, service: Any = pdpb_pb2_grpc.PDStub) -> Any:
-        """One unary call to the leader, tried again while it may help.
+        """Make one unary call to the leader, and try it again while that may help.
 
         Raises ClusterMismatch, UpstreamUnavailable, _Unimplemented, UpstreamError.
         """
@@ -299,7 +300,7 @@ class PdClient:
     # ------------------------------------------------------------------ timestamps
 
     async def tso(self) -> int:
-        """A new timestamp, above all that were given before."""
+        """Return a new timestamp, above all earlier ones."""
         return await self._retry("Tso", self._one_tso)
 
     async def _one_tso(self) -> int:
@@ -317,7 +318,7 @@ class PdClient:
                 task = asyncio.current_task()
                 if isinstance(e, asyncio.CancelledError) and task is not None and task.cancelling():
                     raise
-                raise UpstreamUnavailable(f"PD {leader} gives no timestamp") from None
+                raise UpstreamUnavailable(f"PD {leader} did not return a timestamp") from None
             except grpc.aio.AioRpcError as e:
                 self._drop_tso()
                 raise _error_of(e, "Tso", leader) from None
@@ -334,11 +335,11 @@ class PdClient:
     # ------------------------------------------------------------------ stores and regions
 
     async def stores(self) -> list[Store]:
-        """All stores, also tombstones and TiFlash."""
+        """Return all stores, including tombstones and TiFlash."""
         return [store_of(s) for s in (await self._call("GetAllStores", pdpb_pb2.GetAllStoresRequest())).stores]
 
     async def store(self, store_id: int) -> Store | None:
-        """One store; None where PD does not know it."""
+        """Return one store; None if PD does not know it."""
         try:
             return store_of((await self._call("GetStore", pdpb_pb2.GetStoreRequest(store_id=store_id))).store)
         except UpstreamError as e:
@@ -347,13 +348,13 @@ class PdClient:
             raise
 
     async def scan_regions(self, start: bytes, end: bytes, limit: int = 1024) -> list[Region]:
-        """At most `limit` regions of the encoded range [start, end) (an empty end is open) in key order, as PD knows them now: the list may
-        have holes, begin late, be stale, and a region may have no leader."""
+        """Return at most `limit` regions of the encoded range [start, end) (an empty end is open) in key order, as PD knows them now: the
+        list may have holes, begin late or be stale, and a region may have no leader."""
         return await self.scan_ranges([(start, end)], limit)
 
     async def scan_ranges(self, ranges: Sequence[tuple[bytes, bytes]], limit: int = 1024) -> list[Region]:
-        """As `scan_regions`, of several ranges in key order that do not overlap, in one call; fewer than `limit` are all there are. See
-        range_scan.py for a PD before 8.2."""
+        """Like `scan_regions`, for several ranges in one call. The ranges are in key order and do not overlap. Fewer than `limit` regions
+        are all there are. See range_scan.py for PD before 8.2."""
         if not self._no_batch_scan:
             wanted = [pdpb_pb2.KeyRange(start_key=start, end_key=end) for start, end in ranges]
             try:
@@ -364,35 +365,35 @@ class PdClient:
         return await scan_each(self._scan, ranges, limit)
 
     async def _scan(self, start: bytes, end: bytes, limit: int) -> list[Region]:
-        """The call that every PD knows, of one range."""
+        """Scan one range by the call that every version of PD knows."""
         answer = await self._call("ScanRegions", pdpb_pb2.ScanRegionsRequest(start_key=start, end_key=end, limit=limit))
         if answer.regions:
             return [region_of(r.region, r.leader) for r in answer.regions]
         return [region_of(r, leader) for r, leader in zip(answer.region_metas, answer.leaders, strict=False)]
 
     async def region(self, key: bytes) -> Region | None:
-        """The region of an encoded key; None where PD does not know it yet."""
+        """Return the region of an encoded key; None if PD does not know it yet."""
         answer = await self._call("GetRegion", pdpb_pb2.GetRegionRequest(region_key=key))
         return region_of(answer.region, answer.leader) if answer.region.id else None
 
     # ------------------------------------------------------------------ garbage collection
 
     async def gc_safe_point(self) -> int:
-        """Versions below it may have been collected. 0: nothing has been yet."""
+        """Return the ts below which versions may have been collected. 0: nothing has been collected yet."""
         return int((await self._call("GetGCSafePoint", pdpb_pb2.GetGCSafePointRequest())).safe_point)
 
     async def update_service_safe_point(self, service_id: str, ttl: int, safe_point: int) -> tuple[str, int]:
-        """Ask that versions at and above `safe_point` are kept for `ttl` s; ttl 0 takes the wish back.
+        """Ask PD to keep versions at and above `safe_point` for `ttl` s; ttl 0 removes the service safe point.
 
-        Returns the service with the smallest wish, and that wish. It is larger than `safe_point` when PD did NOT note the
-        wish because it came too late.
+        Returns the service with the smallest safe point, and that safe point. If it is above `safe_point`, the request came too late and PD
+        did NOT record it.
         """
         request = pdpb_pb2.UpdateServiceGCSafePointRequest(service_id=service_id.encode(), TTL=ttl, safe_point=safe_point)
         answer = await self._call("UpdateServiceGCSafePoint", request)
         return answer.service_id.decode(errors="replace"), int(answer.min_safe_point)
 
     async def gc_state(self) -> GcState | None:
-        """The state of garbage collection; None where PD has no barriers (8.5 and older)."""
+        """Return the GC state; None if PD has no barriers (8.5 and older)."""
         try:
             answer = await self._call("GetGCState", pdpb_pb2.GetGCStateRequest(keyspace_scope=_NO_KEYSPACE))
         except _Unimplemented:
@@ -401,20 +402,20 @@ class PdClient:
         return GcState(state.txn_safe_point, state.gc_safe_point, tuple((b.barrier_id, b.barrier_ts) for b in state.gc_barriers))
 
     async def set_gc_barrier(self, barrier_id: str, barrier_ts: int, ttl: int) -> None:
-        """Keep the txn safe point at or below `barrier_ts` for `ttl` s. Raises UpstreamError where it is above already."""
+        """Keep the txn safe point at or below `barrier_ts` for `ttl` s. Raises UpstreamError if it is above already."""
         request = pdpb_pb2.SetGCBarrierRequest(
             keyspace_scope=_NO_KEYSPACE, barrier_id=barrier_id, barrier_ts=barrier_ts, ttl_seconds=ttl
         )  # fmt: skip
         await self._call("SetGCBarrier", request)
 
     async def delete_gc_barrier(self, barrier_id: str) -> None:
-        """Take a barrier away; one that is not there is no error."""
+        """Delete a barrier. It is no error if there is none."""
         await self._call("DeleteGCBarrier", pdpb_pb2.DeleteGCBarrierRequest(keyspace_scope=_NO_KEYSPACE, barrier_id=barrier_id))
 
     # ------------------------------------------------------------------ what cluster this is
 
     async def check_versions(self) -> None:
-        """Raises VersionTooOld that names the first PD or TiKV older than 7.5."""
+        """Raise VersionTooOld for the first PD or TiKV older than 7.5."""
         await self._retry("GetMembers", self.refresh)
         found = [(f"PD {name}", version) for name, version in sorted(self._versions.items()) if version]
         found += [(f"TiKV {s.address}", s.version) for s in await self.stores() if not s.tombstone and not s.tiflash]
@@ -427,7 +428,7 @@ class PdClient:
                 )
 
     async def keyspaces(self) -> list[str]:
-        """Names of the enabled keyspaces besides DEFAULT; empty for PD without them."""
+        """Return the names of the enabled keyspaces besides DEFAULT; empty if PD has none."""
         request = keyspacepb_pb2.GetAllKeyspacesRequest()
         try:
             answer = await self._call("GetAllKeyspaces", request, keyspacepb_pb2_grpc.KeyspaceStub)
@@ -437,9 +438,9 @@ class PdClient:
 
 
 def _error_of(error: Any, name: str, leader: str) -> UpstreamError:
-    """What a failed call means."""
+    """Return the error for a failed call."""
     code, details = error.code(), error.details() or ""
-    text = f"PD {leader} fails {name}: {code.name} {details}"
+    text = f"PD {leader} failed {name}: {code.name} {details}"
     if "mismatch cluster id" in details:
         return ClusterMismatch(text)
     if code == grpc.StatusCode.UNIMPLEMENTED:
@@ -454,8 +455,8 @@ def _error_of(error: Any, name: str, leader: str) -> UpstreamError:
 
 
 def refused(who: str, what: str) -> UpstreamError:
-    """A server does not want us; trying again has no use."""
-    hint = "Where the cluster verifies clients (cert-allowed-cn), --cert has to carry a common name that PD and TiKV allow."
+    """Return the error for a server that rejects this client; a retry would not help."""
+    hint = "If the cluster verifies clients (cert-allowed-cn), --cert must have a common name that PD and TiKV allow."
     return UpstreamError(f"{who} refuses this client: {what}", hint=hint)
 
 
@@ -464,14 +465,14 @@ def _is_final(text: str) -> bool:
 
 
 def _hint(failures: Sequence[str]) -> str:
-    """What may be wrong, where the words of a failure betray it."""
+    """Return a hint on the cause, by the words of the failures."""
     text = " ".join(failures)
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "The certificates do not fit: --ca has to be the CA of PD's and TiKV's certificates, which have to name these addresses."
+        return "The certificates do not fit: --ca must be the CA of PD's and TiKV's certificates, and these must name the addresses."
     if "WRONG_VERSION_NUMBER" in text:
         return "PD does not speak TLS there: leave out --ca, --cert and --key, and write http://."
     if "DNS resolution failed" in text or "Domain name" in text or "Name or service not known" in text:
-        return "A name has no address on this machine: PD's advertised client URLs have to be reachable from here."
+        return "A name has no address on this machine: PD's advertised client URLs must be reachable from here."
     if "refused" in text:
         return "Nothing listens there: is PD running, and is the port its client port (2379)?"
     return "Is that PD's client port, is it reachable from this machine, and does it want TLS (--ca, --cert, --key)?"

@@ -1,4 +1,4 @@
-"""Calls to TiKV's key-value service that belong to the region of a key: who leads it, one call, what its errors mean."""
+"""Calls to TiKV's key-value service that go to the region of a key: finds the leader, makes the call, and interprets errors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tidemill.tidb.codec import decode_bytes, encode_bytes
 from tidemill.wire import errorpb_pb2, kvrpcpb_pb2, metapb_pb2, tikvpb_pb2_grpc
 
 CALL_TIMEOUT = 10.0
-"""Seconds a single call may take: to list a region's locks TiKV may have to read past many versions."""
+"""Timeout of a single call in seconds: to list a region's locks, TiKV may have to read past many versions."""
 
 
 class RegionCalls:
-    """Keys are raw. `retry_s`: seconds that one call may take with all its retries."""
+    """Makes calls by key. Keys are raw. `retry_s`: seconds that one call may take with all its retries."""
 
     def __init__(self, pd: PdClient, retry_s: float = 20.0) -> None:
         self.pd, self.retry_s = pd, retry_s
         self._addresses: dict[int, str] = {}
 
     async def call(self, name: str, key: bytes, request: Callable[[Region], Any]) -> tuple[Region, Any]:
-        """The answer of the region that holds `key` to `request(region)`; region errors lead to another try.
+        """Send `request(region)` to the region that holds `key`; return the region and its answer. Region errors lead to another try.
 
-        Raises UpstreamUnavailable when `retry_s` is over, UpstreamError where trying again has no use.
+        Raises UpstreamUnavailable after `retry_s`, UpstreamError if a retry would not help.
         """
         until = time.monotonic() + self.retry_s
         backoff = Backoff()
@@ -41,11 +41,11 @@ class RegionCalls:
             except UpstreamUnavailable as e:
                 wait = backoff.next()
                 if time.monotonic() + wait > until:
-                    raise UpstreamUnavailable(f"{name} for key {key.hex()} does not succeed: {e.message}") from None
+                    raise UpstreamUnavailable(f"{name} for key {key.hex()} failed: {e.message}") from None
             await asyncio.sleep(wait)
 
     async def _locate(self, key: bytes) -> Region:
-        """Always asked again: these calls are few, and come after something has changed."""
+        """Ask PD for the region each time: these calls are few, and follow a change."""
         encoded = encode_bytes(key) if key else b""
         found = await self.pd.region(encoded)
         if found is None or found.leader is None:
@@ -80,7 +80,7 @@ class RegionCalls:
 
 
 def context(region: Region) -> kvrpcpb_pb2.Context:
-    """What a request to a region says of it."""
+    """Return the context of a request to a region."""
     assert region.leader is not None
     return kvrpcpb_pb2.Context(
         region_id=region.id,
@@ -90,12 +90,12 @@ def context(region: Region) -> kvrpcpb_pb2.Context:
 
 
 def region_error(error: errorpb_pb2.Error) -> str:
-    """Its kind and what is said."""
+    """Return the kind and message of a region error."""
     kind = next((f.name for f, _ in error.ListFields() if f.name != "message"), "region error")
     told = ", ".join(str(region_of(r).id) for r in error.epoch_not_match.current_regions)
     return f"{kind} {error.message}".rstrip() + (f" (now {told})" if told else "")
 
 
 def raw_range(region: Region) -> tuple[bytes, bytes]:
-    """A region's range in raw keys; an empty end is open."""
+    """Return a region's range in raw keys; an empty end is open."""
     return decode_bytes(region.start)[0] if region.start else b"", decode_bytes(region.end)[0] if region.end else b""

@@ -1,7 +1,7 @@
-"""TLS to PD and TiKV: which files, and what they become for the two transports.
+"""TLS to PD and TiKV: the files, and the settings of the two transports made from them.
 
-The same three files serve PD and TiKV, as TiDB's components have them. They are read again for each connection, so a rotated
-certificate takes effect with the next one; channels are given up when a file has changed.
+The same three files serve PD and TiKV, as in TiDB's components. They are read again for each connection, so a rotated certificate takes
+effect with the next one. Channels are replaced when a file has changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`ca`: whom to trust (None: whom the system trusts); `cert` and `key`: who we are, where the cluster asks for it."""
+    """`ca`: the trusted CA (None: the system's). `cert` and `key`: the client certificate, for clusters that verify clients."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -33,15 +33,15 @@ class Security:
             raise ConfigError("--cert and --key belong together", hint="Give both for a cluster that verifies its clients, or neither.")
 
     def check(self) -> None:
-        """Raises ConfigError that names the file that cannot be used, before anything is connected."""
+        """Raise ConfigError that names the unusable file, before anything is connected."""
         self.context()
 
     def credentials(self) -> Any:
-        """As grpc wants them. Raises ConfigError."""
+        """Return the credentials for gRPC. Raises ConfigError."""
         return grpc.ssl_channel_credentials(*(_read(path) for path in (self.ca, self.key, self.cert)))
 
     def context(self) -> ssl.SSLContext:
-        """As asyncio wants them, for HTTP/2. Raises ConfigError."""
+        """Return the SSL context for asyncio (HTTP/2). Raises ConfigError."""
         for path in (self.ca, self.cert, self.key):
             _read(path)
         try:
@@ -58,20 +58,20 @@ class Security:
         return context
 
     def stamp(self) -> Stamp:
-        """What changes when a file changes."""
+        """Return a value that changes when a file changes."""
         found = []
         for path in (self.ca, self.cert, self.key):
             if path is not None:
                 try:
                     status = path.stat()
                 except OSError:
-                    continue  # being replaced: the next look sees it
+                    continue  # the file is being replaced: the next check sees it
                 found.append((status.st_mtime_ns, status.st_size))
         return tuple(found)
 
 
 def security_of(addresses: Sequence[str], ca: Path | None, cert: Path | None, key: Path | None) -> Security | None:
-    """TLS or none: https:// or a file asks for it, http:// refuses it. Raises ConfigError where they contradict each other."""
+    """Decide on TLS: https:// or a file asks for it, http:// rules it out. Raises ConfigError if they contradict each other."""
     schemes = {a.strip().partition("://")[0].lower() for a in addresses if "://" in a}
     unknown = schemes - {"http", "https"}
     if unknown:

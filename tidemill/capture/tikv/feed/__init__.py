@@ -1,6 +1,6 @@
-"""Streams of changes from the stores.
+"""The change streams from the stores.
 
-In: actions of the region state machine. Out: raw messages in `inbox.py`, for the receive path, and what became of each stream.
-Two transports do the same: `http2.py` (our own client, for many small messages) and `grpc.py`; `connect.py` opens either.
-Read `driver.py` first.
+In: actions of the region state machine. Out: raw messages in `inbox.py`, for the receive path, and the ends of streams. There are two
+transports: `http2.py` (Tidemill's own client, fast with many small messages) and `grpc.py`. `connect.py` opens either. Read `driver.py`
+first.
 """

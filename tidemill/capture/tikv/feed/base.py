@@ -1,7 +1,7 @@
-"""One EventFeed stream to one store: requests out, raw messages into the inbox. Knows nothing of rows.
+"""One EventFeed stream to one store: requests out, raw messages into the inbox. It does not decode rows.
 
-Two transports do the same: `h2` (http2.py: our own HTTP/2 client, for many small messages) and `grpc` (grpc.py: grpc.aio). `connect.py`
-opens either.
+There are two transports: `h2` (http2.py: Tidemill's own HTTP/2 client, fast with many small messages) and `grpc` (grpc.py: grpc.aio).
+`connect.py` opens either.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNIMPLEMENTED = 12
 UNKNOWN = 2
 UNAVAILABLE = 14
 REFUSED = frozenset({7, 16})
-"""PERMISSION_DENIED and UNAUTHENTICATED: how TiKV answers a client certificate whose name it does not want (cert-allowed-cn)."""
+"""PERMISSION_DENIED and UNAUTHENTICATED: TiKV's answer to a client certificate whose name it does not allow (cert-allowed-cn)."""
 CANCELLED = 1
 
 
@@ -33,12 +33,12 @@ class Method(enum.StrEnum):
 
     @property
     def metadata(self) -> Sequence[tuple[str, str]]:
-        """HTTP/2 headers that the call needs."""
+        """The HTTP/2 headers that the call needs."""
         return (MULTIPLEXED,) if self is Method.V2 else ()
 
 
 class Transport(enum.StrEnum):
-    """What carries EventFeed streams."""
+    """The transport of EventFeed streams."""
 
     H2 = "h2"
     GRPC = "grpc"
@@ -46,7 +46,7 @@ class Transport(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeedEnd:
-    """How a stream ended: a gRPC status and what was said."""
+    """How a stream ended: a gRPC status and its text."""
 
     status: int
     text: str
@@ -72,5 +72,5 @@ LEAST_WINDOW, LARGEST_WINDOW = 1 << 20, 16 << 20
 
 
 def window_of(memory: int, streams: int) -> int:
-    """Bytes that a stream may have under way when there are so many streams: together a quarter of the memory quota, within bounds."""
+    """Return a stream's flow-control window in bytes: all windows together are a quarter of the memory quota, within bounds."""
     return max(LEAST_WINDOW, min(LARGEST_WINDOW, memory // 4 // max(streams, 1)))

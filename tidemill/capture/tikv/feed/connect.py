@@ -14,7 +14,7 @@ from tidemill.capture.tikv.feed.inbox import Inbox
 async def open_feed(
     transport: Transport, address: str, slot: int, inbox: Inbox, method: Method, channels: Channels, window: int = LARGEST_WINDOW
 ) -> Feed:
-    """A stream to the store at `host:port`. Raises OSError where it cannot be connected (h2; grpc ends the stream instead)."""
+    """Open a stream to the store at `host:port`. Raises OSError if it cannot be connected (h2; grpc ends the stream instead)."""
     if transport is Transport.GRPC:
         return GrpcFeed(channels.own(address), slot, inbox, method)
     connect = await asyncio.to_thread(_h2)
@@ -22,7 +22,7 @@ async def open_feed(
 
 
 def _h2() -> Callable[..., Awaitable[Feed]]:
-    """In a thread: kernels are compiled the first time."""
+    """Import the transport, in a thread: kernels are compiled the first time."""
     from tidemill.capture.tikv.feed import http2
 
     return http2.connect

@@ -1,4 +1,4 @@
-"""Carries out what the region state machine asks for: regions from PD, streams to stores, registers. On the event loop."""
+"""Carries out the actions of the region state machine: regions from PD, streams to stores, registers. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tidemill.tidb.keys import from_encoded
 from tidemill.wire import cdcpb_pb2, kvrpcpb_pb2, metapb_pb2
 
 CLIENT_VERSION = "8.5.0"
-"""What we say we are: TiKV decides by it which features a stream has. Strict semver, without a `v`."""
+"""The client version sent to TiKV, which decides by it which features a stream has. Strict semver, without a `v`."""
 
 REGIONS_AT_ONCE = 1024
 TICK = 1.0
 TELL_EVERY = 60.0
 EVENTS_AT_ONCE = 2048
-"""Pieces that are handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
+"""Sub-ranges handled before the event loop gets to its sockets again: a store that goes down ends 100,000 at a time."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,16 +57,16 @@ class Puller:
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._stopped = False
-        self._store_of: dict[int, str] = {}  # slot -> the store that its stream was opened to, for people
-        self._kept: list[A.Action] = []  # asked for before the start
-        self._told: dict[int, float] = {}  # store -> when it was last said that it cannot be reached
+        self._store_of: dict[int, str] = {}  # slot -> the store that its stream was opened to, for messages
+        self._kept: list[A.Action] = []  # actions from before the start
+        self._told: dict[int, float] = {}  # store -> when it was last logged as unreachable
         self.addresses: dict[int, str] = {}  # of the stores that were looked up
         self.header = cdcpb_pb2.Header(cluster_id=pd.cluster_id, ticdc_version=CLIENT_VERSION)
 
     # ------------------------------------------------------------------ from outside
 
     def post(self, events: list[Event]) -> None:
-        """Events of the receiver, from its thread."""
+        """Queue events of the receiver. Called on its thread."""
         self._loop.call_soon_threadsafe(self._visibly, self._handle, events)
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class Puller:
         self.machine.remove_span(span_id, self._loop.time())
 
     def rename_span(self, span_id: int, label: str) -> None:
-        """Its table has another name."""
+        """Give a span a new label: its table was renamed."""
         self.machine.rename_span(span_id, label)
 
     def renew_stream(self, slot: int) -> None:
@@ -108,7 +108,7 @@ class Puller:
     # ------------------------------------------------------------------ events
 
     def _handle(self, events: list[Event]) -> None:
-        """Events of the receiver wait their turn: few at a time, so that no storm keeps the loop from reading."""
+        """Queue events of the receiver. A few are handled at a time, so that a burst does not keep the event loop from reading."""
         idle = not self._events
         self._events.extend(events)
         if idle:
@@ -123,7 +123,7 @@ class Puller:
             self._loop.call_soon(self._visibly, self._drain)
 
     def _take(self, event: Event, now: float, room: int) -> int:
-        """Handle one event, or a part of it that fits. Returns how many sub-ranges that were."""
+        """Handle one event, or as much of it as fits into `room`. Return the number of sub-ranges."""
         match event:
             case ScanDone(sub_range):
                 self.machine.scan_done(sub_range, now)
@@ -140,7 +140,7 @@ class Puller:
                 if len(sub_ranges) > room:
                     self._events.appendleft(StreamLost(stream, sub_ranges[room:], reason, bad))
                 elif sub_ranges:
-                    _log.info("the stream to %s is over: %s; %d subscriptions begin again", self.store_of(stream), reason, len(sub_ranges))
+                    _log.info("the stream to %s ended: %s; %d subscriptions begin again", self.store_of(stream), reason, len(sub_ranges))
                 if bad and stream in self._feeds:
                     self._feeds[stream].cancel()
                 self.machine.stream_lost(stream, sub_ranges[:room], now, last=len(sub_ranges) <= room)
@@ -171,15 +171,15 @@ class Puller:
     # ------------------------------------------------------------------ actions
 
     def act(self) -> None:
-        """Carry out what the machine asks for."""
+        """Carry out the machine's actions."""
         while actions := self.machine.actions():
             for action in actions:
                 self._do(action)
         self._set_timer()
 
     def place_all(self) -> None:
-        """Before the receiver starts, on any thread: only place the records of the spans added, so that no head can pass them. `start`
-        does the rest."""
+        """Only place the records of the added spans, so that no head can pass them. Called on any thread before the receiver starts;
+        `start` does the rest."""
         for action in self.machine.actions():
             if isinstance(action, A.HoldFrontier):
                 self.receiver.place(action.sub_range, action.resolved_ts, action.partition)
@@ -238,7 +238,7 @@ class Puller:
             )
         )
         feed = self._feeds.get(action.slot)
-        if feed is not None:  # else its end is on the way, and the sub-range with it
+        if feed is not None:  # else the stream's end, and the sub-range's with it, is about to be handled
             feed.send(register(self.header, action).SerializeToString())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -251,11 +251,11 @@ class Puller:
             await work
         except asyncio.CancelledError:
             raise
-        except BaseException as e:  # nobody waits for this task: the capture has to end visibly, whatever it is
+        except BaseException as e:  # nothing awaits this task: whatever the error, it must end the capture
             self._on_fatal(e)
 
     def _visibly(self, function: Callable[..., None], *arguments: Any) -> None:
-        """A callback of the loop: what it raises would only be logged, so it ends the capture."""
+        """Run a callback of the event loop. Its exception would only be logged, so it ends the capture."""
         try:
             function(*arguments)
         except BaseException as e:
@@ -301,11 +301,11 @@ class Puller:
         self.act()
 
     def store_of(self, slot: int) -> str:
-        """The store that a stream was opened to, for people."""
+        """Return the store that a stream was opened to, for messages."""
         return self._store_of.get(slot, "a store")
 
     def _tell_unreachable(self, store_id: int, reason: str) -> None:
-        """It is tried again every few seconds; that need not be read as often."""
+        """Log now and then that a store cannot be reached. It is tried again every few seconds, but not logged as often."""
         now = self._loop.time()
         if now - self._told.get(store_id, -TELL_EVERY) >= TELL_EVERY:
             self._told[store_id] = now
@@ -321,14 +321,14 @@ class Puller:
             return
         old = end.status == UNIMPLEMENTED and method.multiplexed
         if old:
-            _log.warning("a store does not know EventFeedV2 (%s); EventFeed it is", end.text)
+            _log.warning("a store does not know EventFeedV2 (%s): EventFeed is used", end.text)
         self.machine.stream_ended(slot, self._loop.time(), unimplemented=old)
         self.receiver.inbox.put(slot, EndOfStream(str(end)))
         self.act()
 
 
 def register(header: cdcpb_pb2.Header, action: A.Subscribe) -> cdcpb_pb2.ChangeDataRequest:
-    """The request of a subscription, in the shape that TiCDC sends: the oneof stays absent."""
+    """Return the request of a subscription, in the form that TiCDC sends: the oneof stays absent."""
     region = action.region
     return cdcpb_pb2.ChangeDataRequest(
         header=header,
@@ -343,7 +343,7 @@ def register(header: cdcpb_pb2.Header, action: A.Subscribe) -> cdcpb_pb2.ChangeD
 
 
 def _raw(encoded: bytes) -> bytes:
-    """The raw key of a sub-range's border; open where a region ends at no valid key (the server sends no more than its region)."""
+    """Return the raw key of a sub-range's border; open if a region ends at an invalid key (the server sends no more than its region)."""
     try:
         return from_encoded(encoded) if encoded else b""
     except MalformedBytes:

@@ -13,8 +13,8 @@ from tidemill.capture.tikv.feed.inbox import Inbox
 
 
 class GrpcFeed:
-    """A stream through grpc.aio, on a channel of its own, so that it goes on when certificates are replaced. A full inbox stops the
-    reading, so HTTP/2 flow control stops the store."""
+    """A stream through grpc.aio, on its own channel, so that it survives replaced certificates. A full inbox stops the reading, so HTTP/2
+    flow control stops the store."""
 
     def __init__(self, channel: Any, slot: int, inbox: Inbox, method: Method) -> None:
         self.slot, self.inbox = slot, inbox
@@ -51,7 +51,7 @@ class GrpcFeed:
             while True:
                 await self._call.write(await self._requests.get())
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the reader hears why
+            return  # the reader gets the reason
 
     async def _read(self) -> None:
         loop, read, put, slot = asyncio.get_running_loop(), self._call.read, self.inbox.put, self.slot

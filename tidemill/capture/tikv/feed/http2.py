@@ -1,9 +1,8 @@
-"""The HTTP/2 subset that one long gRPC stream needs, on asyncio.
+"""The subset of HTTP/2 that one long gRPC stream needs, on asyncio.
 
-One connection carries one EventFeed stream. Received bytes go through the `deframe` kernel, which lays the messages back to back;
-Python handles only control frames. Made for many small messages: a read of 256 KiB costs the same for one message as for a
-thousand. While the inbox is full no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered; PINGs are still
-answered.
+One connection carries one EventFeed stream. Received bytes go through the `deframe` kernel, which concatenates the messages; Python handles
+only control frames. It is made for many small messages: a read of 256 KiB costs the same for one message as for a thousand. While the inbox
+is full, no WINDOW_UPDATE is sent, so at most the inbox and one window are buffered. PINGs are still answered.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from tidemill.kernels.receive.deframe import deframe
 from tidemill.kernels.receive.layout import address
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-WINDOW = 16 << 20  # bytes in flight that have to be taken after the inbox is full, if nothing else is asked for
+WINDOW = 16 << 20  # flow-control window in bytes, by default: these bytes must be taken even after the inbox is full
 FRAME = 1 << 20  # largest DATA frame
 READ = 256 << 10
 LARGEST = 512 << 20  # of a message: one row is 2 x 120 MiB at most
 OUT = 1 << 20
-FLUSH = 0.002  # seconds that small messages may gather
+FLUSH = 0.002  # seconds to wait for more small messages
 CONNECT_TIMEOUT = 5.0
 KEEPALIVE, KEEPALIVE_TIMEOUT = 10.0, 3.0
-FIRST_WINDOW, FIRST_FRAME = 65535, 16384  # of the peer, until it says otherwise
-ENDS = 16384  # messages that one read can hold before they are handed over
+FIRST_WINDOW, FIRST_FRAME = 65535, 16384  # of the peer, until it sends its settings
+ENDS = 16384  # messages of one read at most, before they are handed over
 
 
 class Frame(enum.IntEnum):
@@ -57,7 +56,7 @@ class Frame(enum.IntEnum):
 
 
 FRAME_HEAD = 9  # bytes
-TLS_ALERT = b"\x15\x03"  # how an answer begins that wants TLS
+TLS_ALERT = b"\x15\x03"  # how a server that wants TLS begins its answer
 END_STREAM = ACK = 1
 END_HEADERS, PADDED, PRIORITY = 4, 8, 32
 
@@ -76,7 +75,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 class H2Feed(asyncio.BufferedProtocol):
-    """A stream through our own HTTP/2. Made by `connect`."""
+    """A stream over HTTP/2. Made by `connect`."""
 
     def __init__(self, slot: int, inbox: Inbox, authority: str, method: Method, secure: bool = False, window: int = WINDOW) -> None:
         self.slot, self.inbox = slot, inbox
@@ -108,9 +107,9 @@ class H2Feed(asyncio.BufferedProtocol):
         self._block = b""
         self._status: dict[str, str] = {}
         self._last_block = False  # the header block being read ends the stream
-        self._heard = True  # anything, since the last PING
+        self._heard = True  # something was received since the last PING
         self._greeted = False
-        self._began = 0  # where the present kernel call began in the read buffer
+        self._began = 0  # where the current kernel call began in the read buffer
         self._transport: asyncio.Transport
 
     # ------------------------------------------------------------------ asyncio.BufferedProtocol
@@ -137,14 +136,14 @@ class H2Feed(asyncio.BufferedProtocol):
         if self._heard:
             self._keepalive = self._loop.call_later(KEEPALIVE - KEEPALIVE_TIMEOUT, self._ping)
         else:
-            self._end(FeedEnd(UNAVAILABLE, "nothing is heard, not even an answer to PING"))
+            self._end(FeedEnd(UNAVAILABLE, "the store is silent and does not answer PING"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
         state = self._state
-        self._heard = True  # the answer to a PING may stand behind megabytes of rows
+        self._heard = True  # the answer to a PING may be queued behind megabytes of rows
         if not self._greeted and not self._greeting(self._have + nbytes):
             self._have += nbytes
             return
@@ -169,7 +168,7 @@ class H2Feed(asyncio.BufferedProtocol):
             self._end(FeedEnd(UNKNOWN, "the stream ended without trailers"))
 
     def _greeting(self, have: int) -> bool:
-        """Whether the peer's first frame may be taken: it has to be SETTINGS. What speaks something else is named at once."""
+        """Return whether the peer speaks HTTP/2: its first frame must be SETTINGS. If not, the end names what it speaks instead."""
         first = bytes(self._received[: min(have, 60)])
         wants_tls = first[:2] == TLS_ALERT
         if have < FRAME_HEAD and not wants_tls:
@@ -177,11 +176,11 @@ class H2Feed(asyncio.BufferedProtocol):
         self._greeted = first[3:4] == bytes([Frame.SETTINGS]) and not any(first[5:9])
         if not self._greeted:
             text = "it wants TLS" if wants_tls else f"its answer begins with {first!r}"
-            self._end(FeedEnd(UNAVAILABLE, f"no HTTP/2 is spoken there: {text}"))
+            self._end(FeedEnd(UNAVAILABLE, f"the server does not speak HTTP/2: {text}"))
         return self._greeted
 
     def _deframe(self, have: int) -> int | None:
-        """Take `have` received bytes apart. Returns how many are done with; None: the stream has ended."""
+        """Process `have` received bytes. Return how many are done; None: the stream has ended."""
         state = self._state
         at = 0
         while True:
@@ -211,7 +210,7 @@ class H2Feed(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ messages
 
     def flush(self) -> None:
-        """Hand the complete messages over; begin a new buffer with the sub-range of an incomplete one."""
+        """Hand over the complete messages. Begin a new buffer with the part of an incomplete one."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -276,7 +275,7 @@ class H2Feed(asyncio.BufferedProtocol):
             self._end(FeedEnd(UNAVAILABLE, f"the store reset the stream with HTTP/2 code {int.from_bytes(payload, 'big')}"))
         elif kind == Frame.GOAWAY:
             code, text = int.from_bytes(payload[4:8], "big"), payload[8:].decode(errors="replace")
-            self._end(FeedEnd(UNAVAILABLE, f"the store goes away with HTTP/2 code {code} {text}".rstrip()))
+            self._end(FeedEnd(UNAVAILABLE, f"the store closes the connection with HTTP/2 code {code} {text}".rstrip()))
 
     def _settings(self, payload: bytes) -> None:
         for key, value in struct.iter_unpack(">HI", payload):
@@ -313,7 +312,7 @@ class H2Feed(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ requests
 
     def send(self, request: bytes) -> None:
-        """A request; waits in a queue for the peer's flow control."""
+        """Queue a request. It waits for the peer's flow control."""
         self._to_send.append(struct.pack(">BI", 0, len(request)) + request)
         self._pump()
 
@@ -351,7 +350,7 @@ class H2Feed(asyncio.BufferedProtocol):
 async def connect(
     address: str, slot: int, inbox: Inbox, method: Method = Method.V2, security: Security | None = None, window: int = WINDOW
 ) -> H2Feed:
-    """A stream to the store at `host:port`. Raises ConfigError, OSError; as such also TimeoutError, and ssl.SSLError where TLS fails."""
+    """Open a stream to the store at `host:port`. Raises ConfigError, OSError (including TimeoutError; ssl.SSLError if TLS fails)."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     loop = asyncio.get_running_loop()
@@ -376,7 +375,7 @@ async def connect(
 async def _first(
     loop: asyncio.AbstractEventLoop, make: Callable[[], H2Feed], addresses: Sequence[str], port: int, tls: Mapping[str, Any]
 ) -> tuple[Any, H2Feed]:
-    """A connection to the first of these addresses that takes one. Raises OSError."""
+    """Connect to the first of these addresses that accepts. Raises OSError."""
     failure = OSError("the name has no address")
     for ip in addresses:
         try:

@@ -1,4 +1,4 @@
-"""Messages on their way from the event loop to the ingest thread, bounded in bytes."""
+"""The queue of messages from the event loop to the ingest thread, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.capture.tikv.receive.decode import MAX_BATCH, Packed
 
 @dataclass(frozen=True, slots=True)
 class EndOfStream:
-    """Behind the last message of a stream."""
+    """Marks the end of a stream, after its last message."""
 
     reason: str
 
@@ -36,7 +36,7 @@ class Inbox:
         self._lock = threading.Lock()
 
     def put(self, stream: int, message: Message | EndOfStream) -> bool:
-        """From the event loop. False: full, stop reading this stream until `when_room` calls back."""
+        """Add a message. Called on the event loop. False: the inbox is full; stop reading this stream until `when_room` calls back."""
         self._queue.append((stream, message))
         with self._lock:
             self.bytes += len(message)
@@ -45,11 +45,11 @@ class Inbox:
         return self.bytes < self.high
 
     def wake(self) -> None:
-        """Let `take` return though there may be nothing."""
+        """Make `take` return even if there is no message."""
         self._some.set()
 
     def when_room(self, call: Callable[[], object]) -> None:
-        """Call `call` (on the taking thread, or at once) when half of the room is free again."""
+        """Call `call` (on the taking thread, or at once) when half of the inbox is free again."""
         with self._lock:
             if self.bytes >= self.low:
                 self._on_room.append(call)
@@ -57,7 +57,7 @@ class Inbox:
         call()
 
     def take(self, max_bytes: int, wait: float, linger: float) -> tuple[list[int], list[Message] | EndOfStream]:
-        """What is there, in order: (streams, messages), or the end of one stream; after at most `wait` s, and a short linger that lets
+        """Return messages in order: (streams, messages), or the end of one stream. Waits at most `wait` s, then a short `linger` to let
         small messages gather."""
         if not self._queue:
             self._some.clear()

@@ -1,4 +1,4 @@
-"""`cdcpb.Error`, the message with which TiKV ends a subscription, as a StoreError."""
+"""Converts `cdcpb.Error`, the message with which TiKV ends a subscription, to a StoreError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ENDS = {end.value: end for end in End if end.value in _FIELDS}
 
 
 def parse_store_error(data: bytes) -> StoreError:
-    """The error of a serialised `cdcpb.Error`. An error with a field that is not known here is UNKNOWN."""
+    """Return the error of a serialised `cdcpb.Error`. An error with an unknown field is UNKNOWN."""
     error = cdcpb_pb2.Error.FromString(data)
     end = next((_ENDS[field.name] for field, _ in error.ListFields() if field.name in _ENDS), End.UNKNOWN)
     leader = error.not_leader.leader
@@ -31,6 +31,6 @@ def _told(end: End, error: cdcpb_pb2.Error) -> str:
         case End.COMPATIBILITY:
             return f"TiKV asks for a client of version {error.compatibility.required_version} or newer"
         case End.DUPLICATE_REQUEST:
-            return f"TiKV keeps saying that region {error.duplicate_request.region_id} is subscribed twice"
+            return f"TiKV says repeatedly that region {error.duplicate_request.region_id} is subscribed twice"
         case _:
             return ""

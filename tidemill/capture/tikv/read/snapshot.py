@@ -1,4 +1,4 @@
-"""Reading TiKV at one timestamp: gets and scans that live through region changes and wait for locks."""
+"""Reads TiKV at one timestamp: gets and scans that handle region changes and wait for locks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SCAN = "/tikvpb.Tikv/KvScan"
 _T = TypeVar("_T")
 
 PAGE = 256
-"""Pairs asked for at once."""
+"""Pairs in one answer."""
 
 
 class Snapshot:
     """The cluster as of `ts`. Keys are raw (decoded) on both sides.
 
-    Nothing protects `ts` from garbage collection here: hold a service safe point below it while reading.
-    `retry_s`: seconds that one page may take with all its retries, and a lock may stand in the way.
+    Nothing protects `ts` from garbage collection here: hold a service safe point below it while reading. `retry_s`: seconds that one page
+    may take with all its retries, and for which a lock is waited for.
     """
 
     def __init__(self, pd: PdClient, ts: int, retry_s: float = 60.0) -> None:
@@ -41,14 +41,14 @@ class Snapshot:
         self._addresses: dict[int, str] = {}
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of one key."""
+        """Return the value of one key."""
         async for found, value in self.scan(key, key + b"\0"):
             if found == key:
                 return value
         return None
 
     async def scan(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The pairs of the raw range [start, end) in key order; an empty end is open.
+        """Yield the pairs of the raw range [start, end) in key order; an empty end is open.
 
         Raises UpstreamUnavailable, StartTsBeforeGc, UpstreamError.
         """
@@ -64,19 +64,19 @@ class Snapshot:
             at = after
 
     async def _page(self, at: bytes, end: bytes, size: PageSize, ask: Callable[[Region, bytes, bytes, int], Awaitable[_T]]) -> _T:
-        """What `ask(region, at, end, rows)` answers for as many rows as fit into a message. Raises UpstreamError where one does not."""
+        """Call `ask(region, at, end, rows)` with as many rows as fit into a message. Raises UpstreamError if a single row does not."""
         while True:
             try:
                 return await self._located(at, partial(_asked, ask, at, end, size.rows))
             except AnswerTooLarge as e:
                 if not size.failed():
                     raise UpstreamError(
-                        f"a row of {_table(at)} at or behind key {at.hex()} cannot be read at {describe(self.ts)}: {e.message}",
+                        f"a row of {_table(at)} at or after key {at.hex()} cannot be read at {describe(self.ts)}: {e.message}",
                         hint="A single row is larger than a gRPC message may be. Make it smaller, or leave the table out.",
                     ) from None
 
     async def _located(self, key: bytes, ask: Callable[[Region], Awaitable[_T]]) -> _T:
-        """What the region of a raw key answers, asked again while that may help. Raises UpstreamUnavailable and what `ask` raises."""
+        """Call `ask` with the region of a raw key; retry while that may help. Raises UpstreamUnavailable, and what `ask` raises."""
         until = time.monotonic() + self.retry_s
         backoff = Backoff()
         reason = ""
@@ -92,24 +92,24 @@ class Snapshot:
                     self._forget(region)
             wait = backoff.next()
             if time.monotonic() + wait > until:
-                raise UpstreamUnavailable(f"reading at {describe(self.ts)} does not succeed: {reason}")
+                raise UpstreamUnavailable(f"cannot read at {describe(self.ts)}: {reason}")
             await asyncio.sleep(wait)
 
     async def _ask(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Some pairs from `start` on and where to go on; None: there is nothing behind."""
+        """Return some pairs from `start` on, and the key to continue from; None: the range ends here."""
         request, behind = self._request(region, start, end, page)
         pairs = self._pairs(region, await self._call(region, request, kvrpcpb_pb2.ScanResponse.FromString))
         return pairs, pairs[-1][0] + b"\0" if len(pairs) >= page else behind
 
     def _request(self, region: Region, start: bytes, end: bytes, page: int) -> tuple[kvrpcpb_pb2.ScanRequest, bytes | None]:
-        """A scan of the part of [start, end) that a region has, and where the next region begins; None: there is none."""
+        """Return a scan of the part of [start, end) in a region, and where the next region begins; None: there is none."""
         region_end = decode_bytes(region.end)[0] if region.end else b""
         stop = min(end, region_end) if end and region_end else end or region_end
         request = kvrpcpb_pb2.ScanRequest(context=_context(region), start_key=start, end_key=stop, limit=page, version=self.ts)
         return request, region_end or None
 
     def _pairs(self, region: Region, answer: kvrpcpb_pb2.ScanResponse) -> list[tuple[bytes, bytes]]:
-        """The pairs of an answer. Raises what it has instead."""
+        """Return the pairs of an answer. Raises the error that it has instead."""
         if answer.HasField("region_error"):
             raise self._region_error(region, answer.region_error)
         if answer.HasField("error"):
@@ -160,7 +160,7 @@ class Snapshot:
     # ------------------------------------------------------------------ errors
 
     def _region_error(self, region: Region, error: errorpb_pb2.Error) -> UpstreamUnavailable:
-        """Every region error passes: another try asks PD (or the region told of) again."""
+        """Return a retryable error: for every region error, another try asks PD (or the region named in the error) again."""
         if error.HasField("epoch_not_match"):
             told = [region_of(r) for r in error.epoch_not_match.current_regions]
             self._regions = [r for r in self._regions if r.id not in {t.id for t in told}]

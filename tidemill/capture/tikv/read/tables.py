@@ -1,4 +1,4 @@
-"""Reading tables as of one ts: which ranges to read, and the rows of one as RawChange batches."""
+"""Reads tables as of one ts: plans the ranges to read, and reads the rows of one as RawChange batches."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.wire import kvrpcpb_pb2
 
 PAGE = 1024
-"""Pairs asked for at once."""
+"""Pairs in one answer."""
 RANGES, REGIONS = 512, 1024
-"""Of one question to PD, and of its answer."""
+"""Ranges in one question to PD, regions in its answer."""
 BATCH_BYTES = 8 << 20
-"""Of keys and values that make a batch worth writing."""
-PATIENCE_S = 300.0
-"""A lock in the way is waited for so long: whoever resolves it (the capture's watchdog, a client) needs time."""
+"""Bytes of keys and values from which on a batch is written."""
+LOCK_WAIT_S = 300.0
+"""How long a lock is waited for: whoever resolves it (the capture's watchdog, a client) needs time."""
 
 
 async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -> Plan:
-    """Each table cut at the borders of its regions as PD knows them now. Holes of PD's list do no harm: ranges join up all the same."""
+    """Cut each table at the borders of its regions as PD knows them now. Holes in PD's list do no harm: the ranges have none."""
     tables = []
     in_order = sorted(versions, key=lambda v: v.table_id)
     borders = await _borders(pd, [encode_range(*record_range(id_)) for version in in_order for id_ in version.physical_ids])
@@ -50,14 +50,14 @@ async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -
 
 
 async def _borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
-    """The keys at which regions begin inside the ranges (encoded), in order; many ranges are asked for at once."""
+    """Return the encoded keys inside the ranges at which regions begin, in order. Many ranges are asked for in one question."""
     found: set[bytes] = set()
     left = deque(merged(ranges))
     while left:
         asked = [left.popleft() for _ in range(min(len(left), RANGES))]
         regions = await pd.scan_ranges(asked, REGIONS)
         found.update(region.start for region in regions)
-        if len(regions) >= REGIONS and regions[-1].end:  # cut: go on behind the last one
+        if len(regions) >= REGIONS and regions[-1].end:  # cut at the limit: continue after the last region
             at = max(regions[-1].end, asked[0][0] + b"\0")
             left.extendleft(reversed([(max(start, at), end) for start, end in asked if end > at]))
     return sorted(found)
@@ -69,10 +69,10 @@ def _cut(start: bytes, end: bytes, borders: Sequence[bytes]) -> list[Range]:
 
 
 class RowScan(Snapshot):
-    """Pages of pairs as columns."""
+    """Reads pages of pairs as columns."""
 
     async def pages(self, start: bytes, end: bytes, page: int = PAGE) -> AsyncIterator[Pairs]:
-        """The pairs of the raw range [start, end) in key order. Raises as `scan`."""
+        """Yield the pairs of the raw range [start, end) in key order. Raises as `scan`."""
         at: bytes | None = start
         size = PageSize(page)
         while at is not None and at < end:
@@ -93,7 +93,7 @@ class RowScan(Snapshot):
 
 
 def rows_of(pairs: Pairs, ts: int) -> pa.RecordBatch:
-    """RAW_CHANGE rows of pairs of one table: puts without an old value, with commit_ts = start_ts = ts."""
+    """Return pairs of one table as RAW_CHANGE rows: puts without an old value, with commit_ts = start_ts = ts."""
     n = len(pairs)
     table_id = parse_record_key(pairs.key(0)).table_id
     stamps = pa.array(np.full(n, ts, np.uint64))
@@ -110,10 +110,10 @@ def rows_of(pairs: Pairs, ts: int) -> pa.RecordBatch:
 
 
 async def batches(pd: PdClient, part: Part) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of a part, some thousand a batch, in key order."""
+    """Yield the rows of a part in key order, some thousand per batch."""
     waiting: list[pa.RecordBatch] = []
     size = 0
-    async for pairs in RowScan(pd, part.ts, PATIENCE_S).pages(part.start, part.end):
+    async for pairs in RowScan(pd, part.ts, LOCK_WAIT_S).pages(part.start, part.end):
         waiting.append(rows_of(pairs, part.ts))
         size += len(pairs.data)
         if size >= BATCH_BYTES:
@@ -124,7 +124,7 @@ async def batches(pd: PdClient, part: Part) -> AsyncIterator[pa.RecordBatch]:
 
 
 def drained(loop: asyncio.AbstractEventLoop, source: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """An asynchronous source for who cannot wait in a loop."""
+    """Iterate over an asynchronous source in code that is not asynchronous."""
     while True:
         try:
             yield loop.run_until_complete(anext(source))

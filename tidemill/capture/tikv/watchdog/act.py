@@ -1,9 +1,9 @@
-"""Keeps the resolved ts moving: looks for regions without progress, resolves the locks that hold them, subscribes the silent again.
+"""Keeps the resolved ts moving: finds regions without progress, resolves the locks that hold them, and subscribes stuck regions again.
 
-Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has stood still for
-some seconds is searched for locks, its whole range, because a lock anywhere in it holds it back. One that is silent, or frozen
-without a lock, is subscribed again alone, a few at a time and each ever more rarely; a stream of which nothing at all is heard is
-opened again. What is found is told in status.json.
+Every second the subscriptions are surveyed (on the ingest thread, which owns them). A region whose resolved ts has not moved for some
+seconds is searched for locks in its whole range, because any lock in it holds it back. A region that is silent, or frozen without a lock,
+is subscribed again. Few are at a time, each with growing pauses. A stream on which all regions are silent is opened again. The findings are
+shown in status.json.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from tidemill.tidb.keys import parse_record_key
 from tidemill.tso import describe
 
 EVERY = 1.0
-SHARE = 20  # times what a round takes (with very many regions) between two of them
+SHARE = 20  # pause between two rounds, as a multiple of the time that a round takes (with very many regions)
 FENCE_MS = 4000
-"""A region is searched for locks when it is so far behind PD's present, for as long."""
-LOCKS_EVERY = 10.0  # seconds between two searches of one region
+"""A region is searched for locks when it has been this far behind PD's present for this long."""
+LOCKS_EVERY = 10.0  # seconds between two searches of a region
 LOCKS_AT_ONCE = 4
-GRACE = 5.0  # seconds after a lock was ended
-SEARCHES = 32  # regions that are searched in one round at most
-RENEW = 4  # subscriptions that are renewed in one round at most
+GRACE = 5.0  # seconds after a lock was resolved
+SEARCHES = 32  # regions searched in one round at most
+RENEW = 4  # subscriptions renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one sub-range
-HELD_AFTER = 10.0  # seconds behind, and without moving, after which a table is told of
+HELD_AFTER = 10.0  # a table is reported when it has been this many seconds behind without moving
 
 UNSUBSCRIBED = "not subscribed"
-"""What is wrong with a sub-range that no store takes."""
+"""The reason reported for a sub-range that no store accepts."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """What the status tells of what does not move."""
+    """The part of the status about what does not move."""
 
     holders: list[dict[str, Any]] = field(default_factory=list)  # per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)
@@ -63,14 +63,14 @@ class Verdicts:
 
 @dataclass(slots=True)
 class RenewalBackoff:
-    """A sub-range that has been renewed."""
+    """When a sub-range may be renewed again."""
 
     times: int = 0
     next_time: float = 0.0
 
 
 class Watchdog:
-    """`label(physical table id)` names a table. Belongs to the event loop of the puller."""
+    """Runs the watch. `label(physical table id)` names a table. Belongs to the event loop of the puller."""
 
     def __init__(
         self,
@@ -84,37 +84,37 @@ class Watchdog:
         self.watch = Watch(partitions, thresholds)
         self.verdicts = Verdicts()
         self._held = HeldTables(min(HELD_AFTER, self.watch.thresholds.frozen))
-        self._present = 0  # PD's clock as last heard
+        self._present = 0  # PD's clock, as last reported
         self._silent: set[int] = set()  # sub-ranges
         self._resolver = LockResolver(puller.pd)
-        self._searched: dict[int, float] = {}  # region -> when
-        self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> what is left there
-        self._waiting: dict[int, Mapping[int, int]] = {}  # region -> how many locks of each transaction
+        self._searched: dict[int, float] = {}  # region -> when it was searched
+        self._locks: dict[int, tuple[LockSeen, ...]] = {}  # region -> locks left there
+        self._waiting: dict[int, Mapping[int, int]] = {}  # region -> number of locks left, by transaction
         self._renewals: dict[int, RenewalBackoff] = {}
-        self._moving_again = 0.0  # until then what a lock has held, with its whole group, may get its next resolved ts
-        self._spent = 0.0  # CPU seconds that the last survey took
+        self._moving_again = 0.0  # until then, regions that a lock held (with their whole group) may get their next resolved ts
+        self._spent = 0.0  # CPU seconds of the last survey
         self._reported: set[tuple[int, StuckReason]] = set()
         self._told_unsubscribed: set[int] = set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Look every second, forever."""
         while True:
             await asyncio.sleep(max(EVERY, SHARE * self._spent))
             await self.look()
 
     async def look(self) -> None:
-        """One round."""
+        """Do one round."""
         before = time.monotonic()
         survey = await self._survey()
         now, begin = time.monotonic(), time.thread_time()
         self.watch.look(survey, now)
         self._spent = time.thread_time() - begin
         if now - before > 2 * EVERY or self.receiver.inbox.bytes > self.receiver.inbox.low:
-            self.watch.blind(now)  # the ingest thread is behind: what it has not read yet counts as unheard
+            self.watch.blind(now)  # the ingest thread is behind: what it has not read yet would count as silence
         try:
             present = await self.puller.pd.tso()
         except UpstreamError as e:
-            _log.debug("no timestamp, no judgement: %s", e.message)
+            _log.debug("progress is not checked without a timestamp: %s", e.message)
         else:
             self._present = present
             await self._search_locks(present, now)
@@ -138,9 +138,9 @@ class Watchdog:
     # ------------------------------------------------------------------ locks
 
     async def _search_locks(self, present: int, now: float) -> None:
-        """Look for locks in the regions that lag behind, the slowest first."""
+        """Search the regions that lag behind for locks, the slowest first."""
         fence = present - (FENCE_MS << tso.LOGICAL_BITS)
-        wanted: dict[int, tuple[SubRange, Region, int]] = {}  # the region as it is now: a sub-range may lose its own before its turn comes
+        wanted: dict[int, tuple[SubRange, Region, int]] = {}  # with the region as it is now: the sub-range may lose it before its turn
         for id_, resolved in self.watch.lagging(fence, now, FENCE_MS / 1000):
             sub_range = self.puller.machine.sub_range(id_)
             if sub_range is None or sub_range.region is None or len(wanted) >= SEARCHES:
@@ -174,7 +174,9 @@ class Watchdog:
         if ended:
             self._moving_again = time.monotonic() + GRACE
         if found.committed:
-            _log.info("region %d of %s: %d locks that committed transactions left there", region_id, sub_range.span.label, found.committed)
+            _log.info(
+                "region %d of %s: %d locks left by committed transactions are resolved", region_id, sub_range.span.label, found.committed
+            )
         if found.rolled_back:
             _log.warning("region %d of %s: %d locks of dead clients rolled back", region_id, sub_range.span.label, found.rolled_back)
         before = {lock.start_ts for lock in self._locks.get(region_id, ())}
@@ -187,7 +189,7 @@ class Watchdog:
     # ------------------------------------------------------------------ renewal
 
     def _renew(self, now: float) -> None:
-        """Subscribe again what is silent or frozen without a reason that is known."""
+        """Subscribe again what is silent, or frozen without a known reason."""
         stuck = self.watch.stuck(now)
         self._silent = {one.sub_range for one in stuck if one.reason is StuckReason.SILENT}
         excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
@@ -196,7 +198,7 @@ class Watchdog:
         self._report(stuck)
         for slot in lost_streams:
             where = self.puller.store_of(slot)
-            _log.warning("nothing is heard from %s with %d live regions: the stream is opened again", where, self.watch.on_stream(slot))
+            _log.warning("%s is silent, with %d live regions: the stream is opened again", where, self.watch.on_stream(slot))
             self.verdicts.streams_renewed += 1
             self.puller.renew_stream(slot)
             self.watch.blind(now)
@@ -212,7 +214,7 @@ class Watchdog:
             self.receiver.call(lambda sub_range=one.sub_range: self.receiver.renew(sub_range))  # type: ignore[misc]
 
     def _searched_in_vain(self, one: Stuck, now: float) -> bool:
-        """Whether its region has been searched since it stands still, and no lock was found that could not be ended."""
+        """Return whether the region was searched since it stopped moving, and no lock is left."""
         sub_range = self.puller.machine.sub_range(one.sub_range)
         if sub_range is None or sub_range.region is None:
             return False
@@ -220,7 +222,7 @@ class Watchdog:
         return searched and not self._locks.get(sub_range.region.id)
 
     def _lost_streams(self, stuck: list[Stuck]) -> set[int]:
-        """Streams of which every live region (and more than one) is silent."""
+        """Return the streams of which every live region (and more than one) is silent."""
         silent: dict[int, int] = {}
         for one in stuck:
             if one.reason is StuckReason.SILENT:
@@ -228,7 +230,7 @@ class Watchdog:
         return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
 
     def _due(self, one: Stuck, now: float) -> bool:
-        """Whether the sub-range may be renewed now; each time it has to wait twice as long."""
+        """Return whether the sub-range may be renewed now. Each pause is twice the one before."""
         renewal = self._renewals.setdefault(one.sub_range, RenewalBackoff())
         if now < renewal.next_time:
             return False
@@ -239,7 +241,7 @@ class Watchdog:
         return True
 
     def _report(self, stuck: list[Stuck]) -> None:
-        """Say once of each what is wrong with it."""
+        """Log once what is wrong with each."""
         now_stuck = {(s.sub_range, s.reason) for s in stuck}
         for one in stuck:
             if (one.sub_range, one.reason) not in self._reported:
@@ -247,7 +249,7 @@ class Watchdog:
         self._reported = now_stuck
 
     def _tell_unsubscribed(self, holders: list[Holder]) -> None:
-        """The watermark may be held by what cannot be subscribed at all, again and again: that is said as well."""
+        """Log holders that have no subscription for long: a failing subscription can hold the resolved ts too."""
         telling: set[int] = set()
         found = [one for one in self.verdicts.stuck if one["problem"] != UNSUBSCRIBED]
         for holder in holders:
@@ -265,7 +267,7 @@ class Watchdog:
         self._told_unsubscribed, self.verdicts.stuck = telling, found
 
     def _tell_held(self, now: float) -> None:
-        """Which tables are held up: by what, since when."""
+        """Log which tables are held up: by what, since when."""
         present = max(self._present, self.watch.newest())
         behind, slowest = self.watch.behind(present - (round(self._held.after * 1000) << tso.LOGICAL_BITS), now, LOOKED_AT)
         lagging = []
@@ -281,7 +283,7 @@ class Watchdog:
     def _is_locked(self, sub_range: SubRange) -> bool:
         return sub_range.region is not None and bool(self._locks.get(sub_range.region.id))
 
-    # ------------------------------------------------------------------ words
+    # ------------------------------------------------------------------ descriptions
 
     def _described_table(self, one: Held, present: int) -> dict[str, Any]:
         since = datetime.now(UTC) - timedelta(seconds=one.seconds)
@@ -298,7 +300,7 @@ class Watchdog:
         }
 
     def _reason(self, sub_range: SubRange | None, one: Held, where: dict[str, Any]) -> str:
-        """What holds a table up, in a word or two."""
+        """Return what holds a table up, in a word or two."""
         if sub_range is None:
             return "unknown"
         if sub_range.phase is not Phase.LIVE:
@@ -319,7 +321,7 @@ class Watchdog:
         return {"partition": holder.partition, "seconds": round(holder.seconds, 1), "since": since.isoformat(timespec="seconds"), **where}
 
     def _where(self, id_: int, resolved: int) -> dict[str, Any]:
-        """Region, store, range, lock and table of a sub-range."""
+        """Return region, store, range, lock and table of a sub-range."""
         sub_range = self.puller.machine.sub_range(id_)
         told: dict[str, Any] = {"resolved_ts": resolved, "resolved_time": describe(resolved)}
         if sub_range is None:

@@ -1,8 +1,8 @@
-"""Which subscriptions make no progress, and which of them holds the watermark since when. Pure: arrays in, findings out.
+"""Finds subscriptions without progress, and the one that holds each partition's resolved ts. Pure: arrays in, findings out.
 
-A live region is heard of every second: TiKV repeats its resolved ts even while a lock holds it. So one that is not heard of for a
-while is *silent*, and one whose resolved ts is repeated without moving is *frozen*. What holds the resolved ts of a whole group of
-regions is its slowest member (TiKV sends the group's minimum), so the watch tells the oldest first and leaves judging to its user.
+TiKV sends the resolved ts of a live region every second, even while a lock holds it. So a region without messages for a while is *silent*.
+One whose resolved ts is repeated without moving is *frozen*. TiKV sends one resolved ts for a whole group of regions: the slowest member's.
+So the findings list the oldest resolved ts first, and the caller decides.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from tidemill.kernels.receive.layout import ACTIVE, FREE
 
 Array = np.ndarray[Any, Any]
-ASLEEP = 15.0  # seconds between two looks that cannot be anybody's fault but ours
+ASLEEP = 15.0  # seconds between two surveys that show that this process was suspended
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The subscriptions of a moment (SUB records, copied) and the clock of their `seen` in ms."""
+    """A copy of all subscriptions (SUB records), and the clock of their `seen` in ms."""
 
     subs: Array
     clock: int
 
 
 class StuckReason(enum.StrEnum):
-    """What is wrong with a subscription."""
+    """How a subscription is stuck."""
 
-    SILENT = "silent"  # nothing is heard of it
+    SILENT = "silent"  # nothing is received for it
     FROZEN = "frozen"  # its resolved ts does not move
     SCANNING = "scanning"  # its scan does not end
 
@@ -48,7 +48,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The sub-range that holds a partition's watermark, and for how long it has been at this resolved ts."""
+    """The sub-range that holds a partition's resolved ts, and for how long."""
 
     partition: int
     sub_range: int
@@ -66,7 +66,7 @@ class StuckThresholds:
 
 
 class Watch:
-    """Compares each survey with those before. `partitions`: how many there are."""
+    """Compares each survey with those before. `partitions`: their number."""
 
     def __init__(self, partitions: int, thresholds: StuckThresholds | None = None) -> None:
         self.partitions = partitions
@@ -74,13 +74,13 @@ class Watch:
         self._sub_range: Array = np.zeros(0, np.int64)
         self._resolved: Array = np.zeros(0, np.int64)
         self._since: Array = np.zeros(0, np.float64)
-        self._held: dict[int, tuple[int, float]] = {}  # partition -> its lowest resolved ts, and since when it has been that
+        self._held: dict[int, tuple[int, float]] = {}  # partition -> its lowest resolved ts, and since when
         self._last_look = -1.0
         self._blind_until = 0.0
         self._subs: Array = np.zeros(0)
 
     def look(self, survey: Survey, now: float) -> None:
-        """Take a survey at monotonic time `now` (s)."""
+        """Take in a survey at monotonic time `now` (s)."""
         subs = survey.subs
         known = len(self._sub_range)
         if len(subs) > known:
@@ -92,17 +92,17 @@ class Watch:
         self._since[: len(subs)][moved] = now
         self._sub_range[: len(subs)], self._resolved[: len(subs)] = subs["sub_range"], subs["resolved"]
         if self._last_look >= 0 and now - self._last_look > ASLEEP:
-            self.blind(now)  # we were asleep, not they
+            self.blind(now)  # this process was suspended, not the stores
         self._last_look = now
         self._subs = subs
         self._unheard = (survey.clock - subs["seen"]) / 1000
 
     def blind(self, now: float) -> None:
-        """Messages may be waiting on our side: judge nobody until those have been read for a while."""
+        """Report nothing for a while: messages may be waiting on this side, and must be read first."""
         self._blind_until = now + self.thresholds.silent
 
     def stuck(self, now: float, most: int = 64) -> list[Stuck]:
-        """Subscriptions without progress, the oldest resolved ts first."""
+        """Return subscriptions without progress, the oldest resolved ts first."""
         subs = self._subs
         if now < self._blind_until or not len(subs):
             return []
@@ -125,7 +125,7 @@ class Watch:
         return sorted(found, key=lambda s: s.resolved)[:most]
 
     def lagging(self, below: int, now: float, seconds: float, most: int = 64) -> list[tuple[int, int]]:
-        """Live subscriptions (sub-range, resolved) whose resolved ts is below `below` and has not moved for so many seconds."""
+        """Return the live subscriptions (sub-range, resolved) whose resolved ts is below `below` and has not moved for `seconds`."""
         subs = self._subs
         if not len(subs):
             return []
@@ -135,7 +135,7 @@ class Watch:
         return [(int(subs["sub_range"][i]), int(subs["resolved"][i])) for i in slow.tolist()]
 
     def newest(self) -> int:
-        """The largest resolved ts of a live subscription; 0 without one."""
+        """Return the largest resolved ts of a live subscription; 0 without one."""
         subs = self._subs
         if not len(subs):
             return 0
@@ -143,8 +143,8 @@ class Watch:
         return int(live.max()) if len(live) else 0
 
     def behind(self, below: int, now: float, most: int) -> tuple[int, list[tuple[int, int, float]]]:
-        """How many ranges, subscribed or not, have a resolved ts below `below`; and the `most` slowest: sub-range, resolved ts, seconds
-        without moving."""
+        """Return how many ranges, subscribed or not, have a resolved ts below `below`, and the `most` slowest of them: sub-range, resolved
+        ts, seconds without moving."""
         subs = self._subs
         if not len(subs):
             return 0, []
@@ -156,12 +156,13 @@ class Watch:
         return len(low), list(zip(subs["sub_range"][chosen].tolist(), subs["resolved"][chosen].tolist(), waited.tolist(), strict=True))
 
     def on_stream(self, stream: int) -> int:
-        """How many live subscriptions a stream has."""
+        """Return how many live subscriptions a stream has."""
         subs = self._subs
         return int(((subs["state"] == ACTIVE) & (subs["initialized"] != 0) & (subs["stream"] == stream)).sum()) if len(subs) else 0
 
     def holders(self, now: float) -> list[Holder]:
-        """The slowest sub-range of each partition that has any, the slowest partition first. Its time goes on through new subscriptions."""
+        """Return the slowest sub-range of each partition that has any, the slowest partition first. A new subscription does not reset its
+        time."""
         subs = self._subs
         if not len(subs):
             return []

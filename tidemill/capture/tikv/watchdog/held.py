@@ -1,7 +1,6 @@
-"""Which tables are held up, since when. Pure: of each look the ranges that lag behind in, tables out.
+"""Finds which tables are held up, and since when. Pure: lagging ranges in, tables out.
 
-Only the slowest ranges are looked at one by one; which those are is found by array operations, so that 100,000 tables cost a few
-milliseconds.
+Only the slowest ranges are examined one by one. Array operations find them, so 100,000 tables cost a few milliseconds.
 """
 
 from __future__ import annotations
@@ -10,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 LOOKED_AT = 1024
-"""So many of the slowest ranges are looked at."""
+"""The slowest ranges that are examined, at most."""
 TOLD = 64
-"""So many tables are told of at most."""
+"""Tables in the report at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """A range of a table (or of the schema: its span) that lags behind, for so many seconds without moving. `reason`: whether it is known
-    what holds this very range, rather than others that the store tells of together with it."""
+    """A range of a table (or of the schema: its span) that lags behind and has not moved for `seconds`. `reason`: whether it is known what
+    holds this very range, rather than others whose resolved ts the store sends together with it."""
 
     span: int
     sub_range: int
@@ -29,7 +28,7 @@ class Lagging:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A table's slowest range, its resolved ts, for how long it has been that, and how many of the table's ranges lag."""
+    """A table's slowest range, its resolved ts, how long that has not moved, and how many of the table's ranges lag."""
 
     span: int
     sub_range: int
@@ -39,15 +38,15 @@ class Held:
 
 
 class HeldTables:
-    """Compares each look with the one before: a table's time goes on through new subscriptions, as long as its resolved ts stays."""
+    """Compares each look with the one before. A table's time continues while its resolved ts stays, also through new subscriptions."""
 
     def __init__(self, after: float) -> None:
-        """A table that does not move for `after` seconds is held up."""
+        """`after`: seconds without moving after which a table is held up."""
         self.after = after
-        self._since: dict[int, tuple[int, float]] = {}  # span -> its resolved ts, and since when it has been that
+        self._since: dict[int, tuple[int, float]] = {}  # span -> its resolved ts, and since when
 
     def look(self, lagging: Iterable[Lagging], now: float) -> list[Held]:
-        """The tables that are held up at `now`, the slowest first; of those at one ts the ones of which the reason is known."""
+        """Return the tables that are held up at `now`, the slowest first. At the same ts, tables with a known reason come first."""
         found: dict[int, tuple[Lagging, int]] = {}
         for one in lagging:
             first, ranges = found.get(one.span, (one, 0))

@@ -1,19 +1,19 @@
-"""How long a capture that lives but gets no further may hold the cluster's garbage collection back: gc-ttl, as TiCDC. Pure.
+"""How long a live but stuck capture may hold back the cluster's garbage collection: gc-ttl, as in TiCDC. Pure.
 
-What counts is time without the log catching up. A capture that lags because it was away, or that still reads tables as of its start, gets
-on and may take as long as it needs; one that stands still, or falls ever further behind, lets go once that has lasted for gc-ttl.
+The time that counts is time in which the log does not catch up. A capture that lags because it was stopped, or that still reads an initial
+load, makes progress and may take long. One that stands still, or falls further behind, releases the barrier after gc-ttl.
 """
 
 from __future__ import annotations
 
 MARKS = (0.5, 0.8)
-"""Shares of gc-ttl at which it is told."""
+"""Shares of gc-ttl at which a warning is logged."""
 UNSEEN = 0.25
-"""Of gc-ttl: after so long without a look (the machine slept, PD was away) nobody can say that the capture was stuck."""
+"""Share of gc-ttl: after such a time without a look (the machine slept, PD was down), it is unknown whether the capture was stuck."""
 
 
 class Holding:
-    """Looks once in a while at how far behind the log is. Times are seconds of the cluster's clock."""
+    """Measures how far the log is behind at each look. Times are seconds of the cluster's clock."""
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
@@ -22,8 +22,8 @@ class Holding:
         self._told = 0
 
     def look(self, now: float, needed: float, parts: int = 0) -> float:
-        """The share of gc-ttl that is used up, 1 or more: it is over. `needed`: from when on history is needed; `parts`: of tables that
-        are still to be read."""
+        """Return the share of gc-ttl that is used up; at 1 it is over. `needed`: from when on history is needed. `parts`: parts of tables
+        still to be read."""
         lag = now - needed
         if now - self._looked_at > UNSEEN * self._ttl:
             self._least_lag = self._least_parts = float("inf")
@@ -34,7 +34,7 @@ class Holding:
         return max(0.0, min(lag, now - self._better_at) / self._ttl)
 
     def new_mark(self, share: float) -> bool:
-        """Whether a mark is passed that was not told yet. Marks are told again once the log has caught up in between."""
+        """Return whether a mark is passed for the first time. Marks count again when the log has caught up in between."""
         passed = sum(share >= mark for mark in MARKS)
         new = passed > self._told
         self._told = passed

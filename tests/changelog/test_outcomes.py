@@ -393,9 +393,9 @@ def test_time_outs_and_repetitions_of_requests_fit_a_storage_that_is_asked_again
     given = pyarrow.fs.S3FileSystem(
         access_key="a", secret_key="b", region="us-east-1", connect_timeout=7, proxy_options="http://u:p@proxy:1"
     )
-    options = s3.with_patience(given).__reduce__()[1][0]
+    options = s3.with_retries(given).__reduce__()[1][0]
     assert (options["connect_timeout"], options["request_timeout"]) == (7.0, s3.READ_TIMEOUT_S)
     assert options["proxy_options"]["host"] == "proxy"
     assert (options["access_key"], options["region"]) == ("a", "us-east-1")
     local = pyarrow.fs.LocalFileSystem()
-    assert s3.with_patience(local) is local
+    assert s3.with_retries(local) is local

@@ -234,7 +234,7 @@ def test_below_the_low_water_mark_the_feed_that_pins_the_log_is_named(tmp_path: 
     feeds.remove(place, "other")
     with pytest.raises(DiskLow, match="no changefeed"):
         log.partition(0).publish(START + 4 * HOUR, [])
-    with pytest.raises(DiskLow, match="no log is begun there"):
+    with pytest.raises(DiskLow, match="no log is created there"):
         LogWriter.create(_Small(tmp_path / "another", sync=False), IDENTITY, options=LogOptions(low_water_bytes=1 << 60))
     place.free = 60 << 20
     log.partition(0).publish(START + 4 * HOUR, [])

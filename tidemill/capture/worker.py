@@ -192,11 +192,11 @@ class Pulling:
             low = self.writer.low
             lack = f"disk low: {low.message}" if low is not None else ""
         except LogUnavailable as e:
-            lack = f"storage is unavailable: {e.message}"
+            lack = f"storage is away: {e.message}"
         try:
             free = shutil.disk_usage(self._scratch).free
         except OSError as e:
-            return lack, f"disk is unavailable: {self._scratch}: {e.strerror or e}"
+            return lack, f"disk is away: {self._scratch}: {e.strerror or e}"
         return lack, f"disk low: {no_room_text(str(self._scratch), free, limit)}" if free < limit else ""
 
     async def stop(self) -> None:

@@ -1,5 +1,6 @@
-"""The change log: durable, complete, de-duplicated, replayable. Format: docs/change-log-format.md.
+"""The change log: durable, complete, without duplicates, replayable. Format: docs/change-log-format.md.
 
-In: sorted record batches and resolved ts of each partition. Out: the same again, to any number of readers, until retention removes them.
-`layout.py` names files and fields, `writer.py` and `reader.py` are the two sides, `storage/` the places. Read `layout.py` first.
+In: sorted record batches and the resolved ts of each partition. Out: the same, to any number of readers, until retention removes it.
+`layout.py` defines names and fields, `writer.py` and `reader.py` are the two sides, `storage/` has the file systems. Read `layout.py`
+first.
 """

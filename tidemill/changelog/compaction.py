@@ -1,8 +1,8 @@
-"""Many small segments become fewer large ones, so that reading a day costs no more than its bytes.
+"""Compaction: joins many small segments into fewer large ones, so that reading a day costs little more than its bytes.
 
-Neighbours are joined into a segment of both their intervals, with the same rows in batches as large as allowed. From the moment
-it has its name it counts and those inside it do not; they stay for a while, because a reader may have listed them. A crash at
-any point leaves a log that is whole.
+Neighbours are joined into a segment of their joint interval, with the same rows in batches as large as allowed. As soon as that segment has
+its name, it counts, and those inside it do not. They stay for a while, because a reader may have listed them. A crash at any point leaves a
+complete log.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE
 
 FAN_IN = 32
-"""So many neighbours of a size are joined even if they do not fill a segment: a row is then rewritten three or four times at most."""
+"""This many neighbours of a size are joined even if they do not fill a segment: so a row is rewritten three or four times at most."""
 
 TARGET_BYTES = 256 << 20
-"""A segment of this size is large enough whatever its rows."""
+"""A segment of this size is large enough, however few rows it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Weighed:
 
 
 def plan(chain: Sequence[Weighed | None], target_rows: int, target_bytes: int = TARGET_BYTES) -> list[list[Weighed]]:
-    """Which neighbours to join, oldest first. None in the chain is an interval that is left as it is."""
+    """Return the groups of neighbours to join, oldest first. None in the chain stands for an interval that must not be joined."""
     groups: list[list[Weighed]] = []
     stretch: list[Weighed] = []
     for one in [*chain, None]:
@@ -51,7 +51,7 @@ def plan(chain: Sequence[Weighed | None], target_rows: int, target_bytes: int = 
 
 
 def _groups(stretch: list[Weighed], target_rows: int, target_bytes: int) -> Iterator[list[Weighed]]:
-    """Groups within neighbours that are all small: those that fill a segment, then the rest by size."""
+    """Yield groups of neighbours that are all small: first those that fill a segment, then the rest by size."""
     group: list[Weighed] = []
     rows = size = 0
     for one in stretch:
@@ -65,7 +65,7 @@ def _groups(stretch: list[Weighed], target_rows: int, target_bytes: int) -> Iter
 
 
 def _tiers(rest: list[Weighed], target_rows: int) -> Iterator[list[Weighed]]:
-    """Neighbours of about one size, if there are enough of them; smaller ones between them go along but do not count."""
+    """Yield neighbours of about the same size, if there are enough. Smaller ones between them are included, but do not count."""
     low, high = 0, FAN_IN
     while low < target_rows:
         run: list[Weighed] = []
@@ -83,7 +83,7 @@ def _tiers(rest: list[Weighed], target_rows: int) -> Iterator[list[Weighed]]:
 
 @dataclass(slots=True)
 class Compactor:
-    """Joins and removes within one log. Remembers how many rows files have."""
+    """Joins and removes segments of one log. It caches the row counts of files."""
 
     storage: Storage
     ownership: Ownership
@@ -94,7 +94,7 @@ class Compactor:
     _weights: dict[str, Weighed] = field(default_factory=dict)
 
     def compact(self, reader: LogReader, folder: str, budget_bytes: int) -> tuple[int, int]:
-        """Join what is worth it, up to about so many bytes. Returns the number of files joined, and the bytes read."""
+        """Join segments, reading at most about `budget_bytes`. Return the number of files joined, and the bytes read."""
         announced, chain = self._announced(reader, folder)
         joined = used = 0
         for group in [*announced, *plan([self._weigh(reader, i) for i in chain], self.target_rows)]:
@@ -106,10 +106,11 @@ class Compactor:
         return joined, used
 
     def _announced(self, reader: LogReader, folder: str) -> tuple[list[list[Weighed]], Sequence[Interval]]:
-        """The join that was announced and is not there, and the intervals that others may be planned with.
+        """Return the announced join if it was not done yet, and the intervals that another join may use.
 
-        It may appear at any time, if a writer before is still at it, and none that overlaps it in part may be there then. So if it cannot
-        be made any more, nothing is joined before the log's start is past it: the next announcement would take the place of this one.
+        A previous writer may still be working on the announced join, so the joined segment may appear at any time. No segment may overlap
+        it in part then. So if the join cannot be done any more, nothing is joined until the log's start is past it: another announcement
+        would replace this one.
         """
         chain = reader.listing(folder).intervals
         joining = self.ownership.joining(folder)
@@ -121,7 +122,7 @@ class Compactor:
         group = [self._weigh(reader, i) for i in chain if from_ts <= i.from_ts and i.to_ts <= to_ts]
         weighed = [w for w in group if w is not None]
         if len(weighed) < len(group) or not weighed or (weighed[0].interval.from_ts, weighed[-1].interval.to_ts) != joining:
-            return [], []  # retention was there since
+            return [], []  # retention has removed it since
         return [weighed], [i for i in chain if i.from_ts >= to_ts]
 
     def _weigh(self, reader: LogReader, interval: Interval) -> Weighed | None:
@@ -130,7 +131,7 @@ class Compactor:
         path = interval.parts[0]
         known = self._weights.get(path)
         if known is None:
-            file = reader.open_segment(path)  # of which only the end is read
+            file = reader.open_segment(path)  # only its end is read
             known = self._weights[path] = Weighed(interval, file.count_rows(), file.size)
         return known
 
@@ -157,7 +158,7 @@ class Compactor:
         return self.storage.path(f"{folder}/{name}")
 
     def sweep(self, reader: LogReader, folder: str) -> int:
-        """Remove intervals that lie inside others that are old enough. Returns the number of files."""
+        """Remove intervals inside others that are old enough. Return the number of files."""
         chain = reader.listing(folder)
         if not chain.inside:
             return 0

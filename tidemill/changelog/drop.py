@@ -1,4 +1,4 @@
-"""Dropping a log: its files go, log.json first, so that what a crash leaves behind is not a log."""
+"""Drops a log: deletes its files, log.json first, so that what a crash leaves is not a log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.FENCES, layout.SNAPS
 
 
 def drop(storage: Storage) -> None:
-    """Delete a log that nobody writes. Other files in its folder stay, and the folder with them."""
+    """Delete a log that has no writer. Other files in its folder stay, and the folder with them."""
     storage.delete(layout.IDENTITY)
     storage.settle("")
     for folder in FOLDERS:

@@ -1,7 +1,7 @@
-"""Who still needs the log: feeds/<changefeed>.json with its checkpoint. Retention keeps what lies behind the smallest one.
+"""Changefeeds that need the log: feeds/<changefeed>.json with the checkpoint. Retention keeps everything above the smallest checkpoint.
 
-A feed belongs to its changefeed, not to the log's writer. Registering and retention may meet: the feed writes its file and then
-reads log.json's start; retention writes log.json and then reads the feeds again, and takes its step back if one has come.
+A feed belongs to its changefeed, not to the log's writer. A registration may race with retention. The feed writes its file, then reads
+log.json's start. Retention writes log.json, then reads the feeds again, and takes its step back if a feed has appeared.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def _file(feed: str) -> str:
 
 
 def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
-    """Let the log keep everything above `checkpoint_ts` for this changefeed, from now on.
+    """Register a changefeed: the log keeps everything above `checkpoint_ts` for it from now on.
 
-    Raises StartTsOutOfLog if some of it is gone already; then the feed is not registered.
+    Raises StartTsOutOfLog, without registering the feed, if some of it is gone already.
     """
     storage = open_storage(location)
     before = storage.read(_file(feed))
@@ -40,18 +40,18 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> N
 
 
 def update(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
-    """The changefeed is past `checkpoint_ts` and needs nothing at or below it any more."""
-    # Unsynced: what a crash brings back is an older checkpoint, which keeps more.
+    """Move a changefeed's checkpoint: it needs nothing at or below `checkpoint_ts` any more."""
+    # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
     open_storage(location).replace(_file(feed), layout.format_ts_file("checkpoint_ts", checkpoint_ts), durable=False)
 
 
 def remove(location: str | Path | Storage, feed: str) -> None:
-    """The changefeed needs the log no more."""
+    """Remove a changefeed: it does not need the log any more."""
     open_storage(location).delete(_file(feed))
 
 
 def slowest(storage: Storage) -> tuple[str, int] | None:
-    """The changefeed with the smallest checkpoint, and that; None without feeds."""
+    """Return the changefeed with the smallest checkpoint, and that checkpoint; None without changefeeds."""
     found = read_feeds(storage)
     if not found:
         return None

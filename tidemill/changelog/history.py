@@ -1,4 +1,4 @@
-"""The schema history that a log holds: the newest fitting snapshot and the schema stream behind it."""
+"""The schema history that a log holds: the newest suitable snapshot, and the schema stream after it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidemill.tso import describe
 
 
 def load_history(reader: LogReader, upto_ts: int | None = None, strict: bool = False, *, from_ts: int | None = None) -> SchemaHistory:
-    """The history of (from_ts, upto_ts]; by default of all that the log holds. It may begin before `from_ts`.
+    """Load the history of (from_ts, upto_ts], by default all that the log holds. It may begin before `from_ts`.
 
-    `strict`: a DDL text that cannot be printed raises when it is asked for. Raises StartTsOutOfLog, LogCorrupt, SchemaError.
+    `strict`: the text of a DDL that cannot be printed raises when it is requested. Raises StartTsOutOfLog, LogCorrupt, SchemaError.
     """
     begin = reader.start_ts if from_ts is None else from_ts
     fitting = [ts for ts in reader.snapshots() if ts <= begin]
@@ -26,7 +26,7 @@ def load_history(reader: LogReader, upto_ts: int | None = None, strict: bool = F
 
 
 def follow(history: SchemaHistory, reader: LogReader, upto_ts: int | None = None) -> SchemaHistory:
-    """Take in what the schema stream has got since, up to its head or `upto_ts`. Returns the same history."""
+    """Advance a history by the schema stream, up to its head or `upto_ts`. Return the same history."""
     end = reader.schema_head() if upto_ts is None else upto_ts
     if end > history.resolved_ts:
         history.advance(reader.read_schema(history.resolved_ts, end), end)

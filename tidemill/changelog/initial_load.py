@@ -1,13 +1,14 @@
-"""Tables as of one ts, in the log beside its changes.
+"""Initial loads: tables as of one ts, in the log beside its changes.
 
     snapshot/<S>/plan.json                    which tables, and the key ranges that they are read in
     snapshot/<S>/<table id>/<k>of<n>.arrow    RawChange rows of one range with commit_ts = start_ts = S, in key order
     snapshot/<S>/complete.json                all parts are there
 
-S has 20 digits, the table id is the logical one; a table's ranges ascend by physical id and key. A part appears at once and whole, under a
-name that its plan fixes, so whoever reads a table again after a crash reads only what is missing. No batch of a changefeed passes S before
-all parts are there; the rows arrive at S, after all changes before it, as inserts. Parts are never removed one by one, so what is complete
-stays so: complete.json saves the listing of thousands of folders. A log without it holds the same; its capture adds the file.
+S has 20 digits; the table id is the logical one. A table's ranges ascend by physical id and key. A part appears atomically, under a name
+that its plan fixes, so a load that is started again after a crash reads only the missing parts. No batch of a changefeed passes S before
+all parts are there. The rows are delivered at S, after all earlier changes, as inserts. Parts are never removed one by one, so a complete
+load stays complete: complete.json saves listing thousands of folders. A log without that file holds the same data; its capture adds the
+file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tidemill.events import RAW_CHANGE
 PLAN = "plan.json"
 COMPLETE = "complete.json"
 REQUESTS = f"{layout.SNAPSHOT}/requests"
-"""Files of people who want a table to be read again."""
+"""Requests of `tidemill resync` to read a table again."""
 
 _TS = re.compile(r"\d{20}")
 
@@ -41,7 +42,7 @@ class PlannedTable:
     """A table and the ranges that hold its rows; at least one."""
 
     table_id: int
-    name: str  # db.table, for people
+    name: str  # db.table, for messages
     ranges: tuple[Range, ...]
 
 
@@ -67,13 +68,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is read at `ts`."""
+    """The tables to read at `ts`."""
 
     ts: int
     tables: tuple[PlannedTable, ...]
 
     def parts(self) -> list[Part]:
-        """All parts, in the order of tables and ranges."""
+        """Return all parts, in the order of tables and ranges."""
         return [
             Part(self.ts, table.table_id, k, len(table.ranges), start, end)
             for table in self.tables
@@ -86,7 +87,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> Plan:
-        """Raises LogCorrupt naming the file."""
+        """Parse a plan. Raises LogCorrupt naming the file."""
         fields = layout.parse_object(data, name)
         try:
             tables = tuple(
@@ -99,24 +100,24 @@ class Plan:
 
 
 def folder_of(ts: int) -> str:
-    """The folder of the tables as of a ts."""
+    """Return the folder of the load at a ts."""
     return f"{layout.SNAPSHOT}/{ts:020d}"
 
 
 def timestamps(storage: Storage) -> list[int]:
-    """Where tables were read or are being read, oldest first."""
+    """Return the ts of all loads, complete or not, oldest first."""
     return sorted(int(name) for name in storage.subfolders(layout.SNAPSHOT) if _TS.fullmatch(name))
 
 
 def read_plan(storage: Storage, ts: int) -> Plan | None:
-    """The plan of a ts; None where there is none. Raises LogCorrupt."""
+    """Return the plan of a ts; None if there is none. Raises LogCorrupt."""
     name = f"{folder_of(ts)}/{PLAN}"
     data = storage.read(name)
     return Plan.from_json(data, redact(storage.path(name))) if data is not None else None
 
 
 def plans(storage: Storage, start_ts: int = 0) -> list[Plan]:
-    """All plans at or above the log's start, oldest first. Raises LogCorrupt."""
+    """Return all plans at or above the log's start, oldest first. Raises LogCorrupt."""
     return list(_plans(storage, start_ts))
 
 
@@ -125,39 +126,39 @@ def _plans(storage: Storage, start_ts: int) -> Iterator[Plan]:
 
 
 def next_plan(storage: Storage, from_ts: int) -> Plan | None:
-    """The first plan above `from_ts`: a batch ends just before its ts, and the next one has the tables alone."""
+    """Return the first plan above `from_ts`. A batch ends just before its ts, and the next batch has only the tables."""
     return next(_plans(storage, from_ts + 1), None)
 
 
 def unfinished(storage: Storage, start_ts: int = 0) -> list[Plan]:
-    """As `plans`, without those that are known to be complete, which are not even read."""
+    """Return the plans as `plans` does, without those noted as complete; these are not read."""
     found = (ts for ts in timestamps(storage) if ts >= start_ts and not is_complete(storage, ts))
     return [plan for ts in found if (plan := read_plan(storage, ts)) is not None]
 
 
 def write_plan(storage: Storage, plan: Plan) -> None:
-    """From now on no changefeed passes the plan's ts before its parts are there."""
+    """Write a plan: from now on no changefeed passes its ts before its parts are there."""
     storage.replace(f"{folder_of(plan.ts)}/{PLAN}", plan.to_json().encode())
 
 
 def missing(storage: Storage, plan: Plan) -> list[Part]:
-    """The parts that are still to be read. One listing of all tables' folders."""
+    """Return the parts that are still to be read. It lists all tables' folders once."""
     there = set(storage.below(folder_of(plan.ts)))
     return [part for part in plan.parts() if f"{part.table_id}/{part.name}" not in there]
 
 
 def is_complete(storage: Storage, ts: int) -> bool:
-    """Was it noted that no part of the plan is missing? Without a note `missing` has to be asked."""
+    """Return whether the plan was noted as complete. Without a note, `missing` tells."""
     return storage.read(f"{folder_of(ts)}/{COMPLETE}") is not None
 
 
 def note_complete(storage: Storage, ts: int) -> None:
-    """No part is missing: nobody needs to look again."""
+    """Note that no part is missing, so that nobody needs to list the parts again."""
     storage.replace(f"{folder_of(ts)}/{COMPLETE}", json.dumps({"ts": ts}).encode() + b"\n")
 
 
 def write_part(storage: Storage, part: Part, batches: Iterable[pa.RecordBatch], compression: str = "none") -> str:
-    """A part, whole and at once; returns its path. `batches`: RAW_CHANGE rows in key order. Raises DiskLow."""
+    """Write a part atomically; return its path. `batches`: RAW_CHANGE rows in key order. Raises DiskLow."""
     draft = storage.draft(part.folder)
     try:
         cut = (piece for batch in batches for piece in bounded(batch))
@@ -170,7 +171,7 @@ def write_part(storage: Storage, part: Part, batches: Iterable[pa.RecordBatch], 
 
 
 def paths(storage: Storage, plan: Plan) -> Mapping[int, tuple[str, ...]]:
-    """The files of each table in the order of their rows."""
+    """Return the files of each table, in the order of their rows."""
     found: dict[int, list[str]] = {table.table_id: [] for table in plan.tables}
     for part in plan.parts():
         found[part.table_id].append(storage.path(f"{part.folder}/{part.name}"))
@@ -178,6 +179,6 @@ def paths(storage: Storage, plan: Plan) -> Mapping[int, tuple[str, ...]]:
 
 
 def remove(storage: Storage, ts: int) -> None:
-    """Forget the tables of a ts, the plan first."""
+    """Remove the load of a ts, the plan first."""
     storage.delete(f"{folder_of(ts)}/{PLAN}")
     storage.delete_folder(folder_of(ts))

@@ -18,12 +18,13 @@ from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.tso import MAX_TS
 
 FORMAT = 2
-"""Of new logs. Of this one on all segments, schema snapshots and parts of tables have checksums."""
+"""The format of new logs. In such a log all segments, schema snapshots and parts of initial loads have checksums."""
 GROWN = 3
-"""Of a log whose layout has changed since it was made: format 2, and `layouts` says what was so from when on. Who does not know of that
-would deliver a table's rows out of order."""
+"""The format of a log whose layout has changed: format 2 plus `layouts`, with the layout by ts. A reader that does not know `layouts` would
+deliver a table's rows out of order."""
 FORMATS = (1, FORMAT, GROWN)
-"""Those that are read and written. A log keeps its own until it grows; what is written to one of format 1 has checksums all the same."""
+"""The formats that are read and written. A log keeps its format until its layout changes. New files in a log of format 1 have checksums
+too."""
 MAX_BATCH_ROWS = 65_536
 MAX_BATCH_BYTES = 64 << 20
 
@@ -45,7 +46,7 @@ _TEMPORARY = re.compile(r"\..*\.tmp")
 _FEED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 Join = Callable[[str], str]
-"""Turns a file's name within its folder into what people and readers call it: a path or a URL."""
+"""Turns a file's name within its folder into a path or a URL."""
 
 
 class Source(enum.StrEnum):
@@ -56,7 +57,7 @@ class Source(enum.StrEnum):
 
 
 class Affinity(enum.StrEnum):
-    """What one partition promises to hold whole."""
+    """What stays together in one partition."""
 
     TABLE = "table"  # all rows of a logical table
     KEY = "key"  # all changes of a key
@@ -74,7 +75,7 @@ MAX_PARTITIONS = 1 << 16
 
 
 def folders(partitions: int) -> list[str]:
-    """Every folder that has segments, a head and an owner."""
+    """Return every folder that has segments, a head and an owner."""
     return [SCHEMA, *(rows_folder(p) for p in range(partitions))]
 
 
@@ -142,7 +143,7 @@ class LogIdentity:
             raise ValueError(f"its layouts do not lead to {self.partitions} partitions")
 
     def rules_at(self, ts: int) -> tuple[str, ...] | None:
-        """The table rules under which rows just above `ts` were captured; None: all tables."""
+        """Return the table rules for rows just above `ts`; None: all tables."""
         found = None
         for entry in sorted(self.capture_rules, key=lambda e: e.from_ts):
             if entry.from_ts <= ts:
@@ -150,7 +151,7 @@ class LogIdentity:
         return found
 
     def layout_at(self, ts: int) -> Layout:
-        """How rows just above `ts` are spread."""
+        """Return the layout of rows just above `ts`."""
         found = [one for one in self.layouts if one.from_ts <= ts] or list(self.layouts[:1])
         return found[-1] if found else Layout(0, self.partitions)
 
@@ -160,7 +161,7 @@ class LogIdentity:
 
     @property
     def settled_ts(self) -> int:
-        """Every folder is complete up to here: a layout changes only when all have got exactly so far."""
+        """Every folder is complete up to here: the layout changes only when all folders have reached exactly this ts."""
         return max(self.start_ts, self.layouts[-1].from_ts if self.layouts else 0)
 
     def grown(self, ts: int, partitions: int) -> LogIdentity:
@@ -173,7 +174,7 @@ class LogIdentity:
         return replace(self, format=GROWN, partitions=partitions, layouts=(*before, Layout(ts, partitions)))
 
     def check_growth(self, partitions: int) -> None:
-        """Raises LogError, saying why the log cannot grow so."""
+        """Raise LogError if the log cannot grow to this number of partitions."""
         if self.format < FORMAT:
             raise LogError(f"a log of format {self.format} keeps its number of partitions", hint="Start a new log.")
         if self.affinity is not Affinity.TABLE:
@@ -188,7 +189,7 @@ class LogIdentity:
         return replace(self, capture_rules=(*(e for e in self.capture_rules if e.from_ts < entry.from_ts), entry))
 
     def version_at(self, ts: int) -> str | None:
-        """The cluster's version for rows just above `ts`; None: no capture has told it."""
+        """Return the cluster's version for rows just above `ts`; None: unknown."""
         before = [entry for entry in self.upstream_versions if entry.from_ts <= ts]
         return before[-1].version if before else None
 
@@ -198,7 +199,7 @@ class LogIdentity:
         return replace(self, upstream_versions=(*kept, entry))
 
     def moved_to(self, start_ts: int) -> LogIdentity:
-        """The same log after retention dropped what was at or below `start_ts`."""
+        """Return the identity after retention has moved the start to `start_ts`."""
         return replace(self, start_ts=start_ts)
 
     def to_json(self) -> str:
@@ -335,7 +336,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """A segment file: the whole of (from_ts, to_ts] or part k of n."""
+    """The name of a segment file: all of (from_ts, to_ts], or part k of n."""
 
     from_ts: int
     to_ts: int
@@ -348,7 +349,7 @@ class SegmentName:
 
 
 def parse_segment(name: str, folder: str = "") -> SegmentName | None:
-    """None for a file that is not a segment. Raises LogCorrupt, naming the folder too, for an interval that cannot be meant."""
+    """Parse a file name; None if it is not a segment. Raises LogCorrupt, with the folder, if the interval is impossible."""
     m = _SEGMENT.fullmatch(name)
     if not m:
         return None
@@ -364,13 +365,13 @@ def snapshot_name(ts: int) -> str:
 
 
 def parse_snapshot(name: str) -> int | None:
-    """The ts of a schema snapshot's name."""
+    """Return the ts in the name of a schema snapshot."""
     m = _SNAPSHOT.fullmatch(name)
     return int(m[1]) if m else None
 
 
 def is_temporary(name: str) -> bool:
-    """A file that was never published."""
+    """Return whether a file was never published."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
@@ -401,7 +402,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why neighbouring intervals do not join, and where: nothing above `at_ts` can be read. A hole ends at `upto_ts`."""
+    """Why neighbouring intervals do not join: nothing above `at_ts` can be read. A hole ends at `upto_ts`."""
 
     at_ts: int
     upto_ts: int
@@ -410,7 +411,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a folder holds: intervals that join, up to the first fault; what lies inside others; what is incomplete."""
+    """What a folder holds: the intervals that join, up to the first fault; those inside others; incomplete ones."""
 
     intervals: tuple[Interval, ...]
     inside: tuple[Interval, ...] = ()
@@ -423,11 +424,11 @@ class Chain:
 
     @property
     def to_ts(self) -> int | None:
-        """The end of the last interval that joins."""
+        """The end of the last interval in the chain."""
         return self.intervals[-1].to_ts if self.intervals else None
 
     def between(self, from_ts: int, to_ts: int) -> list[Interval]:
-        """The intervals that hold rows of (from_ts, to_ts], oldest first."""
+        """Return the intervals that hold rows of (from_ts, to_ts], oldest first."""
         first = bisect_right(self.intervals, from_ts, key=lambda i: i.to_ts)
         last = first
         while last < len(self.intervals) and self.intervals[last].from_ts < to_ts:
@@ -436,9 +437,9 @@ class Chain:
 
 
 def complete_intervals(names: Iterable[SegmentName], join: Join) -> tuple[list[Interval], list[str]]:
-    """Files grouped to the intervals they hold, in no order, and the parts of those that lack some.
+    """Group files into the intervals they hold, in no order. Also return the parts of intervals that lack others.
 
-    An interval that is there twice (whole and in parts) counts once, with the fewest files.
+    An interval that exists twice (whole and in parts) counts once, with the fewest files.
     """
     found: dict[tuple[int, int], dict[int, list[SegmentName]]] = {}
     for name in names:
@@ -457,7 +458,7 @@ def complete_intervals(names: Iterable[SegmentName], join: Join) -> tuple[list[I
 
 
 def link(intervals: Iterable[Interval], incomplete: Sequence[str] = (), before: Interval | None = None) -> Chain:
-    """Intervals in any order to the chain they make; of one inside another the larger counts.
+    """Link intervals, given in any order, into a chain. Of an interval inside another, only the larger counts.
 
     `before`: an interval that the first one must follow.
     """

@@ -1,14 +1,14 @@
-"""Who may write: a lock that ends with its process, and epochs that end writers a lock cannot reach.
+"""Who may write: a lock that ends with its process, and epochs that stop writers which a lock cannot reach.
 
-The lock is the operating system's (flock) on LOG/writer.lock, so a killed process leaves none behind; the file says who holds
-it. Each opening raises the epoch in the owner.json of every folder it takes; a writer reads it again before each publish and stops
-when it is no longer its own. A writer may be stopped between its look and its publication, for as long as it takes another one to
-take the folder. What keeps it from publishing then:
+The lock is the operating system's (flock) on LOG/writer.lock, so a killed process leaves none behind; the file says who holds it. Each
+opening raises the epoch in the owner.json of every folder it takes. A writer reads owner.json before each publish, and stops if it is not
+the owner any more. But a writer may be suspended between this check and its publication, while another one takes the folder. What keeps it
+from publishing then:
 
-- Locally a second, short lock on the folder makes look and publication one step.
-- An object store has no such step, but compare-and-swap: a writer swaps what it is about to publish into owner.json first. Its
-  successor finds it there and publishes the same, so a late PUT of the one before changes nothing; its next swap fails.
-- Elsewhere nothing does. A log there has one writer at a time, and whoever starts a second one stops the first.
+- Locally, a second, short lock on the folder makes the check and the publication one step. - An object store has no such lock, but
+compare-and-swap: a writer first swaps what it is about to publish into owner.json. Its successor finds   it there and publishes the same.
+So a late PUT of the old writer changes nothing, and its next swap fails. - On other storage nothing does. A log there must have one writer
+at a time: whoever starts a second one must stop the first.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tidemill.errors import LogError, LogFenced, LogLocked, redact
 
 
 class LocalLock:
-    """Held from `take` until `release` or the end of the process."""
+    """A lock, held from `take` until `release` or the end of the process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._handle = -1
 
     def take(self) -> None:
-        """Raises LogLocked naming the pid and host of the holder, LogUnavailable, LogRefused."""
+        """Take the lock. Raises LogLocked naming the pid and host of the holder, LogUnavailable, LogRefused."""
         with storage_errors(self._path, writing=True):
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -68,7 +68,7 @@ class LocalLock:
 
 
 def lock_of(storage: Storage) -> LocalLock | None:
-    """The lock of a local log; None where there is no locking."""
+    """Return the lock of a local log; None if the storage has no locks."""
     if not storage.local:
         return None
     with storage_errors(storage.location, writing=True):
@@ -77,7 +77,7 @@ def lock_of(storage: Storage) -> LocalLock | None:
 
 
 def check_free(storage: Storage) -> None:
-    """Raises LogLocked if another process writes a local log. Says nothing about the next moment: the writer takes the lock itself."""
+    """Raise LogLocked if another process writes a local log. The answer may change at once: the writer takes the lock itself."""
     if not storage.local or layout.LOCK not in storage.names(""):
         return
     lock = LocalLock(storage.path(layout.LOCK))
@@ -86,7 +86,7 @@ def check_free(storage: Storage) -> None:
 
 
 def check_shareable(storage: Storage) -> None:
-    """Raises LogError where several writers cannot share a log, whether there is one yet or not."""
+    """Raise LogError if several writers cannot share a log on this storage."""
     if storage.local or storage.can_swap:
         return
     raise LogError(
@@ -100,13 +100,13 @@ def check_shareable(storage: Storage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several writers of a log writes."""
+    """The share of one of several writers of a log."""
 
-    schema: bool  # also log.json, the schema stream, and what retention lets go of
+    schema: bool  # also log.json, the schema stream, and retention
     partitions: frozenset[int]
 
     def folders(self) -> list[str]:
-        """Its folders. Raises LogError for a share of nothing."""
+        """Return its folders. Raises LogError for an empty share."""
         found = [layout.SCHEMA] if self.schema else []
         found += [layout.rows_folder(p) for p in sorted(self.partitions)]
         if not found:
@@ -115,14 +115,14 @@ class Share:
 
 
 TRIES = 100
-"""So often a folder is tried to be taken that others take at the same time."""
+"""How often to try to take a folder that other writers take at the same time."""
 
 
 class Ownership:
     """This writer's right to publish in its folders."""
 
     def __init__(self, storage: Storage, folders: list[str]) -> None:
-        """Takes the folders, and removes what writers before did not get to publish. Raises LogLocked."""
+        """Take the folders, and remove files that previous writers did not publish. Raises LogLocked."""
         self._storage = storage
         self._swaps = storage.can_swap
         self._writer = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
@@ -141,18 +141,18 @@ class Ownership:
         return self._owners[folder].epoch
 
     def pledged_to(self, folder: str) -> int | None:
-        """The end of the segment that was announced last, by this writer or one before."""
+        """Return the end of the segment announced last, by this writer or a previous one."""
         return self._owners[folder].pledged_to
 
     def joining(self, folder: str) -> tuple[int, int] | None:
-        """The interval that segments were announced to be joined to, by this writer or one before."""
+        """Return the interval of the join announced last, by this writer or a previous one."""
         return self._owners[folder].joining
 
     @contextlib.contextmanager
     def publishing(self, folder: str) -> Iterator[None]:
-        """What gets its name inside gets it, on a local disk, while the folder is this writer's.
+        """Run a block that publishes a file. On a local disk it runs only while the folder is this writer's.
 
-        Raises LogFenced naming the writer that has taken the folder; LogLocked if another one holds it for too long.
+        Raises LogFenced naming the writer that has taken the folder, LogLocked if another one holds it for too long.
         """
         if not self._storage.local:
             self.check(folder)
@@ -164,8 +164,8 @@ class Ownership:
 
     @contextlib.contextmanager
     def publishing_to(self, folder: str, end: int) -> Iterator[None]:
-        """As `publishing`, of a segment up to `end`, which an object store learns first: whoever takes the folder then knows what may still
-        appear in it."""
+        """Like `publishing`, for a segment up to `end`. On an object store the segment is announced first: whoever takes the folder then
+        knows what may still appear in it."""
         if self._swaps:
             self._announce(folder, lambda owner: replace(owner, pledged_to=end))
             yield
@@ -175,7 +175,7 @@ class Ownership:
 
     @contextlib.contextmanager
     def publishing_joined(self, folder: str, from_ts: int, to_ts: int) -> Iterator[None]:
-        """As `publishing_to`, of segments that become one of (from_ts, to_ts]."""
+        """Like `publishing_to`, for a join of segments into one of (from_ts, to_ts]."""
         if self._swaps:
             self._announce(folder, lambda owner: replace(owner, joining=(from_ts, to_ts)))
             yield
@@ -186,7 +186,7 @@ class Ownership:
     # ---- owner.json
 
     def _take(self, folder: str) -> None:
-        """Under the lock."""
+        """Take a local folder, under its lock."""
         if self._swaps:
             self._take_by_swap(folder)
             return
@@ -194,7 +194,7 @@ class Ownership:
         owner = Owner(current.epoch + 1 if current else 1, self._writer)
         self._storage.replace(_file(folder), owner.to_json())
         self._owners[folder] = owner
-        for name in self._storage.names(folder):  # under the lock: later these could be a living writer's
+        for name in self._storage.names(folder):  # under the lock: later these could be files of a live writer
             if layout.is_temporary(name):
                 self._storage.delete(f"{folder}/{name}")
 
@@ -210,7 +210,7 @@ class Ownership:
         raise LogLocked(f"{redact(self._storage.path(folder))} is being taken by others again and again", hint="Let one of them write it.")
 
     def _announce(self, folder: str, change: Callable[[Owner], Owner]) -> None:
-        """Change owner.json, which fails if it is another writer's. Raises LogFenced."""
+        """Change owner.json by compare-and-swap. Raises LogFenced if it is another writer's."""
         with self._locks[folder]:
             while True:
                 owner = change(self._owners[folder])
@@ -222,7 +222,7 @@ class Ownership:
                 current = self._parsed(folder, found[0]) if found else None
                 if found is None or not self._owners[folder].is_same(current):
                     raise self._fenced(folder, current)
-                # A request of this writer that seemed to have failed was only late.
+                # An earlier request of this writer arrived after it seemed to have failed.
                 self._tokens[folder] = found[1]
 
     def _read(self, folder: str) -> Owner | None:
@@ -233,7 +233,7 @@ class Ownership:
         return Owner.from_json(data, redact(self._storage.path(_file(folder))))
 
     def check(self, folder: str) -> None:
-        """Raises LogFenced naming the writer that has taken the folder. Says nothing about the next moment."""
+        """Raise LogFenced naming the writer that has taken the folder. The answer may change at once."""
         mine = self._owners[folder]
         data = self._storage.read(_file(folder))
         if data == mine.to_json():

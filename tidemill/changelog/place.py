@@ -1,4 +1,4 @@
-"""Whether a place can take a new change log: asked before anything is started for it."""
+"""Checks whether a place can take a new change log, before anything is started for it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidemill.changelog.storage.open import Storage, make_folder
 from tidemill.errors import LogError, LogRefused, redact
 
 _OURS = {layout.SCHEMA, layout.ROWS, layout.FEEDS, layout.SNAPSHOT, layout.LOCK, layout.PROBE, layout.IDENTITY}
-"""What the making of a log that was cut short may leave."""
+"""Files that an interrupted creation of a log may leave."""
 
 
 def check_place(storage: Storage) -> None:
-    """Raises LogError where other people's files are, or where nothing can be written. Nothing is left there."""
+    """Raise LogError if the folder has other files or cannot be written. The check leaves nothing behind."""
     where = redact(storage.location)
     foreign = sorted({*storage.names(""), *storage.subfolders("")} - _OURS)
     foreign = [name for name in foreign if not name.startswith(".")]
     if foreign:
         raise LogError(
             f"--log {where} is not empty and is not a change log: it has {', '.join(foreign[:3])}{' …' if len(foreign) > 3 else ''}",
-            hint="Name a folder of its own for the log; it is made when it is not there.",
+            hint="Name a folder of its own for the log; it is created if needed.",
         )
     try:
         _write_once(storage)
@@ -42,7 +42,7 @@ def _write_once(storage: Storage) -> None:
 
 
 def _make_folders(path: Path) -> list[Path]:
-    """Make a folder and those above it. Those that were not there, the highest first."""
+    """Make a folder and its parents. Return those that did not exist, the highest first."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     make_folder(str(path), sync=False)
     return missing[::-1]

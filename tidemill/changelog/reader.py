@@ -1,6 +1,6 @@
-"""Reading a change log: what it holds, up to when, and which files hold an interval.
+"""Reads a change log: what it holds, up to when, and which files hold an interval.
 
-A reader needs no lock and no state of its own; any number may read while the writer publishes, compacts and drops.
+A reader needs no lock and no state of its own. Any number may read while the writer publishes, compacts and drops.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tidemill.tso import describe
 __all__ = ["LogReader", "log_exists", "open_segment"]
 
 FRESH_SECONDS = 30.0
-"""A listing this young may still be planned with: compaction leaves replaced files for much longer."""
+"""Seconds for which a listing may be used for planning. Compaction leaves replaced files for much longer."""
 
 LOOKS = 3
-"""A hole or an overlap is believed when it is seen so often."""
+"""How often a hole or an overlap must be seen before it counts as real."""
 
 
 @dataclass(slots=True)
 class _Folder:
-    """What is known of one folder of segments. Complete up to `covered`."""
+    """What is known of one folder of segments. It is complete up to `covered`."""
 
     names: dict[str, SegmentName] = field(default_factory=dict)
     chain: Chain = field(default_factory=lambda: Chain(()))
@@ -43,15 +43,15 @@ class _Folder:
 
 
 class LogReader:
-    """Reads one log. Cheap to keep: listings are remembered and only renewed when they do not reach far enough."""
+    """Reads one log. Cheap to keep: listings are cached, and renewed only if they do not reach far enough."""
 
     def __init__(self, location: str | Path | Storage, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.storage = open_storage(location)
         self._clock = clock
         self._identity = read_identity(self.storage)
         self._folders: dict[str, _Folder] = {}
-        self._behind = ""  # the folder that was seen behind last
-        self._laid_out_to = self._identity.settled_ts  # log.json was read when some head was so far: no layout begins below it unseen
+        self._behind = ""  # the folder with the lowest head, at the last look
+        self._laid_out_to = self._identity.settled_ts  # a head was here when log.json was read: every layout below is known
 
     @property
     def location(self) -> str:
@@ -59,18 +59,18 @@ class LogReader:
 
     @property
     def identity(self) -> LogIdentity:
-        """log.json as it was when last read."""
+        """log.json as last read."""
         return self._identity
 
     def identity_now(self) -> LogIdentity:
-        """log.json as it is."""
+        """Read log.json again and return it."""
         self._identity = read_identity(self.storage)
         return self._identity
 
     def laid_out(self, ts: int) -> bool:
-        """Know how rows up to `ts`, which some head has reached, are spread. Whether that is another layout than was known.
+        """Make sure that the layout of rows up to `ts`, which some head has reached, is known. Return whether it has changed.
 
-        log.json is changed before any head passes the ts from which a new layout counts. So it has to be read after the heads.
+        log.json is changed before any head passes the ts of a new layout. So it has to be read after the heads.
         """
         if ts <= self._laid_out_to:
             return False
@@ -84,28 +84,28 @@ class LogReader:
 
     @property
     def start_ts(self) -> int:
-        """Rows above it are there. Retention moves it, so it is read again."""
+        """The log has all rows above it. Retention moves it, so log.json is read again."""
         return self.identity_now().start_ts
 
     # ---- heads
 
     def head(self, partition: int) -> int:
-        """Nothing of a partition at or below this ts is missing."""
+        """Return up to where a partition is complete."""
         return self._head(layout.rows_folder(partition))
 
     def schema_head(self) -> int:
-        """Nothing of the schema stream at or below this ts is missing."""
+        """Return up to where the schema stream is complete."""
         return self._head(layout.SCHEMA)
 
     def resolved_ts(self) -> int:
-        """Nothing of the log at or below this ts is missing."""
+        """Return up to where the log is complete."""
         while True:
             heads = [self._head(folder) for folder in layout.folders(self.partitions)]
             if not self.laid_out(max(heads)):
                 return min(heads)
 
     def heads(self) -> list[int]:
-        """How far each partition is: nothing of it at or below its head is missing, nor of the schemas that its rows need."""
+        """Return up to where each partition is complete, together with the schemas that its rows need."""
         while True:
             heads = [self.head(p) for p in range(self.partitions)]
             schema = self.schema_head()
@@ -113,8 +113,8 @@ class LogReader:
                 return [min(head, schema) for head in heads]
 
     def resolved_beyond(self, ts: int) -> int:
-        """As `resolved_ts` where that is above `ts`; else some head that is not, by a look at no more than is needed to know: usually at
-        the one that was behind before."""
+        """Return `resolved_ts` if it is above `ts`, else some head that is not. It reads no more heads than needed: usually only the one
+        that was lowest at the last look."""
         while True:
             heads = []
             for folder in sorted(layout.folders(self.partitions), key=lambda folder: folder != self._behind):
@@ -126,7 +126,7 @@ class LogReader:
                 return min(heads)
 
     def _head(self, folder: str) -> int:
-        """head.json, or, where there is none (it is written without a sync), what a crash of the machine has left."""
+        """Return head.json. If there is none (it is written without a sync), return what survived a crash of the machine."""
         found = read_head(self.storage, folder)
         return found if found is not None else self._left(folder)
 
@@ -135,32 +135,32 @@ class LogReader:
         return max(end or 0, read_synced(self.storage, folder) or 0, self._identity.settled_ts)
 
     def durable_head(self, folder: str) -> int:
-        """Nothing of a folder at or below this ts is missing, and that is known after a crash of the machine too."""
+        """Return up to where a folder is complete even after a crash of the machine."""
         self.storage.sync(f"{folder}/{layout.HEAD}")
         return max(read_head(self.storage, folder) or 0, self._left(folder))
 
     # ---- segments
 
     def chain(self, partition: int, from_ts: int, to_ts: int) -> list[Interval]:
-        """The intervals of a partition that together hold (from_ts, to_ts], oldest first; none if nothing happened.
+        """Return the intervals of a partition that together hold (from_ts, to_ts], oldest first; none if nothing happened.
 
-        Raises StartTsOutOfLog if the log does not cover the interval, LogCorrupt if it should but a file is missing or two
-        overlap (both are named).
+        Raises StartTsOutOfLog if the log does not cover the interval; LogCorrupt, naming the files, if it should but a file is missing or
+        two overlap.
         """
         if not 0 <= partition < self.partitions:
             raise LogError(f"{redact(self.location)} has partitions 0 to {self.partitions - 1}, not {partition}")
         return self._chain(layout.rows_folder(partition), from_ts, to_ts)
 
     def schema_chain(self, from_ts: int, to_ts: int) -> list[Interval]:
-        """As `chain`, of the schema stream."""
+        """Like `chain`, for the schema stream."""
         return self._chain(layout.SCHEMA, from_ts, to_ts)
 
     def partition_bytes(self, interval: Interval) -> int:
-        """Bytes of an interval's files, for planning."""
+        """Return the bytes of an interval's files, for planning."""
         return sum(self.storage.size(self.storage.name(p)) for p in interval.parts)
 
     def open_segment(self, path: str) -> ArrowFile:
-        """A part of an interval; mapped if the log is local.
+        """Open a part of an interval; it is mapped if the log is local.
 
         Raises SegmentGone, LogCorrupt.
         """
@@ -177,12 +177,12 @@ class LogReader:
         return file
 
     def refresh(self) -> None:
-        """Forget listings: the next question looks at the folders again."""
+        """Drop the cached listings: the next call lists the folders again."""
         self._folders.clear()
         self._identity = read_identity(self.storage)
 
     def listing(self, folder: str) -> Chain:
-        """All that a folder holds now, with what is wrong; for verifying and for the writer."""
+        """Return all that a folder holds now, with its faults; for verify and for the writer."""
         return self._list(folder, None).chain
 
     def _chain(self, folder: str, from_ts: int, to_ts: int) -> list[Interval]:
@@ -194,13 +194,13 @@ class LogReader:
             return []
         known = self._folders.get(folder)
         if known is None or to_ts > known.covered or self._clock() - known.listed_at > FRESH_SECONDS:
-            # The head first: what it covers was published before the listing begins, so the listing has it.
+            # Read the head first: what it covers was published before the listing begins, so the listing has it.
             known = self._look(folder)
         self._check_cover(folder, known, from_ts, to_ts)
         return known.chain.between(from_ts, to_ts)
 
     def _look(self, folder: str) -> _Folder:
-        """List a folder; again if something does not join, because a listing while files come and go may miss some."""
+        """List a folder; again if intervals do not join, because a listing may miss files while others come and go."""
         for attempt in range(LOOKS):
             if attempt:
                 self._folders.pop(folder, None)
@@ -220,7 +220,7 @@ class LogReader:
             raise StartTsOutOfLog(f"{name} is complete up to {describe(known.covered)} only, not up to {describe(to_ts)}")
         begins = known.chain.from_ts
         if begins is not None and begins > from_ts:
-            if from_ts < self.start_ts:  # retention was here since
+            if from_ts < self.start_ts:  # retention moved the start meanwhile
                 self._refuse_start(from_ts)
             if begins > self._identity.start_ts:
                 first = redact(known.chain.intervals[0].parts[0])
@@ -244,20 +244,20 @@ class LogReader:
             if segment is None:
                 segment = layout.parse_segment(name, folder)
                 if segment is None or segment.to_ts <= self._identity.start_ts:
-                    continue  # below the start lies what retention has not removed yet
+                    continue  # below the start: retention has not removed it yet
                 fresh.append(segment)
             names[name] = segment
         chain = self._extended(folder, known, names, fresh)
         ends = [t for t in (head, chain.to_ts) if t is not None]
         if chain.fault is not None and head is not None and chain.fault.upto_ts > head:
-            # What lies above the head may have been published during the listing, and some of it missed: it is not there yet.
+            # Segments above the head may have been published during the listing, which may have missed some: they are left for later.
             chain = Chain(chain.intervals, chain.inside, chain.incomplete)
         found = _Folder(names, chain, max([*ends, self._identity.settled_ts]), now)
         self._folders[folder] = found
         return found
 
     def _extended(self, folder: str, known: _Folder | None, names: dict[str, SegmentName], fresh: list[SegmentName]) -> Chain:
-        """The chain of the names; usually the known one with some intervals at its end."""
+        """Return the chain of the names: usually the known one with some intervals added at its end."""
 
         def join(name: str) -> str:
             return self.storage.path(f"{folder}/{name}")
@@ -276,7 +276,7 @@ class LogReader:
     # ---- the schema stream
 
     def read_schema(self, from_ts: int, to_ts: int) -> pa.Table:
-        """RAW_CHANGE rows of the schema stream with from_ts < commit_ts <= to_ts, sorted."""
+        """Return RAW_CHANGE rows of the schema stream with from_ts < commit_ts <= to_ts, sorted."""
         batches = []
         for interval in self.schema_chain(from_ts, to_ts):
             for path in interval.parts:
@@ -290,12 +290,12 @@ class LogReader:
         return table.sort_by([(name, "ascending") for name in ("commit_ts", "start_ts", "table_id", "key")])
 
     def snapshots(self) -> list[int]:
-        """The timestamps of the schema snapshots, oldest first."""
+        """Return the ts of the schema snapshots, oldest first."""
         found = (layout.parse_snapshot(name) for name in self.storage.names(layout.SCHEMA))
         return sorted(ts for ts in found if ts is not None)
 
     def read_snapshot(self, ts: int) -> pa.Table:
-        """META_PAIR rows: the meta key-values as of `ts`. Raises SegmentGone, LogCorrupt."""
+        """Return the meta key-values as of `ts`, as META_PAIR rows. Raises SegmentGone, LogCorrupt."""
         path = self.storage.path(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
         reader = self._open(path, META_PAIR)
         batches = [read_batch(reader, i, path, META_PAIR) for i in range(reader.num_record_batches)]
@@ -304,7 +304,8 @@ class LogReader:
     # ---- feeds
 
     def feeds(self) -> dict[str, int]:
-        """Who still needs the log: the checkpoint ts of each changefeed. One that cannot be read needs everything: 0."""
+        """Return the checkpoint ts of each changefeed that needs the log. A checkpoint that cannot be read counts as 0: everything is
+        needed."""
         return read_feeds(self.storage)
 
 
@@ -312,12 +313,12 @@ _FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file 
 
 
 def log_exists(location: str | Path | Storage) -> bool:
-    """Is there a change log."""
+    """Return whether there is a change log."""
     return open_storage(location).read(layout.IDENTITY) is not None
 
 
 def read_identity(storage: Storage) -> LogIdentity:
-    """log.json. Raises LogError where there is no log."""
+    """Return log.json. Raises LogError if there is no log."""
     data = storage.read(layout.IDENTITY)
     if data is None:
         raise LogError(f"{redact(storage.location)} is not a change log: it has no {layout.IDENTITY}")
@@ -325,26 +326,26 @@ def read_identity(storage: Storage) -> LogIdentity:
 
 
 def read_head(storage: Storage, folder: str) -> int | None:
-    """A folder's head.json; None where there is none or, after a crash of the machine, an empty one."""
+    """Return a folder's head.json; None if it is missing or, after a crash of the machine, empty."""
     name = f"{folder}/{layout.HEAD}"
     return parse_head(storage.read(name), storage.path(name))
 
 
 def read_synced(storage: Storage, folder: str) -> int | None:
-    """A folder's synced.json; None where there is none."""
+    """Return a folder's synced.json; None if there is none."""
     name = f"{folder}/{layout.SYNCED}"
     return parse_head(storage.read(name), storage.path(name))
 
 
 def parse_head(data: bytes | None, name: str) -> int | None:
-    """The content of a head.json; None where there is none or an empty one. Raises LogCorrupt naming the file."""
+    """Parse a head.json; None if it is missing or empty. Raises LogCorrupt naming the file."""
     if data is None or not data.strip(b"\0 \n"):
         return None
     return layout.parse_ts_file(data, "resolved_ts", name)
 
 
 def read_feeds(storage: Storage) -> dict[str, int]:
-    """The checkpoints in feeds/; 0 for one that cannot be read."""
+    """Return the checkpoints in feeds/; 0 for one that cannot be read."""
     found = {}
     for name in storage.names(layout.FEEDS):
         if layout.is_temporary(name) or not name.endswith(".json"):

@@ -1,8 +1,8 @@
-"""What a log lets go of: segments that no changefeed needs and that are older than its retention; and what it says when the disk
-runs full all the same. What retention itself writes is small, and makes room: it does not ask for any.
+"""Retention: removes segments that no changefeed needs and that are older than the log's retention. It also reports a full disk. Its own
+small writes ignore the low-water mark, because they free space.
 
-The order of steps makes each crash harmless: a schema snapshot at the new start, then log.json's start_ts, and, a while later so
-that readers in the middle of an interval are done with it, the files, oldest first.
+The order of steps makes each crash harmless. First comes a schema snapshot at the new start, then log.json's start_ts. The files follow a
+while later, oldest first, so that readers in the middle of an interval are done with them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 STEPS = 24
-"""The start moves when it can move by this fraction of the retention: each move costs a schema snapshot."""
+"""The start moves when it can move by at least this fraction of the retention: each move costs a schema snapshot."""
 
 
 class SchemaStream(Protocol):
-    """What retention asks of the schema stream's writer."""
+    """The part of the schema stream's writer that retention uses."""
 
     def snapshot(self, ts: int, pairs: Mapping[bytes, bytes]) -> str: ...
 
 
 class RetainedLog(Protocol):
-    """What retention asks of a log's writer."""
+    """The part of a log's writer that retention uses."""
 
     storage: Storage
     options: LogOptions
@@ -54,7 +54,7 @@ class RetainedLog(Protocol):
 
 @dataclass(slots=True)
 class Retention:
-    """Moves the start of one log and removes what lies before it."""
+    """Moves the start of one log, and removes what is before it."""
 
     log: RetainedLog
     clock: Callable[[], float] = time.time
@@ -77,7 +77,7 @@ class Retention:
         self.log.schema.snapshot(start, snapshot_at(reader, start))
         self.log.set_identity(identity.moved_to(start))
         if any(checkpoint < start for checkpoint in read_feeds(self.log.storage).values()):
-            self.log.set_identity(identity)  # a feed has come meanwhile; nothing is gone yet
+            self.log.set_identity(identity)  # a feed has registered meanwhile; nothing is removed yet
             return False
         return True
 
@@ -86,7 +86,8 @@ class Retention:
         return any(chain.intervals and chain.intervals[0].to_ts <= cut for chain in chains)
 
     def sweep(self) -> int:
-        """Remove files that lie wholly at or below the log's start, once that has stood for the grace. Returns their number."""
+        """Remove files that are wholly at or below the log's start, when the start has not moved for the grace period. Return their
+        number."""
         storage, start = self.log.storage, self.log.identity.start_ts
         moved = next((e.modified for e in storage.entries("") if e.name == layout.IDENTITY), None)
         if moved is None or self.clock() - moved < self.log.options.grace_s:
@@ -116,8 +117,8 @@ def _segments(storage: Storage, folder: str) -> list[tuple[str, layout.SegmentNa
 
 
 def between_ddls(history: SchemaHistory, cut: int) -> int:
-    """The latest ts at or below `cut` at which no DDL is half-way: a history that begins in the middle of one whose event stands
-    already would let it stand a second time, at its end."""
+    """Return the latest ts at or below `cut` at which no DDL is half-way. A history that begins in the middle of a DDL whose event was
+    already seen would produce the event again at the DDL's end."""
     for event in reversed(history.ddl_events(history.start_ts, cut)):
         if event.ts <= cut and not 0 < event.done_ts <= cut:
             cut = event.ts - 1
@@ -125,7 +126,7 @@ def between_ddls(history: SchemaHistory, cut: int) -> int:
 
 
 def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
-    """The meta key-values as of `ts`, from the newest snapshot before it and the schema stream."""
+    """Return the meta key-values as of `ts`, from the newest snapshot before it and the schema stream."""
     base = max(t for t in reader.snapshots() if t <= max(ts, reader.start_ts))
     table = reader.read_snapshot(base)
     pairs = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
@@ -142,7 +143,8 @@ def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
 
 
 def lack_of_room(log: RetainedLog) -> DiskLow | None:
-    """The error of a publication below the log's low-water mark, which names the changefeed that pins the log; None where there is room."""
+    """Return the error for publishing below the log's low-water mark, with the changefeed that pins the log; None if there is enough
+    space."""
     text = no_room(log.storage, log.options.low_water_bytes)
     if text is None:
         return None
@@ -158,7 +160,7 @@ def lack_of_room(log: RetainedLog) -> DiskLow | None:
 
 
 def no_room(storage: Storage, low_water_bytes: int) -> str | None:
-    """How much is left, where that is less than the low-water mark."""
+    """Return how much disk space is left, as text, if it is less than the low-water mark."""
     free = storage.free_bytes()
     if free is None or free >= low_water_bytes:
         return None
@@ -166,7 +168,7 @@ def no_room(storage: Storage, low_water_bytes: int) -> str | None:
 
 
 def no_room_text(place: str, free: int, low_water_bytes: int) -> str:
-    """That, in words."""
+    """Return the text for too little disk space."""
     return f"{redact(place)} has {_mib(free)} left, less than the low-water mark of {_mib(low_water_bytes)}"
 
 

@@ -1,7 +1,7 @@
-"""Is a log whole: names, chains, heads, and, unless in a hurry, every row.
+"""Verifies a log: names, chains, heads, and, unless `quick`, every row.
 
-Nothing is changed. What is found wrong is listed, not raised, so that one run shows all damage. A log that is being written to
-may be verified too: what changes meanwhile is looked at again before it counts as damage.
+Nothing is changed. Faults are listed, not raised, so that one run shows all damage. A log may be verified while it is written: what changes
+meanwhile is checked again before it counts as damage.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `notes` are oddities that harm nobody."""
+    """The result. `notes` are harmless oddities."""
 
     location: str
     problems: list[Problem] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Report:
     files: int = 0
     rows: int = 0
     size: int = 0
-    unsummed: int = 0  # files without checksums, of which a flipped bit in a value is not found
+    unsummed: int = 0  # files without checksums: a flipped bit in a value is not found there
     tables: int = 0
     start_ts: int = 0
     resolved_ts: int = 0
@@ -65,14 +65,14 @@ class Report:
 
 
 def verify(location: str | Path | Storage, *, quick: bool = False) -> Report:
-    """Check a log; `quick` opens no segment for its rows, only for what its end says. Raises LogError where there is no log."""
+    """Verify a log. `quick` reads only the end of each segment, not its rows. Raises LogError if there is no log."""
     check = _Check(open_storage(location), quick)
     check.run()
     return check.report
 
 
 _NOT_SEEN = (LogUnavailable, LogRefused)
-"""Where the storage does not answer, nothing is known of a file: that is not damage."""
+"""If the storage does not answer, nothing is known of a file: that is not damage."""
 
 
 class _Check:
@@ -82,9 +82,9 @@ class _Check:
         self.report = Report(redact(storage.location))
         self._known: Set[int] = frozenset()
         self._unsummed: set[str] = set()
-        # (physical table, how often it may have changed its partition) -> partition -> first and last commit ts
+        # (physical table, number of its moves so far) -> partition -> first and last commit ts
         self._spans: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-        self._moves: dict[int, list[int]] = {}  # when a physical table became another logical one's
+        self._moves: dict[int, list[int]] = {}  # when a physical table moved to another logical one
 
     @property
     def identity(self) -> LogIdentity:
@@ -135,7 +135,7 @@ class _Check:
     # ---- folders
 
     def _folder(self, folder: str, history: SchemaHistory | None) -> int:
-        """Check a folder. Returns up to when it is complete."""
+        """Check a folder. Return up to where it is complete."""
         head = self._head(folder)
         self._owner(folder)
         synced = self._synced(folder)
@@ -181,7 +181,7 @@ class _Check:
         name = f"{folder}/{layout.OWNER}"
         data = self.storage.read(name)
         if data is None:
-            return  # as in a log that nobody has written since its folders have owners
+            return  # as in a log that was not written since folders have owners
         try:
             Owner.from_json(data, redact(self.storage.path(name)))
         except _NOT_SEEN:
@@ -210,7 +210,7 @@ class _Check:
         return chain
 
     def _leftovers(self, chain: Chain) -> None:
-        """Intervals inside others hold the same rows as those."""
+        """Check that intervals inside others hold the same rows as those."""
         if self.quick:
             return
         for one in chain.inside:
@@ -218,7 +218,7 @@ class _Check:
             try:
                 mine, theirs = self._rows_between(one, one), sum(self._rows_between(i, one) for i in around)
             except TidemillError:
-                continue  # told already
+                continue  # reported already
             self.note(self.storage.name(one.parts[0]), f"lies inside {around[0].parts[0]}, which counts")
             if mine != theirs:
                 self.problem(self.storage.name(one.parts[0]), f"has {mine} rows, {around[0].parts[0]} has {theirs} in its interval")
@@ -284,8 +284,8 @@ class _Check:
                 self.problem(name, f"rows of table {table}, which the schema history does not know")
 
     def _is_known(self, history: SchemaHistory, table: int) -> bool:
-        """Does any version of any schema have the physical id."""
-        if table not in self._known:  # perhaps it was created while the log was being verified
+        """Return whether any version of any schema has the physical id."""
+        if table not in self._known:  # it may have been created while the log was verified
             self._known = follow(history, self.reader).snapshot(history.resolved_ts).known_ids
         return table in self._known
 
@@ -304,7 +304,7 @@ class _Check:
     # ---- the rest
 
     def _affinity(self, history: SchemaHistory) -> None:
-        """With table affinity a physical table is in one partition at a time: EXCHANGE PARTITION may move it, and back."""
+        """Check table affinity: a physical table is in one partition at a time. EXCHANGE PARTITION may move it, and back."""
         if self.identity.affinity is not Affinity.TABLE:
             return
         split = set(self.identity.split_tables)
@@ -320,7 +320,7 @@ class _Check:
             self.problem(f"rows/{name}", f"is not a partition: the log has 0 to {self.identity.partitions - 1}")
 
     def _initial_tables(self) -> None:
-        """Tables as of one ts."""
+        """Check the initial loads."""
         for ts in initial_load.timestamps(self.storage):
             folder = initial_load.folder_of(ts)
             try:
@@ -330,9 +330,9 @@ class _Check:
                 continue
             lacking = {part.name for part in initial_load.missing(self.storage, plan)} if plan is not None else set()
             if lacking and initial_load.is_complete(self.storage, ts):
-                self.problem(f"{folder}/{initial_load.COMPLETE}", f"{len(lacking)} parts are not there, which the file says all are")
+                self.problem(f"{folder}/{initial_load.COMPLETE}", f"{len(lacking)} parts are missing, although the file says that none is")
             elif plan is None or ts < self.report.start_ts or lacking:
-                why = f"{len(lacking)} parts are still to be read" if lacking else "nobody needs it any more"
+                why = f"{len(lacking)} parts are still to be read" if lacking else "it is not needed any more"
                 self.note(folder, f"tables as of {ts}: {why}")
             else:
                 for part in plan.parts():
@@ -362,7 +362,7 @@ class _Check:
 
 
 def _row_faults(batch: pa.RecordBatch, is_schema: bool) -> Iterator[str]:
-    """What is wrong with single rows, once each kind."""
+    """Yield what is wrong with single rows, each kind once."""
     op = numpy_of(batch.column("op"))
     if not batch.num_rows:
         return
@@ -408,7 +408,7 @@ __all__ = ["Problem", "Report", "verify"]
 
 
 def _moves(history: SchemaHistory) -> dict[int, list[int]]:
-    """When physical tables came to other logical ones (EXCHANGE PARTITION), by their ids."""
+    """Return when physical tables moved to other logical ones (EXCHANGE PARTITION), by their ids."""
     home = {physical: version.table_id for physical, version in history.snapshot(history.start_ts).by_physical.items()}
     found: dict[int, list[int]] = {}
     for change in history.next_table_changes(history.start_ts, history.resolved_ts):

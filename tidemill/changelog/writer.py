@@ -1,8 +1,8 @@
-"""Writing a change log: intervals of rows become segments that are there whole, once, and to stay.
+"""Writes a change log: intervals of rows become segments that appear atomically, once, and stay.
 
-One writer a folder (a partition, the schema stream), and either one for all folders of a log or several that share them: then one,
-the coordinator, has the schema stream, log.json and what retention lets go of. Folders are independent of each other, calls about
-one take turns, and `LogWriter.maintain` may run beside all of them: everything may be called from any thread.
+Each folder (a partition, or the schema stream) has one writer. One LogWriter has all folders of a log, or several share them. Then one of
+them, the coordinator, has the schema stream, log.json and retention. Folders are independent of each other. Calls for one folder take
+turns, and `LogWriter.maintain` may run beside all of them: every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _WRITE_HINT = "`tidemill log verify` lists all damage. Restore what is missing f
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What `maintain` did."""
+    """The result of `maintain`."""
 
-    joined: int  # files that became parts of larger ones
+    joined: int  # files that were joined into larger ones
     removed: int  # files
     start_ts: int  # of the log
     low: DiskLow | None = None  # the disk is below its low-water mark: nothing was joined
@@ -57,32 +57,32 @@ class PartitionWriter:
         self._last_to = start if chain.to_ts is None else chain.to_ts
         self._head_file = HeadFile(log.storage, folder, log.ownership)
         self._head = max(self._last_to, start, settled, self._head_file.ts)
-        if chain.incomplete:  # parts of an interval whose publication a crash cut short
+        if chain.incomplete:  # parts of an interval whose publication was cut short by a crash
             with log.ownership.publishing(folder):
                 for path in chain.incomplete:
                     log.storage.delete(log.storage.name(path))
         if self._head > self._head_file.said:
-            # A crash came between a segment and head.json, or undid the latter. Who reads must not see less than is written on from here.
+            # A crash came between a segment and head.json, or undid head.json. Readers must see all that this writer continues from.
             with log.ownership.publishing(folder):
                 self._head = self._head_file.put(self._head)
 
     @property
     def last_to(self) -> int:
-        """Where the next segment begins."""
+        """The start of the next segment."""
         return self._last_to
 
     @property
     def head(self) -> int:
-        """Nothing at or below it is missing."""
+        """The folder is complete up to here."""
         return self._head
 
     @property
     def synced_head(self) -> int:
-        """The part of `head` that a crash of the machine leaves."""
+        """The head that survives a crash of the machine."""
         return max(self._last_to, self._head_file.synced)
 
     def sync_head(self) -> None:
-        """Make `head` safe from a crash of the machine. Raises LogFenced, DiskLow."""
+        """Make `head` survive a crash of the machine. Raises LogFenced, DiskLow."""
         with self._turn:
             if self._head > self.synced_head:
                 with self._log.ownership.publishing(self.folder):
@@ -90,35 +90,35 @@ class PartitionWriter:
 
     @property
     def pledged_to(self) -> int | None:
-        """Where the next segment has to end, because a writer before may still publish it up to there; None: anywhere."""
+        """Where the next segment must end, because a previous writer may still publish it up to there; None: anywhere."""
         pledged = self._pledged
         return pledged if pledged is not None and pledged > self._head else None
 
     @property
     def _pledged(self) -> int | None:
-        """The end of a segment that was announced, and is not there."""
+        """Return the end of a segment that was announced and not published yet."""
         end = self._log.ownership.pledged_to(self.folder)
         return end if end is not None and end > self._last_to else None
 
     def publish(self, to_ts: int | Callable[[], int], batches: Iterable[pa.RecordBatch], *, trusted: bool = False) -> str:
-        """The rows with last_to < commit_ts <= to_ts as one segment; the head moves to to_ts. Returns its path.
+        """Publish the rows with last_to < commit_ts <= to_ts as one segment and move the head to to_ts. Return the segment's path.
 
-        `batches`: RAW_CHANGE rows sorted by (commit_ts, start_ts, table_id, key), none twice, each above the head; each is written
-        before the next one is asked for, so buffers may be used again. `to_ts` may be a function that is asked when they are at
-        an end. `trusted`: the order inside a batch is not checked (times and borders of batches are).
-        Raises LogError for rows that break the rules, LogFenced, DiskLow; then nothing was published.
+        `batches`: RAW_CHANGE rows sorted by (commit_ts, start_ts, table_id, key), without duplicates, each above the head. Each batch is
+        written before the next is requested, so buffers may be reused. `to_ts` may be a function; it is called when the batches are at an
+        end. `trusted`: the order inside a batch is not checked (commit times and borders of batches are). Raises LogError for rows that
+        break the rules, LogFenced, DiskLow; then nothing was published.
         """
         return self.publish_parts(to_ts, [batches], trusted=trusted)[0]
 
     def publish_parts(
         self, to_ts: int | Callable[[], int], parts: Sequence[Iterable[pa.RecordBatch]], *, trusted: bool = False
     ) -> list[str]:
-        """As `publish`, of a big interval in several files, each sorted, together in need of a merge. Not on an object store."""
+        """Like `publish`, for a big interval in several files. Each is sorted; a reader has to merge them. Not on an object store."""
         if not parts:
             raise LogError("an interval has at least one part")
         if len(parts) > 1 and self._storage.can_swap:
-            # How rows are spread over parts does not follow from the interval: a late PUT of a writer before would not be the same.
-            raise LogError("where writers are fenced by swapping, an interval is one file; cut it into smaller intervals")
+            # The interval does not fix how rows are split into parts: a previous writer's late PUT could differ.
+            raise LogError("on an object store an interval is one file; cut it into smaller intervals")
         self._log.check_room()
         with self._turn:
             self._keep_pledge(self._head)
@@ -150,7 +150,7 @@ class PartitionWriter:
         return [self._storage.path(f"{self.folder}/{name}") for name in names]
 
     def set_head(self, ts: int) -> None:
-        """Nothing at or below `ts` is missing, though nothing happened since the last segment. A lower ts changes nothing.
+        """Move the head to `ts`: the folder is complete up to there, without new rows. A lower ts changes nothing.
 
         Raises LogFenced.
         """
@@ -161,8 +161,8 @@ class PartitionWriter:
                     self._head = self._head_file.put(ts)
 
     def _write(self, to_ts: int | None, batches: Iterable[pa.RecordBatch], drafts: list[Draft], trusted: bool) -> int:
-        """One file, not yet published. Returns its largest commit ts, 0 without rows."""
-        # Readers may have gone past the head already: a row at or below it would never be delivered.
+        """Write one file, without publishing it. Return its largest commit ts, 0 without rows."""
+        # Readers may have passed the head already: a row at or below it would never be delivered.
         inspector = Inspector(redact(self._storage.path(self.folder)), max(self._last_to, self._head), to_ts, trusted)
         draft = self._storage.draft(self.folder)
         drafts.append(draft)
@@ -182,8 +182,8 @@ class PartitionWriter:
 
 
 def _found(storage: Storage, folder: str) -> tuple[int, int, Chain]:
-    """The log's start, how far every folder is at least, and what a folder holds. Seen again if they do not fit: retention or a writer
-    before may be at it."""
+    """Return the log's start, the ts that every folder has reached at least, and what a folder holds. If they do not fit together, read
+    again: retention or a previous writer may be changing them."""
     for _ in range(LOOKS):
         reader = LogReader(storage)
         start, chain = reader.identity.start_ts, reader.listing(folder)
@@ -193,23 +193,23 @@ def _found(storage: Storage, folder: str) -> tuple[int, int, Chain]:
 
 
 class SchemaWriter(PartitionWriter):
-    """The schema stream: DDL jobs and meta keys, and snapshots of the latter."""
+    """The schema stream's writer: DDL jobs and meta keys, and snapshots of the latter."""
 
     def snapshot(self, ts: int, pairs: pa.Table | Mapping[bytes, bytes]) -> str:
-        """All meta key-values as of `ts`, whatever room is left: retention begins with it. Returns the file's path."""
+        """Write all meta key-values as of `ts`. The low-water mark is ignored: retention begins with a snapshot. Return the file's path."""
         table = pairs if isinstance(pairs, pa.Table) else pairs_table(pairs)
         return write_snapshot(self._storage, ts, table, self._log.ownership.publishing(self.folder))
 
 
 def pairs_table(pairs: Mapping[bytes, bytes]) -> pa.Table:
-    """META_PAIR rows in key order."""
+    """Return META_PAIR rows in key order."""
     ordered = sorted(pairs.items())
     columns = [pa.array([k for k, _ in ordered], pa.binary()), pa.array([v for _, v in ordered], pa.binary())]
     return pa.table(columns, schema=META_PAIR)
 
 
 def write_snapshot(storage: Storage, ts: int, pairs: pa.Table, publishing: AbstractContextManager[None] | None = None) -> str:
-    """schema/snapshot-<ts>.arrow, in key order. It gets its name inside `publishing`."""
+    """Write schema/snapshot-<ts>.arrow, in key order. It is published inside `publishing`."""
     if not same_columns(pairs.schema, META_PAIR):
         raise LogError(f"a schema snapshot has the columns key and value, not {', '.join(pairs.column_names)}")
     ordered = pa.table(pairs.columns, schema=META_PAIR).sort_by("key").combine_chunks()
@@ -289,9 +289,9 @@ class LogWriter:
         snapshot: pa.Table | Mapping[bytes, bytes] | None = None,
         options: LogOptions = DEFAULTS,
     ) -> LogWriter:
-        """A new log. `snapshot`: the meta key-values as of its start_ts (else write them before anything else).
+        """Create a log. `snapshot`: the meta key-values as of its start_ts; without it, write them before anything else.
 
-        Raises LogError where there is one already, LogLocked, DiskLow.
+        Raises LogError if there is one already, LogLocked, DiskLow.
         """
         storage = open_storage(location)
         lock = lock_of(storage)
@@ -301,17 +301,17 @@ class LogWriter:
             if storage.read(layout.IDENTITY) is not None:
                 raise LogError(f"{redact(storage.location)} is a change log already")
             if (text := no_room(storage, options.low_water_bytes)) is not None:
-                error = DiskLow(f"{text}; no log is begun there", hint="Free disk space, or begin it on another disk.")
-                error.retryable = False  # who has just asked for a log wants to know
+                error = DiskLow(f"{text}; no log is created there", hint="Free disk space, or create it on another disk.")
+                error.retryable = False  # a user who creates a log waits for the answer
                 raise error
             if snapshot is not None:
                 write_snapshot(storage, identity.start_ts, snapshot if isinstance(snapshot, pa.Table) else pairs_table(snapshot))
-            # log.json makes it a log, so it comes last.
+            # log.json makes the folder a log, so it is written last.
             data = identity.to_json().encode()
             if not storage.can_swap:
                 storage.replace(layout.IDENTITY, data)
             elif storage.swap(layout.IDENTITY, None, data) is None:
-                raise LogError(f"{redact(storage.location)} has just become a change log")
+                raise LogError(f"{redact(storage.location)} was just created by somebody else")
         finally:
             if lock:
                 lock.release()
@@ -329,10 +329,10 @@ class LogWriter:
         options: LogOptions = DEFAULTS,
         share: Share | None = None,
     ) -> LogWriter:
-        """An existing log. What is given must be what the log says of itself. `share`: what of it is written; None: all.
+        """Open an existing log. The arguments must match the log's identity. `share`: the share to write; None: everything.
 
-        Takes the folders from whoever had them; a share without the schema stream takes no lock of the log. Raises
-        ClusterMismatch, LogLocked naming the holder, LogError, also where a log cannot be shared.
+        Takes the folders from their previous writers. A share without the schema stream does not take the log's lock. Raises
+        ClusterMismatch, LogLocked naming the holder, and LogError, also if the log cannot be shared.
         """
         storage = open_storage(location)
         cls.check(storage, cluster_id=cluster_id, partitions=partitions, affinity=affinity, source=source)
@@ -347,7 +347,7 @@ class LogWriter:
         affinity: Affinity | None = None,
         source: Source | None = None,
     ) -> None:
-        """What is given must be what the log says of itself; nothing is taken yet. Raises ClusterMismatch, LogError."""
+        """Check that the arguments match the log's identity, without taking the log. Raises ClusterMismatch, LogError."""
         identity = read_identity(storage)
         name = redact(storage.location)
         if cluster_id is not None and cluster_id != identity.cluster_id:
@@ -370,13 +370,13 @@ class LogWriter:
 
     @property
     def schema(self) -> SchemaWriter:
-        """Raises LogError where another writer has the schema stream."""
+        """The schema stream's writer. Raises LogError if another writer has it."""
         writer = self._writer(layout.SCHEMA)
         assert isinstance(writer, SchemaWriter)
         return writer
 
     def partition(self, p: int) -> PartitionWriter:
-        """Raises LogError for a partition that another writer has."""
+        """Return a partition's writer. Raises LogError if another writer has the partition."""
         return self._writer(layout.rows_folder(p))
 
     def _writer(self, folder: str) -> PartitionWriter:
@@ -387,52 +387,53 @@ class LogWriter:
 
     @property
     def partitions(self) -> list[int]:
-        """Those of this writer, ascending."""
+        """The partitions of this writer, ascending."""
         return [p for p in range(self._identity.partitions) if layout.rows_folder(p) in self._writers]
 
     @property
     def resolved_ts(self) -> int:
-        """Nothing of this writer's folders at or below this ts is missing. Of a whole log's writer: nothing of the log."""
+        """All folders of this writer are complete up to here; the whole log, if this writer has all of it."""
         return min(w.head for w in self._writers.values())
 
     def sync_heads(self) -> int:
-        """Make the heads safe from a crash of the machine, as far as the storage takes that now. Returns the smallest that is safe.
+        """Make the heads survive a crash of the machine, as far as the storage allows now. Return the smallest synced head.
 
-        Only what is safe may be let go of upstream. Raises LogFenced."""
+        Upstream may collect only history below it. Raises LogFenced."""
         for writer in self._writers.values():
             with suppress(DiskLow, LogUnavailable):
                 writer.sync_head()
         return min(writer.synced_head for writer in self._writers.values())
 
     def declare(self, *, split_tables: Sequence[int | str] | None = None, version: UpstreamVersion | None = None) -> None:
-        """Say in log.json which tables are spread over partitions, and from when on the cluster has a version. From any thread."""
-        with self._maintaining:  # retention writes it, too
+        """Record in log.json which tables are spread over partitions, or from when on the cluster has a version. May be called from any
+        thread."""
+        with self._maintaining:  # retention writes log.json too
             changed = self._identity
             if split_tables is not None:
                 changed = replace(changed, split_tables=tuple(split_tables))
             self.set_identity(changed.with_version(version) if version is not None else changed)
 
     def set_identity(self, identity: LogIdentity) -> None:
-        """Write log.json again. Raises LogFenced, and LogError where another writer has the schema stream."""
+        """Write log.json again. Raises LogFenced; LogError if another writer has the schema stream."""
         self._writer(layout.SCHEMA)
         self._identity = self._identity_file.write(identity)
 
     @property
     def low(self) -> DiskLow | None:
-        """The error of a publication now, where the disk is below its low-water mark."""
+        """The error that a publication would raise now, because the disk is below its low-water mark; else None."""
         return lack_of_room(self)
 
     def check_room(self) -> None:
-        """Raises DiskLow below the low-water mark, naming the changefeed that pins the log."""
+        """Raise DiskLow below the low-water mark, with the changefeed that pins the log."""
         if (low := self.low) is not None:
             raise low
 
     def maintain(self, now: int, *, budget_bytes: int = 512 << 20) -> Maintenance:
-        """Retention, then compaction; call it every few seconds, from any thread. `now`: a TSO.
+        """Run retention, then compaction. Call it every few seconds, from any thread. `now`: a TSO.
 
-        Below the low-water mark files are let go of as ever, and none are joined: that takes room before it gives some back.
-        Joins in its own folders only; retention, of all folders, is the coordinator's. At most about `budget_bytes` are rewritten in one
-        call. Raises DiskLow where the disk is full to the last byte, LogFenced.
+        Below the low-water mark files are still removed, but none are joined: that needs space before it frees some. A writer joins in its
+        own folders only; the coordinator's retention covers all folders. About `budget_bytes` at most are rewritten in one call. Raises
+        DiskLow if the disk is completely full, LogFenced.
         """
         with self._maintaining:
             removed = self._let_go(now)
@@ -446,25 +447,25 @@ class LogWriter:
             return Maintenance(joined, removed, self._identity.start_ts, low)
 
     def _let_go(self, now: int) -> int:
-        """Retention. Returns the number of files that were removed."""
+        """Run retention. Return the number of removed files."""
         if not self._has_schema:
             self._identity = self._reader.identity_now()  # the coordinator may have moved the start
             return 0
         try:
             self._retention.advance(self._reader, now)
-        finally:  # what lies before the start as it is can go even if there is no room for what moves it
+        finally:  # files before the current start are removed even if there is no space to move the start
             removed = self._retention.sweep()
         return removed
 
     def _compact(self, folder: str, budget_bytes: int) -> tuple[int, int]:
         try:
             return self._compactor.compact(self._reader, folder, budget_bytes)
-        except SegmentGone:  # another writer's retention or successor was faster; a file that is really missing is for readers to tell
+        except SegmentGone:  # retention or a successor was faster. A reader reports a file that is really missing
             self._reader.refresh()
             return 0, 0
 
     def close(self) -> None:
-        """Let another writer in."""
+        """Close the writer, so that another one can write."""
         if self._lock:
             self._lock.release()
 
@@ -475,7 +476,7 @@ class LogWriter:
         self.close()
 
     def _clean(self) -> None:
-        """Versions of log.json that a dead writer did not get to publish. They are nobody's: this one has the log's lock."""
+        """Remove versions of log.json that a dead writer did not publish. This writer has the log's lock, so nobody uses them."""
         for name in self.storage.names(""):
             if layout.is_temporary(name):
                 self.storage.delete(name)

@@ -1,7 +1,7 @@
-"""Files of record batches: written with checksums, read with or without them (`sums` says where they lie).
+"""Files of record batches: written with checksums, read with or without them (`sums` defines the format).
 
-A batch is checked when it is read for the first time; nothing is copied for that, of a mapped file neither. What a file says of its batches
-(rows, commit_ts) is at its end, so that nobody reads it whole to know them.
+A batch is verified when it is read for the first time, without a copy, even of a mapped file. The end of a file has the rows and commit_ts
+of its batches, so nobody reads the whole file to know them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MAGIC = 8  # bytes before Arrow's first message
 class ArrowFile:
     """An open file; `source` is a pa.NativeFile. Not for several threads at a time.
 
-    Raises LogCorrupt for bytes that do not fit their checksums; `get_batch` also what Arrow raises for what it does not understand.
+    Raises LogCorrupt for bytes that do not match their checksums; `get_batch` also raises Arrow's own errors.
     """
 
     def __init__(self, source: Any, path: str, checked: set[int] | None = None) -> None:
-        """`checked`: record batches that this process has found whole before, and will have found by and by. Only of a mapped file."""
+        """`checked`: numbers of the record batches that this process has verified; more are added. Only for a mapped file."""
         self.path = path
         self.size = int(source.size())
         self._source = source
@@ -55,20 +55,21 @@ class ArrowFile:
         return int(self._arrow.num_record_batches) if self._sums is None else len(self._sums)
 
     def count_rows(self) -> int:
-        """Of all batches, none of which is read."""
+        """Return the rows of all batches, without reading any."""
         if self._sums is not None:
             return self._sums.rows
         with storage_errors(self.path, content=True):
             return int(self._arrow.count_rows())
 
     def last_ts(self, number: int) -> int | None:
-        """commit_ts of a batch's last row, without reading it; None where the file does not say, and without rows."""
+        """Return commit_ts of a batch's last row, without reading the batch; None if the file does not tell, and for a batch without
+        rows."""
         if self._sums is None or not self._sums.entries["rows"][number]:
             return None
         return int(self._sums.entries["last_ts"][number])
 
     def get_batch(self, number: int) -> pa.RecordBatch:
-        """A record batch; its buffers are the file's own where that is mapped."""
+        """Return a record batch; its buffers are the file's own if it is mapped."""
         if self._sums is None:
             return self._arrow.get_batch(number)
         start, end = self._sums.bounds(number)
@@ -79,18 +80,18 @@ class ArrowFile:
             except Damaged as e:
                 raise LogCorrupt(
                     f"{redact(self.path)}: record batch {number} is damaged: {e}",
-                    hint="The storage gave back other bytes than were written to it. `tidemill log verify` lists all damage. Restore the "
+                    hint="The storage returned other bytes than were written to it. `tidemill log verify` lists all damage. Restore the "
                     "file from a copy; without one, start a new log at a ts past the file's interval.",
                 ) from None
             self._checked.add(number)
         messages = pa.BufferReader(data)
-        if number == 0:  # its stretch begins with the file
+        if number == 0:  # its checksum covers the file from the first byte on
             messages.seek(_MAGIC)
             pyarrow.ipc.read_message(messages)  # the schema
         return pyarrow.ipc.read_record_batch(pyarrow.ipc.read_message(messages), self.schema)
 
     def read_all(self) -> pa.Table:
-        """All batches."""
+        """Return all batches as a table."""
         return pa.Table.from_batches([self.get_batch(i) for i in range(self.num_record_batches)], self.schema)
 
     def _opened(self, source: Any) -> Any:
@@ -113,11 +114,11 @@ class ArrowFile:
 
 
 SMALL = 1 << 14
-"""Shorter pieces are put together before they are summed up and written."""
+"""Shorter writes are joined before they are checksummed and written."""
 
 
 class _Sink:
-    """A file for Arrow's writer that sums up what passes. pyarrow closes it when it likes; the file below stays open."""
+    """A file for Arrow's writer that computes checksums of what passes. pyarrow closes it when it likes; the file below stays open."""
 
     closed = False
 
@@ -148,27 +149,27 @@ class _Sink:
         self._below.write(data)
 
     def end_batch(self, batch: pa.RecordBatch) -> None:
-        """What was written since the batch before is this one."""
+        """Note that what was written since the last batch is this batch."""
         self._flush()
         self._entries.append(Entry(self._at, self._checksum, batch.num_rows, *_times(batch)))
         self._checksum = 0
 
     def begin_end(self) -> None:
-        """What comes now is the file's end."""
+        """Note that the file's end begins here."""
         self._is_end = True
 
     def finish(self) -> None:
-        """The end, with the checksums."""
+        """Write the end, with the checksums."""
         self._below.write(sums.closed(self._entries, bytes(self._small)))
 
     def tell(self) -> int:
         return self._at
 
     def flush(self) -> None:
-        """The file below is synced when it is sealed."""
+        """Do nothing: the file below is synced when it is sealed."""
 
     def close(self) -> None:
-        """See the class."""
+        """Do nothing, see the class."""
 
     def readable(self) -> bool:
         return False
@@ -189,7 +190,7 @@ def _times(batch: pa.RecordBatch) -> tuple[int, int]:
 
 
 def write(below: Any, batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Any) -> None:
-    """The batches as an Arrow file with checksums into an open pa.NativeFile. Each is written before the next one is asked for."""
+    """Write the batches as an Arrow file with checksums to an open pa.NativeFile. Each is written before the next one is requested."""
     sink = _Sink(below)
     writer = pyarrow.ipc.new_file(pa.PythonFile(sink, mode="w"), schema.with_metadata(sums.MARK), options=options)
     for batch in batches:

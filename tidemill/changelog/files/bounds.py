@@ -1,4 +1,4 @@
-"""Where a log begins, for who reads it.
+"""Where a log begins, for its readers.
 
 start_ts - 2    nothing yet; then the statements that create the tables, at start_ts - 1 (`create-tables`)
 start_ts - 1    then the rows that the tables had, at start_ts, if the log holds them (`--snapshot`)
@@ -12,27 +12,27 @@ from tidemill.changelog.reader import LogReader
 
 
 def before_tables(ts: int, *, created: bool) -> int:
-    """Where a batch begins that has the tables as of `ts` ahead of it, and the statements that create them if they are asked for."""
+    """Return the ts where a batch must begin to include the tables as of `ts`, and, with `created`, the statements that create them."""
     return ts - 2 if created else ts - 1
 
 
 def holds_tables(reader: LogReader, start_ts: int) -> bool:
-    """Does the log hold the tables as of its start? They may still be on their way."""
+    """Return whether the log holds the tables as of its start. They may still be on their way."""
     return initial_load.read_plan(reader.storage, start_ts) is not None
 
 
 def first_ts(reader: LogReader, *, created: bool = False) -> int:
-    """Everything that the log holds lies above it."""
+    """Return the ts above which everything in the log lies."""
     start_ts = reader.start_ts
     return before_tables(start_ts, created=created) if holds_tables(reader, start_ts) else start_ts
 
 
 def is_covered(reader: LogReader, ts: int) -> bool:
-    """Can a changefeed begin at `ts`?"""
+    """Return whether a changefeed can begin at `ts`."""
     start_ts = reader.start_ts
     return ts >= start_ts or (ts >= before_tables(start_ts, created=True) and holds_tables(reader, start_ts))
 
 
 def within(start_ts: int, ts: int) -> int:
-    """`ts`, or the log's start where tables stand before it: the schemas of the start hold for them, and no segment has anything."""
+    """Return `ts`, or the log's start if that is higher: below it there are only tables, to which the schemas of the start apply."""
     return max(start_ts, ts)

@@ -1,4 +1,4 @@
-"""What is inside a segment: record batches of bounded size, in order, inside their interval."""
+"""The content of a segment: record batches of bounded size, in order, inside their interval."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ Order = tuple[int, int, int, bytes]
 
 
 def ipc_options(compression: str) -> Any:
-    """Options of the Arrow writer for a compression's name. Raises LogError."""
+    """Return the Arrow writer's options for a compression. Raises LogError."""
     if compression not in COMPRESSIONS:
         raise LogError(f"{compression!r} is not a compression of segments; there are {', '.join(COMPRESSIONS)}")
     return pyarrow.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
 
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
-    """Equal names and types in equal order; whether a column may hold nulls is up to the writer."""
+    """Return whether names and types are equal, in equal order. Nullability may differ."""
     try:
         return list(one.names) == list(other.names) and list(one.types) == list(other.types)
-    except UnicodeDecodeError:  # a broken file's names
+    except UnicodeDecodeError:  # names in a damaged file
         return False
 
 
 def check_columns(reader: Any, wanted: pa.Schema, path: str) -> None:
-    """Does a file have the wanted columns. Raises LogCorrupt."""
+    """Check that a file has the wanted columns. Raises LogCorrupt."""
     if not same_columns(reader.schema, wanted):
         raise _unreadable(path, f"it has other columns than {_columns(wanted)}")
 
 
 def read_batch(reader: Any, number: int, path: str, wanted: pa.Schema = RAW_CHANGE) -> pa.RecordBatch:
-    """A record batch of a file that has the wanted columns, fit to be read by address: a mapped file is nothing to be trusted.
+    """Read and validate a record batch with the wanted columns, so that kernels may read it by address: a mapped file may be damaged.
 
-    Every buffer is as long as its rows need, offsets ascend, and what may not be null is there. Raises LogCorrupt, and LogUnavailable
-    where the storage does not answer.
+    Every buffer is as long as its rows need, offsets ascend, and columns without nulls have none. Raises LogCorrupt; LogUnavailable if the
+    storage does not answer.
     """
     try:
         batch = reader.get_batch(number)
@@ -75,13 +75,13 @@ def _unreadable(path: str, why: str) -> LogCorrupt:
 
 
 def numpy_of(column: pa.Array) -> np.ndarray[Any, Any]:
-    """A fixed-width column without nulls, not copied."""
+    """Return a fixed-width column without nulls as numpy, without a copy."""
     values: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=True)
     return values
 
 
 def order_at(batch: pa.RecordBatch, row: int) -> Order:
-    """Where a row stands."""
+    """Return a row's position in the order of rows."""
     return (
         batch.column("commit_ts")[row].as_py(),
         batch.column("start_ts")[row].as_py(),
@@ -91,7 +91,7 @@ def order_at(batch: pa.RecordBatch, row: int) -> Order:
 
 
 def first_out_of_order(batch: pa.RecordBatch) -> int | None:
-    """The first row that does not stand after the one before it; None if the batch is in order and repeats nothing."""
+    """Return the first row that is not above the one before it; None if the batch is in order without duplicates."""
     n = batch.num_rows
     if n < 2:
         return None
@@ -106,7 +106,7 @@ def first_out_of_order(batch: pa.RecordBatch) -> int | None:
             return None
     keys = batch.column("key")
     at = np.flatnonzero(undecided)
-    if 4 * len(at) > n:  # comparing all keys costs less than gathering those to compare
+    if 4 * len(at) > n:  # comparing all keys costs less than gathering some
         descending = undecided & ~pc.less(keys.slice(0, n - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
         return int(np.argmax(descending)) + 1 if descending.any() else None
     descending = ~pc.less(keys.take(pa.array(at)), keys.take(pa.array(at + 1))).to_numpy(zero_copy_only=False)
@@ -115,10 +115,10 @@ def first_out_of_order(batch: pa.RecordBatch) -> int | None:
 
 @dataclass(slots=True)
 class Inspector:
-    """Checks that batches are RawChange rows of (from_ts, to_ts], one after the other in order.
+    """Checks that successive batches are RawChange rows of (from_ts, to_ts], in order.
 
-    `where` begins the messages. `to_ts` None: the end is not known yet; look at `last` afterwards. `trusted`: the maker of the
-    batches has checked their order already, only times and the borders of batches are looked at.
+    `where` begins the messages. `to_ts` None: the end is not known yet; check `last` afterwards. `trusted`: the maker of the batches has
+    checked their order; only times and the borders of batches are checked.
     """
 
     where: str
@@ -129,7 +129,7 @@ class Inspector:
     rows: int = 0
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Raises LogError naming the first bad row."""
+        """Check a batch. Raises LogError naming the first bad row."""
         if not same_columns(batch.schema, RAW_CHANGE):
             raise LogError(f"{self.where}: rows have the columns {_columns(batch.schema)}, not {_columns(RAW_CHANGE)}")
         if not batch.num_rows:
@@ -168,7 +168,7 @@ def _row(order: Order) -> str:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch's rows in their buffers."""
+    """Return the bytes of a batch's rows in their buffers."""
     return int(batch.num_rows) * _FIXED_BYTES + sum(_width(batch.column(name)) for name in ("key", "value", "old_value"))
 
 
@@ -185,7 +185,7 @@ def _width(column: pa.Array) -> int:
 
 
 def _row_ends(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-    """Bytes of the batch up to the end of each row."""
+    """Return the bytes of the batch up to the end of each row."""
     ends = np.arange(1, batch.num_rows + 1, dtype=np.int64) * _FIXED_BYTES
     for name in ("key", "value", "old_value"):
         offsets = _offsets(batch.column(name)).astype(np.int64)
@@ -194,7 +194,7 @@ def _row_ends(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
 
 
 def bounded(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The batch, or slices of it that keep to the limits (a single row may be larger)."""
+    """Yield the batch, or slices of it within the limits (a single row may be larger)."""
     n = batch.num_rows
     if n <= max_rows and batch_bytes(batch) <= max_bytes:
         if n:
@@ -213,7 +213,7 @@ def bounded(batch: pa.RecordBatch, max_rows: int = MAX_BATCH_ROWS, max_bytes: in
 def regrouped(
     batches: Iterable[pa.RecordBatch], max_rows: int = MAX_BATCH_ROWS, max_bytes: int = MAX_BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches as large as the limits allow: how they are cut depends on the rows alone."""
+    """Yield the same rows in batches as large as the limits allow. The cuts depend on the rows alone."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
@@ -235,7 +235,7 @@ def regrouped(
 
 
 def _fitting(batch: pa.RecordBatch, rows: int, size: int, *, must: bool) -> int:
-    """How many of the first rows fit; at least one if `must`."""
+    """Return how many of the first rows fit; at least one if `must`."""
     if batch.num_rows <= rows and batch_bytes(batch) <= size:
         return int(batch.num_rows)
     fit = min(int(np.searchsorted(_row_ends(batch), np.int64(max(size, 0)), side="right")), rows)
@@ -247,7 +247,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def write_file(draft: Draft, where: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str) -> None:
-    """The batches as an Arrow IPC file with checksums, sealed but without a name. Raises DiskLow where there is no room, LogUnavailable."""
+    """Write the batches as an Arrow IPC file with checksums, sealed but not published. Raises DiskLow, LogUnavailable."""
     with storage_errors(draft.place or where, writing=True):
         arrowfile.write(draft.sink, batches, schema, ipc_options(compression))
         draft.seal()

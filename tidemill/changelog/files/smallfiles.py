@@ -1,8 +1,8 @@
-"""head.json and log.json as their writer keeps them: a writer that lost its folder cannot bring an old version back.
+"""head.json and log.json, written so that a writer that lost its folder cannot bring back an old version.
 
-Locally the folder's lock sees to it. On an object store each version is swapped for the one before, so that a PUT which was under way
-when another writer came fails when it arrives. A version is read first, then that the folder is still this writer's, then it is swapped:
-the other order would let in a version on top of a successor's.
+Locally the folder's lock ensures this. On an object store each version is swapped for the one before, so a PUT that was under way when
+another writer took over fails. First the version is read, then the ownership is checked, then the version is swapped. In another order, a
+late swap could replace a successor's version.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from tidemill.changelog.storage.open import Storage, Token
 from tidemill.errors import LogError, redact
 
 WRITER_EPOCH = "writer_epoch"
-"""Makes log.json of each owner unlike all before."""
+"""Makes log.json of each owner unique."""
 
 
 class HeadFile:
-    """A folder's head.json, and where that is not synced, synced.json: what a crash of the machine leaves of it. Calls take turns.
+    """A folder's head.json and, if that is not synced, synced.json: the head that survives a crash of the machine. Calls take turns.
 
-    What it says is true whoever wrote it: nothing at or below it is missing. So a late one of a writer before is kept if it is higher.
+    A head is true whoever wrote it: the folder is complete up to there. So a higher one from a previous writer is kept.
     """
 
     def __init__(self, storage: Storage, folder: str, ownership: Ownership) -> None:
         self._storage, self._folder, self._ownership = storage, folder, ownership
         self._name = f"{folder}/{layout.HEAD}"
         self._token: Token | None = None
-        self.synced = read_synced(storage, folder) or 0  # a crash of the machine does not undo it
+        self.synced = read_synced(storage, folder) or 0  # survives a crash of the machine
         self.said = self._read()
-        """What head.json said when its folder was opened; 0 where there was none."""
+        """The head in head.json when its folder was opened; 0 without one."""
         self.ts = max(self.said, self.synced)
 
     def sync(self, ts: int) -> None:
-        """`ts`, which is no more than was put, is safe from a crash of the machine."""
+        """Make `ts`, which was put before, survive a crash of the machine."""
         if not self._storage.can_swap:
-            # Not head.json itself: the next version, which is not synced, could take a synced one along.
+            # head.json itself is not synced: its next, unsynced version could replace the synced one.
             self._storage.replace(f"{self._folder}/{layout.SYNCED}", layout.format_ts_file("resolved_ts", ts))
         self.synced = ts
 
     def _read(self) -> int:
-        """What it says; 0 where there is none."""
+        """Return the head in the file; 0 without one."""
         if self._storage.can_swap:
             data, self._token = self._storage.versioned(self._name) or (None, None)
         else:
@@ -51,10 +51,10 @@ class HeadFile:
         return parse_head(data, self._storage.path(self._name)) or 0
 
     def put(self, ts: int) -> int:
-        """Write it, as the folder's owner. Returns what it says now: `ts`, or a higher one. Raises LogFenced."""
+        """Write the head, as the folder's owner. Return the head in the file then: `ts`, or a higher one. Raises LogFenced."""
         data = layout.format_ts_file("resolved_ts", ts)
         if not self._storage.can_swap:
-            # Unsynced: should a crash of the machine undo it, the last segment's end and what `sync` wrote still stand.
+            # Not synced: if a crash of the machine undoes it, the last segment's end and `sync` still hold.
             self._storage.replace(self._name, data, durable=False)
             self.ts = ts
             return ts
@@ -69,18 +69,18 @@ class HeadFile:
 
 
 class IdentityFile:
-    """log.json, of the owner of the schema stream; others only read it."""
+    """log.json, for the owner of the schema stream; others only read it."""
 
     def __init__(self, storage: Storage, ownership: Ownership) -> None:
         self._storage, self._ownership = storage, ownership
         self._token: Token | None = None
 
     def read(self) -> LogIdentity:
-        """As it is."""
+        """Return log.json."""
         return read_identity(self._storage)
 
     def take(self) -> None:
-        """From now on nobody else can write it."""
+        """Take log.json: nobody else can write it from now on."""
         if not self._storage.can_swap:
             return
         while True:
@@ -94,7 +94,7 @@ class IdentityFile:
                 return
 
     def write(self, identity: LogIdentity) -> LogIdentity:
-        """Returns what it says now. Raises LogFenced."""
+        """Write log.json. Return its content then. Raises LogFenced."""
         if not self._storage.can_swap:
             with self._ownership.publishing(layout.SCHEMA):
                 self._storage.replace(layout.IDENTITY, identity.to_json().encode())
@@ -106,8 +106,8 @@ class IdentityFile:
         return signed
 
     def _own_version(self) -> None:
-        """Go on from the version that is there: a request of this writer that seemed to have failed was done after all. Raises LogFenced,
-        and LogError where it is somebody else's."""
+        """Continue from the version that is there: an earlier request of this writer succeeded after it seemed to have failed. Raises
+        LogFenced; LogError if the version is somebody else's."""
         found = self._storage.versioned(layout.IDENTITY)
         self._ownership.check(layout.SCHEMA)
         name = redact(self._storage.path(layout.IDENTITY))

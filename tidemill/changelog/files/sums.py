@@ -1,14 +1,14 @@
-"""Checksums of an Arrow file, which lie between its record batches and its footer: Arrow finds its footer from the end and its batches by
-the footer, so it does not see them.
+"""Checksums of an Arrow file. They lie between its record batches and its footer. Arrow finds the footer from the end, and the batches by
+the footer, so it ignores them.
 
-    stretch 0 … n - 1   a record batch each; the first one with everything before it
+    stretch 0 … n - 1   one record batch each; the first includes everything before it
     Arrow's end of stream
-    n entries           of a stretch each, see ENTRY
+    n entries           one per stretch, see ENTRY
     n, checksum, MAGIC  see TAIL
     Arrow's footer, its length, ARROW1
 
-The checksum in TAIL is that of everything from the end of the last stretch to the end of the file, with itself as 0. So no byte of the file
-is without one. All numbers are little-endian, all checksums CRC32C.
+The checksum in TAIL covers everything from the end of the last stretch to the end of the file, with itself as 0. So every byte of the file
+is covered. All numbers are little-endian, all checksums CRC32C.
 
 Pure: bytes in, bytes out.
 """
@@ -24,11 +24,11 @@ import numpy as np
 from crc32c import crc32c
 
 FORMAT = 2
-"""Of a file with checksums. One without has format 1."""
+"""The format of a file with checksums. A file without them has format 1."""
 
 MARK = {b"tidemill.format": b"2"}
-"""In the metadata of the file's Arrow schema. The second place that says that there are checksums: a file that loses one of them is damaged
-and not one of format 1."""
+"""In the metadata of the file's Arrow schema: a second sign that the file has checksums. A file that loses one of the signs is damaged, not
+a file of format 1."""
 
 MAGIC = b"TMSUMS2\n"
 ENTRY = np.dtype([("end", "<u8"), ("checksum", "<u4"), ("rows", "<u4"), ("first_ts", "<u8"), ("last_ts", "<u8")])
@@ -39,11 +39,11 @@ _ARROW = struct.Struct("<i6s")
 _ARROW_MAGIC = b"ARROW1"
 END_OF_STREAM = 8  # bytes
 LOOK = 1 << 16
-"""So many bytes at the end of a file are enough for most."""
+"""This many bytes at the end are enough for most files."""
 
 
 class Damaged(Exception):
-    """The bytes do not fit their checksums; the text says how."""
+    """The bytes do not match their checksums; the text says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What the end of a file says of its stretches."""
+    """The checksums and stretches of a file, as its end lists them."""
 
     entries: Any  # of ENTRY
 
@@ -68,15 +68,15 @@ class Sums:
 
     @property
     def rows(self) -> int:
-        """Of the whole file."""
+        """The rows of the whole file."""
         return int(self.entries["rows"].sum(dtype=np.int64))
 
     def bounds(self, stretch: int) -> tuple[int, int]:
-        """Where a stretch begins and ends in the file."""
+        """Return where a stretch begins and ends in the file."""
         return int(self.entries["end"][stretch - 1]) if stretch else 0, int(self.entries["end"][stretch])
 
     def check(self, stretch: int, data: Any) -> None:
-        """Raises Damaged if `data` is not what was written there."""
+        """Raise Damaged if `data` is not what was written there."""
         found, wanted = crc32c(data), int(self.entries["checksum"][stretch])
         if found != wanted:
             start, end = self.bounds(stretch)
@@ -84,17 +84,17 @@ class Sums:
 
 
 def is_marked(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Does a schema's metadata say that the file has checksums."""
+    """Return whether a schema's metadata says that the file has checksums."""
     return metadata is not None and all(metadata.get(key) == value for key, value in MARK.items())
 
 
 def extended(checksum: int, data: Any) -> int:
-    """The checksum of what `checksum` is of and then `data`."""
+    """Return `checksum` extended by `data`."""
     return int(crc32c(data, checksum))
 
 
 def closed(entries: Iterable[Entry], arrow_end: bytes) -> bytes:
-    """The end of a file: `arrow_end`, which is what Arrow writes behind the last stretch, with the entries inside."""
+    """Return the end of a file: `arrow_end` (what Arrow writes after the last stretch) with the entries inserted."""
     rows = np.array([(e.end, e.checksum, e.rows, e.first_ts, e.last_ts) for e in entries], ENTRY)
     footer = _footer_at(arrow_end, len(arrow_end))
     parts = arrow_end[:footer] + rows.tobytes(), arrow_end[footer:]
@@ -103,20 +103,20 @@ def closed(entries: Iterable[Entry], arrow_end: bytes) -> bytes:
 
 
 def wanted_bytes(tail: bytes, size: int) -> int:
-    """How many bytes of a file's end `opened` needs; `tail`: some of them, at least `LOOK` or all."""
+    """Return how many bytes of a file's end `opened` needs. `tail`: some of them, at least `LOOK` or all."""
     footer = _footer_at(tail, size)
     at = footer - (size - len(tail)) - TAIL.size
     if at < 0:
         return min(size, size - footer + LOOK)
     n, _, magic = TAIL.unpack_from(tail, at)
     begin = footer - TAIL.size - n * ENTRY.itemsize - END_OF_STREAM if magic == MAGIC else footer
-    # Without stretches everything from the file's first byte on is of the end.
+    # Without stretches, the end covers the file from its first byte on.
     return size if begin < 0 or not n else size - begin
 
 
 def opened(tail: bytes, size: int) -> Sums | None:
-    """What the end of a file of `size` bytes says; None where it has no checksums. `tail`: as many bytes as `wanted_bytes` asks for.
-    Raises Damaged."""
+    """Parse the end of a file of `size` bytes; None if it has no checksums. `tail`: as many bytes as `wanted_bytes` asks for. Raises
+    Damaged."""
     footer, begin = _footer_at(tail, size), size - len(tail)
     at = footer - begin - TAIL.size
     if at < 0:
@@ -140,7 +140,7 @@ def opened(tail: bytes, size: int) -> Sums | None:
 
 
 def _footer_at(tail: bytes, size: int) -> int:
-    """Where Arrow's footer begins in a file of `size` bytes that ends with `tail`. Raises Damaged."""
+    """Return where Arrow's footer begins in a file of `size` bytes that ends with `tail`. Raises Damaged."""
     if len(tail) < _ARROW.size:
         raise Damaged(f"it has {size} bytes only")
     length, magic = _ARROW.unpack_from(tail, len(tail) - _ARROW.size)

@@ -1,11 +1,11 @@
-"""What a change log asks of the place it lies in.
+"""The storage operations that a change log needs.
 
-Names are relative to the log (`rows/0/head.json`); `path` makes them what people see and tasks open. A file appears whole or
-not at all.
+Names are relative to the log (`rows/0/head.json`); `path` makes them the paths or URLs that messages show and tasks open. A file appears
+whole or not at all.
 
-Every request has three outcomes: it is done; it is not to be had now (LogUnavailable: nothing is known to be broken, and a change may have
-been made all the same, so that it has to be one that can be made again); it fails for good, with an error that names what is wrong
-(LogRefused, DiskLow, SegmentGone, LogCorrupt). See `outcomes`. Here nothing waits or tries again: that is for the caller, see `patience`.
+Every request has three outcomes. It is done. Or it cannot be done now (LogUnavailable): nothing is known to be broken; a change may have
+been made all the same, so it must be safe to repeat. Or it fails for good, with an error that names the cause (LogRefused, DiskLow,
+SegmentGone, LogCorrupt). See `outcomes`. Nothing here waits or retries: that is for the caller, see `retry`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ORIGIN = secrets.token_hex(4)
 _counter = itertools.count()
 
 Token = str
-"""Stands for one version of a file."""
+"""Identifies one version of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,81 +34,81 @@ class Entry:
 
 
 class Draft(ABC):
-    """A file that is being written and does not exist for anybody else yet."""
+    """A file that is being written; nobody else can see it yet."""
 
     sink: Any  # pa.NativeFile
-    place = ""  # where it is written, if that is not where it will be
+    place = ""  # where it is written, if not where it will be published
 
     @abstractmethod
     def seal(self) -> None:
-        """Nothing more will be written; what was is safe from a crash of the machine, where the storage can do that."""
+        """Finish writing. Where the storage can do that, the content then survives a crash of the machine."""
 
     @abstractmethod
     def publish(self, name: str) -> None:
-        """Give the sealed file its name, at once and whole. Call `Storage.settle` of the folder afterwards."""
+        """Publish the sealed file under its name, atomically. Call `Storage.settle` of the folder afterwards."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget the file. Harmless after `publish`."""
+        """Discard the file. No effect after `publish`."""
 
 
 class Storage(ABC):
-    """The files of one log. Folders need no making. Every request may raise LogUnavailable, LogRefused or DiskLow."""
+    """The files of one log. Folders are created as needed. Every request may raise LogUnavailable, LogRefused or DiskLow."""
 
     location: str
 
     @property
     @abstractmethod
     def local(self) -> bool:
-        """Can its files be mapped."""
+        """Whether its files can be mapped."""
 
     def path(self, name: str) -> str:
-        """The path or URL of a file."""
+        """Return the path or URL of a file."""
         return f"{self.location}/{name}"
 
     def name(self, path: str) -> str:
-        """The name within the log of a path that `path` made."""
+        """Return the name within the log of a path made by `path`."""
         return path.removeprefix(f"{self.location}/")
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Files of a folder, in no order; none where there is no such folder."""
+        """Return the files of a folder, in no order; none if there is no such folder."""
 
     def below(self, folder: str) -> list[str]:
-        """All files below a folder, at any depth, as FOLDER/NAME from there, in no order. One request for many folders where the store
-        can do that."""
+        """Return all files below a folder, at any depth, as FOLDER/NAME relative to it, in no order. One request covers many folders if the
+        storage can do that."""
         inner = self.subfolders(folder)
         found = [name for name in self.names(folder) if name not in inner]
         return found + [f"{one}/{name}" for one in inner for name in self.below(f"{folder}/{one}")]
 
     @abstractmethod
     def entries(self, folder: str) -> list[Entry]:
-        """As `names`, with sizes and ages; files that vanish meanwhile are left out."""
+        """Like `names`, with sizes and ages. Files that vanish meanwhile are left out."""
 
     @abstractmethod
     def subfolders(self, folder: str) -> list[str]:
-        """Folders in a folder."""
+        """Return the folders in a folder."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """A small file; None where there is none."""
+        """Return the content of a small file; None if there is none."""
 
     @abstractmethod
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a small file over the one before. `durable`: also safe from a crash of the machine when this returns."""
+        """Write a small file atomically, over the old one. `durable`: it survives a crash of the machine when this returns."""
 
     @property
     def can_swap(self) -> bool:
-        """Does `swap` work: it was tried out."""
+        """Whether `swap` works here; it is tried out."""
         return False
 
     def versioned(self, name: str) -> tuple[bytes, Token] | None:
-        """As `read`, with what `swap` needs to know of it. Only where `can_swap`."""
+        """Like `read`, with the token that `swap` needs. Only if `can_swap`."""
         raise NotImplementedError
 
     def swap(self, name: str, expected: Token | None, data: bytes) -> Token | None:
-        """Write a small file over the version that `expected` stands for (None: there is no file), or not at all. Only where
-        `can_swap`. Returns what the new version is known by; None where another version is there."""
+        """Write a small file over the version `expected` (None: there must be no file), or not at all. Only if `can_swap`. Returns the
+        token of the new version; None if another version is there."""
         raise NotImplementedError
 
     @abstractmethod
@@ -117,38 +117,38 @@ class Storage(ABC):
 
     @abstractmethod
     def settle(self, folder: str) -> None:
-        """Published names of the folder are safe from a crash of the machine."""
+        """Make the folder's published names survive a crash of the machine."""
 
     @abstractmethod
     def sync(self, name: str) -> None:
-        """What a file says now, if it is there, is safe from a crash of the machine."""
+        """Make the current content of a file, if it exists, survive a crash of the machine."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a file; harmless where there is none."""
+        """Remove a file. It is no error if there is none."""
 
     @abstractmethod
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder and all below it; harmless where there is none."""
+        """Remove a folder and all below it. It is no error if there is none."""
 
     @abstractmethod
     def open(self, name: str) -> Any:
-        """An `arrowfile.ArrowFile`. Raises SegmentGone or LogCorrupt."""
+        """Open a file as an `arrowfile.ArrowFile`. Raises SegmentGone or LogCorrupt."""
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """Bytes of a file. Raises SegmentGone."""
+        """Return the bytes of a file. Raises SegmentGone."""
 
     @property
     def place(self) -> str:
-        """Where there has to be room on a disk."""
+        """The place whose disk space counts."""
         return self.location
 
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Room left there; None where nobody can say."""
+        """Return the free disk space there; None if it is unknown."""
 
 
 def temporary_name() -> str:
-    """For a file that is being written. Processes of several hosts may write one folder, under the same process id."""
+    """Return a name for a file that is being written. Processes of several hosts may write one folder, under the same process id."""
     return f".{os.getpid()}-{_ORIGIN}-{next(_counter)}.tmp"

@@ -1,6 +1,6 @@
 """Compare-and-swap on an object store, by conditional PUTs whose answers may get lost.
 
-Every version of a file that is swapped is unlike all others (it names its writer), so what is there says whose request won.
+Every version of a swapped file is unique (it names its writer), so its content shows whose request won.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tidemill.changelog.storage.base import Token
 from tidemill.errors import LogRefused, LogUnavailable
 
 TRIES = 5
-"""So often a request whose outcome stays unknown is made."""
+"""How often a request is made whose outcome stays unknown."""
 
 NO_VERSION: Token = '"00000000000000000000000000000000"'
 
 
 class Outcome(enum.Enum):
-    """Of a conditional request that did not succeed for certain."""
+    """The outcome of a conditional request that did not succeed for certain."""
 
     REFUSED = "another version is there"
     UNKNOWN = "no answer, or one that does not say"
@@ -27,37 +27,39 @@ class Outcome(enum.Enum):
 
 
 class Objects(Protocol):
-    """Single requests to an object store. Names are relative to the log. Raise LogUnavailable where there is
-    no answer to a question, LogRefused where the store refuses for another reason."""
+    """Single requests to an object store. Names are relative to the log. They raise LogUnavailable if a question is not answered,
+    LogRefused if the store refuses for another reason."""
 
     def get(self, name: str) -> tuple[bytes, Token] | None:
-        """A small object and its version; None where there is none."""
+        """Return a small object and its version; None if there is none."""
 
     def put(self, name: str, data: bytes, expected: Token | None) -> Token | Outcome:
-        """Over the version `expected`, or, None, where there is nothing. Returns the new version."""
+        """Write over the version `expected`; None: only if there is no object. Returns the new version."""
 
     def create(self, name: str, path: str) -> bool:
-        """A local file as an object; one that is there already stays. False if the file is too large to be put so."""
+        """Upload a local file, unless the object exists. Returns False if the file is too large for one request."""
 
 
 def swap(objects: Objects, name: str, expected: Token | None, data: bytes) -> Token | None:
-    """See `Storage.swap`. Raises LogUnavailable if the store does not say what became of it: asked again for the same, it will say."""
+    """See `Storage.swap`. Raises LogUnavailable if the outcome is unknown; the same call, made again, will find it out."""
     for _ in range(TRIES):
         outcome = objects.put(name, data, expected)
         if isinstance(outcome, Token):
             return outcome
         if outcome is Outcome.UNCONDITIONAL:
-            raise LogRefused(f"{name}: {outcome.value} any more", hint="The log needs them: give the store back what it could do before.")
+            raise LogRefused(
+                f"{name}: {outcome.value} any more", hint="The log needs them: restore the store's support for conditional requests."
+            )
         found = objects.get(name)
         if found is not None and found[0] == data:
-            return found[1]  # it was this one, and its answer got lost
+            return found[1]  # this request had won; its answer got lost
         if outcome is Outcome.REFUSED or (found[1] if found else None) != expected:
             return None
     raise LogUnavailable(f"{name}: the object store does not say whether it was written")
 
 
 def tried(objects: Objects) -> bool:
-    """Whether the store keeps conditions: two requests that have to fail, on an object that is there for that alone."""
+    """Return whether the store honours conditions: make two requests that must fail, on an object made for this test."""
     for attempt, expected in enumerate((None, None, NO_VERSION)):
         for _ in range(TRIES):
             outcome = objects.put(layout.PROBE, b"{}\n", expected)

@@ -1,6 +1,6 @@
-"""Small files that survive a crash: written under another name, synced, renamed, the folder synced.
+"""Small files that survive a crash: written under another name, synced, renamed, then the folder is synced.
 
-A disk or mount that fails is told as the log's storage is: LogUnavailable where it may answer later, DiskLow, LogRefused.
+Errors of a disk or mount are raised as for the log's storage: LogUnavailable if it may pass, DiskLow, LogRefused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from tidemill.changelog.storage.outcomes import storage_errors
 
 
 def write(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file at once. `sync`: it is safe from a crash of the machine when this returns. Written again after it failed, it is there
-    once."""
+    """Replace a file atomically. `sync`: it survives a crash of the machine when this returns. A failed write may be repeated."""
     with storage_errors(str(path), writing=True):
         _write(path, data, sync=sync)
 
@@ -39,12 +38,12 @@ def _write(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, sync: bool = True) -> None:
-    """Replace a JSON file at once."""
+    """Replace a JSON file atomically."""
     write(path, (json.dumps(content, indent=1) + "\n").encode(), sync=sync)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is no file. Raises ValueError for anything else."""
+    """Return a JSON object; None if there is no file. Raises ValueError for anything else."""
     try:
         with storage_errors(str(path)):
             data = path.read_bytes()

@@ -1,7 +1,7 @@
-"""The short lock of one folder of a local log: a look at owner.json and the publication that depends on it are one step under it.
+"""The short lock of one folder of a local log. Under it, reading owner.json and the publication that depends on it are one step.
 
-It is the operating system's (flock) on a file beside the folder, and ends with its process. A writer that is stopped while it holds
-the lock keeps others out; whoever waits too long says which process that is.
+It is the operating system's (flock) on a file beside the folder, and ends with its process. A writer that is suspended while it holds the
+lock keeps others out. A writer that waits too long raises an error that names that process.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.errors import FolderHeld
 
 PATIENCE = 30.0
-"""Seconds that a writer waits for another one's step."""
+"""Seconds to wait for another writer's step."""
 
 
 def holder() -> bytes:
-    """Who holds a lock, as its file says it."""
+    """Return the content of a lock file: who holds the lock."""
     return json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n"
 
 
 def describe_holder(content: bytes) -> str:
-    """A lock file's content in words."""
+    """Return a lock file's content in words."""
     try:
         fields = json.loads(content)
         return f"process {fields['pid']} on host {fields['host']}"
@@ -38,7 +38,7 @@ def describe_holder(content: bytes) -> str:
 
 
 class FolderLock:
-    """Of one writer. Threads of it take turns. Use it as a context."""
+    """A folder's lock for one writer; its threads take turns. Use it as a context manager."""
 
     def __init__(self, folder: str) -> None:
         """`folder`: a path."""
@@ -48,7 +48,7 @@ class FolderLock:
         self._pid, self._signature = 0, b""
 
     def __enter__(self) -> None:
-        """Raises FolderHeld naming the process that does not let go; LogUnavailable, LogRefused where the file system fails."""
+        """Take the lock. Raises FolderHeld naming the process that holds it; LogUnavailable, LogRefused if the file system fails."""
         self._turn.acquire()
         try:
             self._handle = self._locked()
@@ -59,7 +59,7 @@ class FolderLock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         handle, self._handle = self._handle, -1
         try:
-            # A child that was forked meanwhile shares the lock: closing alone would leave it locked.
+            # A child forked meanwhile shares the lock: closing alone would not release it.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)
             with contextlib.suppress(OSError):  # a file system that is gone holds no lock
@@ -85,7 +85,7 @@ class FolderLock:
             return handle
 
     def _sign(self, handle: int) -> None:
-        """Say in the file who holds it, unless it says so already."""
+        """Write the holder into the file, unless it is there already."""
         pid = os.getpid()
         if pid != self._pid:
             self._pid, self._signature = pid, holder()
@@ -94,7 +94,7 @@ class FolderLock:
             os.pwrite(handle, self._signature, 0)
 
     def _wait(self, handle: int) -> None:
-        """Until the lock is free. Raises FolderHeld, and gives the handle up."""
+        """Wait until the lock is free. Raises FolderHeld, and closes the handle."""
         waiting = _Waiting(handle)
         if waiting.over.wait(PATIENCE):
             if waiting.failure is not None:
@@ -118,7 +118,7 @@ class FolderLock:
 
 
 class _Waiting:
-    """A thread that waits for a lock: the operating system knows no limit in time for that."""
+    """A thread that waits for a lock: flock has no timeout."""
 
     def __init__(self, handle: int) -> None:
         self.over = threading.Event()
@@ -140,7 +140,7 @@ class _Waiting:
                 self.over.set()
 
     def give_up(self) -> bool:
-        """False if the lock came at the last moment. Else it is given back when it comes."""
+        """Give up waiting. Returns False if the lock came at the last moment. Else it is released when it comes."""
         with self._turn:
             self._given_up = not self.over.is_set()
             return self._given_up

@@ -1,4 +1,5 @@
-"""Which files lie on file systems that other machines, or other processes, serve: their pages can stop coming while a file is mapped."""
+"""Finds files on file systems that other machines, or other processes, serve: while such a file is mapped, its pages may become
+unreadable."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a file system that holds a file is served from elsewhere. False where that cannot be told. Raises OSError for the file."""
+    """Return whether a file is on a file system served from elsewhere; False if that is unknown. Raises OSError for the file."""
     return _is_served(os.stat(path).st_dev)  # noqa: PTH116 – of every segment that is opened
 
 
@@ -30,7 +31,7 @@ def _is_served(device: int) -> bool:
 
 
 def kind_of(lines: list[str], device: str) -> str:
-    """The type of the file system of a device (MAJOR:MINOR) in lines of mountinfo; empty where it is not among them."""
+    """Return the type of a device's file system (MAJOR:MINOR) from lines of mountinfo; empty if it is not listed."""
     for line in lines:
         fields, _, rest = line.partition(" - ")
         if fields.split(" ", 3)[2:3] == [device]:

@@ -1,7 +1,7 @@
-"""Where a change log lies: a local folder, whose segments are mapped, or a file system that pyarrow knows.
+"""Opens the storage of a change log: a local folder, whose segments are mapped, or a file system that pyarrow knows.
 
-Locally a file is written under a temporary name, synced, renamed, and its folder synced; elsewhere one PUT makes it. What the operating
-system and pyarrow raise is told as one of our errors, see `outcomes`.
+A local file is written under a temporary name, synced, renamed, and its folder synced. Elsewhere it is created by one PUT. Errors of the
+operating system and of pyarrow are converted to Tidemill's, see `outcomes`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tidemill.errors import LogError, LogUnavailable, redact
 __all__ = ["Draft", "Entry", "LocalStorage", "RemoteStorage", "Storage", "Token", "make_folder", "open_segment", "open_storage"]
 
 READS = 10
-"""So often a small file is read, if each time another one takes its place meanwhile."""
+"""How often a small file is read that is replaced during each read."""
 _RENAMING = {"hdfs"}  # file systems without PUT, with a rename
 
 
 def open_storage(location: str | Path | Storage, scratch: Path | None = None) -> Storage:
-    """The storage of a path or a URL (file://, s3://, gs://, hdfs://, … as pyarrow knows them). Raises LogError.
+    """Open the storage of a path or a URL (file://, s3://, gs://, hdfs://, … as pyarrow knows them). Raises LogError.
 
-    `scratch`: a folder of this machine, where files of a store that takes only whole ones are made up; else the machine's own for such."""
+    `scratch`: a local folder for files that are uploaded as a whole; by default the machine's temporary folder."""
     if isinstance(location, Storage):
         return location
     text = str(location)
@@ -50,9 +50,9 @@ def open_storage(location: str | Path | Storage, scratch: Path | None = None) ->
 
 
 def open_segment(path: str) -> ArrowFile:
-    """A segment by its path or URL alone, as tasks know it; mapped if it is local.
+    """Open a segment by its path or URL alone, as tasks know it; it is mapped if it is local.
 
-    Raises SegmentGone where there is no such file, LogCorrupt where it is not a whole Arrow file, LogUnavailable, LogRefused.
+    Raises SegmentGone if there is no such file, LogCorrupt if it is not a whole Arrow file, LogUnavailable, LogRefused.
     """
     if "://" not in path:
         return _open_local(path, remembered=True)
@@ -72,12 +72,12 @@ def _file_system(url: str) -> tuple[Any, str]:
         if outcome_of(e) is Outcome.AWAY and (e.errno is not None or "AWS Error" in str(e)):
             raise LogUnavailable(redact(f"{url} cannot be opened now: {e}")) from None
         raise LogError(redact(f"{url} cannot be opened: {e}")) from None
-    return s3.with_patience(filesystem), root
+    return s3.with_retries(filesystem), root
 
 
 @lru_cache(maxsize=4096)
 def _checked(path: str, inode: int, size: int, modified: int) -> set[int]:
-    """Record batches of this file that this process has found whole: a task opens a file as often as it has an interval of it."""
+    """Return the record batches of a file that this process has verified: a task opens the file for each of its intervals."""
     return set()
 
 
@@ -87,7 +87,8 @@ def _open_local(path: str, *, remembered: bool = False) -> ArrowFile:
         if not stat.st_size:
             raise broken(path, "it is empty")
         checked = _checked(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) if remembered else None
-        # A mapped file whose server is away ends the process that looks at it (SIGBUS): one that is read raises an error.
+        # If the server of a mapped file is away, reading the mapping kills the process (SIGBUS). A read of the file raises an error
+        # instead.
         return ArrowFile(pa.OSFile(path) if is_remote(path) else pa.memory_map(path), path, checked)
 
 
@@ -95,7 +96,7 @@ def _open_local(path: str, *, remembered: bool = False) -> ArrowFile:
 
 
 class LocalStorage(Storage):
-    """A folder of this machine. `sync=False` (tests, benchmarks) leaves syncing to the operating system."""
+    """A local folder. `sync=False` (tests, benchmarks) leaves syncing to the operating system."""
 
     def __init__(self, root: str | Path, *, sync: bool = True) -> None:
         self.location = os.path.abspath(root)  # noqa: PTH100 – Path.absolute keeps `..`
@@ -221,7 +222,7 @@ class LocalStorage(Storage):
 
 
 def _forget(temporary: str) -> None:
-    """Remove a file that nobody will read. Where that fails too, whoever takes the folder next removes it."""
+    """Remove a file that nobody will read. If that fails too, the next owner of the folder removes it."""
     with contextlib.suppress(OSError):
         Path(temporary).unlink(missing_ok=True)
 
@@ -235,7 +236,7 @@ def _sync_folder(path: str) -> None:
 
 
 def make_folder(path: str, *, sync: bool) -> None:
-    """The folder and those above it, durable."""
+    """Create a folder and its parents, durably."""
     target = Path(path)
     if target.is_dir():
         return
@@ -253,7 +254,7 @@ class _LocalDraft(Draft):
         with storage_errors(folder, writing=True):
             make_folder(folder, sync=sync)
             self.sink = pa.OSFile(self._path, "wb")
-            # Opened now: whoever takes the folder removes the name, and its writer is to learn that where it looks for it.
+            # The file is opened at once: the next owner of the folder removes its name, and then the publication here must fail.
             self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC) if sync else -1
 
     def seal(self) -> None:
@@ -286,11 +287,11 @@ class _LocalDraft(Draft):
 
 
 class RemoteStorage(Storage):
-    """A log on a file system that pyarrow knows. Segments are made up in a local scratch file and PUT in one go, because a
-    stream that is closed half-way would leave half a segment."""
+    """A log on a file system that pyarrow knows. Segments are written to a local scratch file and uploaded by one PUT: a stream that is
+    closed half-way would leave half a segment."""
 
     def __init__(self, filesystem: Any, root: str, location: str = "", objects: Objects | None = None, scratch: Path | None = None) -> None:
-        """`objects`: the same place by conditional requests; found by itself for S3. `scratch` as in `open_storage`."""
+        """`objects`: conditional requests to the same place; found automatically for S3. `scratch` as in `open_storage`."""
         self._scratch = scratch or Path(tempfile.gettempdir())
         self._fs, self._root, self._objects = filesystem, root.rstrip("/"), objects
         self._can_swap: bool | None = None
@@ -350,8 +351,8 @@ class RemoteStorage(Storage):
         raise LogUnavailable(f"{redact(self.path(name))} was replaced by another size {READS} times while it was read")
 
     def _requests(self) -> Objects | None:
-        """The same place by single requests, where that is known how. A file that is read so is whole, also if it is replaced meanwhile:
-        pyarrow asks for the size first, and then for so many bytes of whatever is there by then."""
+        """The same place by single requests, if they are supported. A file read this way is whole even if it is replaced meanwhile: pyarrow
+        asks for the size first, and then for that many bytes of the new version."""
         if not self._looked:
             self._objects = self._objects or s3.objects_of(self._fs, self._root)
             self._looked = True
@@ -362,7 +363,7 @@ class RemoteStorage(Storage):
         self._put(name, data)
 
     def _make_folder(self, folder: str) -> None:
-        # Object stores have no folders; file systems want them.
+        # Object stores have no folders; file systems need them.
         if self._fs.type_name not in ("s3", "gcs", "abfs"):
             with storage_errors(self.path(folder), writing=True):
                 self._fs.create_dir(self._at(folder), recursive=True)
@@ -372,8 +373,8 @@ class RemoteStorage(Storage):
             f.write(data)
 
     def put_file(self, name: str, scratch: str) -> None:
-        """A whole local file under a name. Where the name is taken already and `swap` works, the file that has it stays: names say what
-        is in them, and a reader of a file that is replaced would see parts of both."""
+        """Upload a local file. If the name exists and `swap` works, the existing file stays. A name determines the content, and a reader of
+        a replaced file would see parts of both."""
         if self._can_swap and self._objects is not None and self._objects.create(name, scratch):
             return
         with pa.memory_map(scratch) as source:
@@ -394,7 +395,7 @@ class RemoteStorage(Storage):
 
     @property
     def can_swap(self) -> bool:
-        """Whether the store does conditional PUTs. Some take one that has to fail for an unconditional one, so one is tried."""
+        """Whether the store supports conditional PUTs. Some ignore the condition, so one is tried that has to fail."""
         if self._can_swap is None:
             requests = self._requests()
             self._can_swap = requests is not None and tried(requests)
@@ -413,10 +414,10 @@ class RemoteStorage(Storage):
         return _RemoteDraft(self, folder, self._scratch)
 
     def settle(self, folder: str) -> None:
-        """A PUT that returned is durable."""
+        """Do nothing: a PUT that returned is durable."""
 
     def sync(self, name: str) -> None:
-        """A PUT that returned is durable."""
+        """Do nothing: a PUT that returned is durable."""
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), storage_errors(self.path(name)):
@@ -445,22 +446,22 @@ class RemoteStorage(Storage):
         return str(self._scratch)
 
     def free_bytes(self) -> int | None:
-        """Of the scratch folder: nobody can say how much room the store has."""
+        """Return the free space of the scratch folder: that of the store is unknown."""
         try:
             return shutil.disk_usage(self._scratch).free
-        except FileNotFoundError:  # it is made with the first draft
+        except FileNotFoundError:  # the folder is created with the first draft
             return None
 
 
 class _RemoteDraft(Draft):
-    """A scratch file without a name: none is left behind by a process that is killed."""
+    """A scratch file without a name, so that a killed process leaves none behind."""
 
     def __init__(self, storage: RemoteStorage, folder: str, scratch: Path) -> None:
         self._storage, self._folder = storage, folder
         self.place = str(scratch)
         with storage_errors(self.place, writing=True):
             scratch.mkdir(parents=True, exist_ok=True)
-            # Without a name from the start: however this process ends, nothing is left.
+            # The name is removed at once: however this process ends, nothing is left.
             self._handle, path = tempfile.mkstemp(dir=scratch, prefix=".draft-")
             self.sink = pa.OSFile(path, "wb")
             os.unlink(path)  # noqa: PTH108

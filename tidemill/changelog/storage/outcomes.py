@@ -1,7 +1,7 @@
-"""What a failure of storage means: *not now*, *no room*, *refused*, *gone* or *broken*. Pure: it looks at errors, not at storage.
+"""Classifies storage failures: *not now*, *no room*, *refused*, *gone* or *broken*. Pure: it looks at errors, not at storage.
 
-An error of the operating system tells by its number. pyarrow's file systems of object stores give none, so AWS's name of the error is
-looked for in the text. What is left is taken for an error that passes: nothing is known to be broken by it.
+An error of the operating system is classified by its number. pyarrow's file systems of object stores give none, so the text is searched for
+AWS's name of the error. Any other error counts as one that may pass: it does not show that something is broken.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidemill.errors import DiskLow, LogCorrupt, LogError, LogRefused, LogUnavai
 
 
 class Outcome(enum.Enum):
-    """Of a request to storage that failed."""
+    """The outcome of a storage request that failed."""
 
     AWAY = "not now: it may be answered later"
     FULL = "no room"
-    REFUSED = "refused: it will be again, until a person changes something"
+    REFUSED = "refused: it will be refused again until somebody changes something"
     GONE = "there is no such file"
     BROKEN = "what is stored makes no sense"
 
@@ -40,7 +40,7 @@ _PASSING = frozenset(
         *("internalerror", "internalfailure", "serviceunavailable", "networkconnection", "operationaborted", "bandwidthlimitexceeded"),
     }
 )
-"""Names of AWS's errors, whatever the status that they come with: an expired token is one that was valid."""
+"""Names of AWS's errors, whatever their HTTP status: an expired token, for example, was valid before."""
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
 _REFUSED_NAMES = frozenset(
     {
@@ -55,12 +55,11 @@ _AWS_UNPARSED = re.compile(r"Unable to parse ExceptionName: (\w+)")
 _NETWORK = re.compile(
     r"connect|network|timed? ?out|unavailable|reset by peer|broken pipe|curl|google::cloud|HTTP/1|namenode|datanode", re.IGNORECASE
 )
-"""How pyarrow's other file systems complain of a network; Arrow's readers complain of a file's content without a number too."""
+"""Words of network errors in pyarrow's other file systems. Arrow's readers report a file's content without a number too."""
 
 
 def of_aws(name: str, status: int = 0) -> Outcome:
-    """What an error of AWS, or of a store that speaks as AWS does, means. `name`: SlowDown or SLOW_DOWN;
-    `status`: of HTTP, 0 if unknown."""
+    """Classify an error of AWS, or of a store that speaks S3. `name`: SlowDown or SLOW_DOWN. `status`: of HTTP, 0 if unknown."""
     plain = name.replace("_", "").lower()
     if plain in _PASSING or status in _PASSING_STATUS or status >= 500:
         return Outcome.AWAY
@@ -72,7 +71,7 @@ def of_aws(name: str, status: int = 0) -> Outcome:
 
 
 def outcome_of(error: OSError, *, content: bool = False) -> Outcome:
-    """What it means. `content`: what a file holds was being read, so that a complaint of Arrow's is one of that."""
+    """Classify an error. `content`: a file's content was being read, so an error of Arrow is about that."""
     number = error.errno
     if number == errno.ENOENT or isinstance(error, FileNotFoundError):
         return Outcome.GONE
@@ -87,7 +86,7 @@ def outcome_of(error: OSError, *, content: bool = False) -> Outcome:
 
 
 def error_of(outcome: Outcome, path: str, why: object) -> LogError:
-    """The error for a file or folder by its path or URL."""
+    """Return the error for a file or folder by its path or URL."""
     where, text = redact(path), redact(" ".join(str(why).split()))
     match outcome:
         case Outcome.AWAY:
@@ -102,20 +101,20 @@ def error_of(outcome: Outcome, path: str, why: object) -> LogError:
             return broken(path, why)
 
 
-_AWAY_HINT = "Nothing that is stored is in doubt: once the storage (disk, mount, network, endpoint) answers again, it goes on where it was."
+_AWAY_HINT = "The stored data is not in doubt. When the storage (disk, mount, network, endpoint) answers again, work goes on where it was."
 _REFUSED_HINT = (
-    "Look at the address (bucket, endpoint, region, path), at the credentials, and at what they may do: list, read, write and delete below "
+    "Check the address (bucket, endpoint, region, path), at the credentials, and their permissions: list, read, write and delete below "
     "this place. Then start again: it goes on where it was."
 )
 
 
 @contextlib.contextmanager
 def storage_errors(path: str, *, content: bool = False, writing: bool = False) -> Iterator[None]:
-    """What fails inside with an error of the operating system or of pyarrow's file systems is told as one of ours.
+    """Convert errors of the operating system or of pyarrow's file systems, raised in the block, to Tidemill's.
 
-    `content`: a file is being read, so what Arrow finds in it counts too. `writing`: a file or folder that is missing was there a moment
-    ago, or a request that NFS sent twice has been done already; making it once more tells. Else FileNotFoundError is let through: whether a
-    file may be missing is for the caller to say.
+    `content`: a file is being read, so what Arrow finds in it counts too. `writing`: a missing file or folder was there a moment ago, or a
+    request that NFS sent twice was done already; a repetition tells. Else FileNotFoundError passes through: the caller knows whether the
+    file may be missing.
     """
     try:
         yield
@@ -134,16 +133,16 @@ def storage_errors(path: str, *, content: bool = False, writing: bool = False) -
 
 
 def gone(path: str) -> SegmentGone:
-    """The error for a file that is not there."""
+    """Return the error for a missing file."""
     return SegmentGone(
         f"{redact(path)} is not there (any more)",
-        hint="Compaction and retention remove files; reading the log again finds what took its place. If this repeats, the file was "
+        hint="Compaction and retention remove files; a new listing of the log finds what replaced it. If this repeats, the file was "
         "removed by hand: restore it, or start a new log.",
     )
 
 
 def broken(path: str, why: object) -> LogCorrupt:
-    """The error for a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     return LogCorrupt(
         f"{redact(path)} is not a whole Arrow file: {redact(str(why))}",
         hint="`tidemill log verify` lists all damage. Restore the file from a copy; without one, start a new log at a ts past the "

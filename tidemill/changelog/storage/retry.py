@@ -1,8 +1,7 @@
-"""Waiting for storage that is away: what it refused is tried again, with pauses of 1 s to 30 s, for as long as it takes.
+"""Waits for storage that is away: repeats a failed request, with pauses of 1 s to 30 s, without limit.
 
-An outage is told once when it begins, once a minute while it lasts, and once when it is over: as soon as something that waited gets
-through. What waits on and fails again is a new outage. Only LogUnavailable is waited for: what is asked for again has to be something
-that may have been done already.
+An outage is logged when it begins, once a minute while it lasts, and when it ends: as soon as one waiting request succeeds. If another
+fails after that, it is a new outage. Only LogUnavailable is waited for. A request must be safe to repeat: it may have been done already.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidemill.errors import LogUnavailable, redact
 FIRST_S, LONGEST_S = 1.0, 30.0
 TELL_EVERY_S = 60.0
 START_S = 30.0
-"""How long a storage is waited for that was never reached: its address may be wrong."""
+"""How long to wait for a storage that was never reached: its address may be wrong."""
 
 T = TypeVar("T")
 
@@ -30,29 +29,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage."""
+    """An outage of the storage."""
 
     since: float  # Unix seconds
     error: LogUnavailable
 
     def as_dict(self) -> dict[str, Any]:
-        """As status files have it."""
+        """Return the outage as status files have it."""
         since = datetime.fromtimestamp(self.since, UTC).isoformat(timespec="seconds")
         return {"since": since, "seconds": round(max(0.0, time.time() - self.since)), "message": redact(self.error.message)}
 
 
 def pause_after(failures: int) -> float:
-    """Seconds to wait after so many failures in a row, from 1 on."""
+    """Return the seconds to wait after this many failures in a row, from 1 on."""
     return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 16))
 
 
 class StorageRetry:
-    """Of one process with one storage. Every method may be called from any thread; `lasting` and `later` belong to an event loop."""
+    """Repeats requests of one process to one storage. Every method may be called from any thread; `call_async` and `in_thread` need an
+    event loop."""
 
     def __init__(
         self, ended: threading.Event | None = None, *, clock: Callable[[], float] = time.monotonic, tell: Callable[..., None] = _log.warning
     ) -> None:
-        """`ended`: once it is set nothing is waited for any more."""
+        """`ended`: once it is set, nothing waits any more."""
         self._ended = ended or threading.Event()
         self._clock, self._tell = clock, tell
         self._lock = threading.Lock()
@@ -62,21 +62,21 @@ class StorageRetry:
 
     @property
     def outage(self) -> Outage | None:
-        """The outage that is being waited for; None where nothing is."""
+        """The current outage; None: nothing waits for the storage."""
         return self._outage
 
     @property
     def is_over(self) -> bool:
-        """Nothing is waited for any more."""
+        """Whether waiting has been ended."""
         return self._ended.is_set()
 
     def end(self) -> None:
-        """Wait no more: what the storage refuses from now on fails at once."""
+        """End all waiting: from now on, a failed request raises at once."""
         self._ended.set()
 
     def call(self, work: Callable[[], T], within: float | None = None) -> T:
-        """What `work` returns once the storage is there. Raises LogUnavailable after `end`, and, if `within` is given, so many seconds
-        after it failed first."""
+        """Return the result of `work`, repeated until the storage answers. Raises LogUnavailable after `end`, or `within` seconds after the
+        first failure."""
         wait = _Wait(self, within)
         try:
             while True:
@@ -92,7 +92,7 @@ class StorageRetry:
             wait.close()
 
     async def call_async(self, work: Callable[[], Awaitable[T]], within: float | None = None) -> T:
-        """As `through`, of a coroutine function, on the event loop."""
+        """Like `call`, for a coroutine function, on the event loop."""
         wait = _Wait(self, within)
         try:
             while True:
@@ -109,13 +109,13 @@ class StorageRetry:
             wait.close()
 
     async def in_thread(self, work: Callable[[], T], within: float | None = None) -> T:
-        """As `lasting`, of a function that runs in a thread."""
+        """Like `call_async`, for a function that runs in a thread."""
         return await self.call_async(lambda: asyncio.to_thread(work), within)
 
-    # ---- what `_Wait` tells
+    # ---- called by `_Wait`
 
     def begun(self, error: LogUnavailable, *, first: bool) -> None:
-        """Something waits because of this error."""
+        """Note that a request waits because of this error."""
         with self._lock:
             self._waiting += first
             now = self._clock()
@@ -132,7 +132,7 @@ class StorageRetry:
             self._tell("storage is away since %s, for %d s, and is tried again: %s", told["since"], told["seconds"], error.message)
 
     def over(self, *, back: bool) -> None:
-        """Something that waited does not any more: the storage is `back`, or it gave up."""
+        """Note that a request no longer waits: the storage is `back`, or the request gave up."""
         with self._lock:
             self._waiting -= 1
             if self._outage is None or not (back or self._waiting == 0):
@@ -143,7 +143,7 @@ class StorageRetry:
 
 
 class _Wait:
-    """One piece of work that may have to wait."""
+    """A request that may have to wait."""
 
     def __init__(self, retry: StorageRetry, within: float | None) -> None:
         self._retry = retry
@@ -153,7 +153,7 @@ class _Wait:
         self._waits = False
 
     def pause(self, error: LogUnavailable) -> float:
-        """Seconds until the next try. Raises the error where there is to be none."""
+        """Return the seconds until the next try. Raises the error if there is none."""
         self._failures += 1
         pause = pause_after(self._failures)
         if self._deadline is None and self._within is not None:

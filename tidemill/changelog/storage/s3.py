@@ -1,7 +1,7 @@
-"""S3 by conditional requests, which pyarrow's S3 does not know: with the options of a pyarrow file system, and its credentials.
+"""S3 by conditional requests, which pyarrow's S3 does not offer. It uses the options and credentials of a pyarrow file system.
 
-botocore looks for credentials in the same places as pyarrow does where the URL gives none: the environment, ~/.aws, a web identity, the
-machine's role.
+If the URL has no credentials, botocore looks for them in the same places as pyarrow: the environment, ~/.aws, a web identity, the machine's
+role.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tidemill.changelog.storage.conditional import Outcome
 from tidemill.errors import LogError, LogUnavailable
 
 LARGEST_PUT = 5 << 30
-"""A larger file is not put in one request."""
+"""The largest file that one request may put."""
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 10.0
-"""How long a connection may take, and how long it may be silent. What asks again after that waits in between; see `patience`."""
+"""Seconds until a connect times out, and until a silent connection does. Callers wait longer between their retries; see `retry`."""
 REQUESTS = 3
-"""So often a request is made before it counts as failed: pyarrow's own way would be to make it 31 times, of 3 s each."""
+"""How often a request is made before it counts as failed. pyarrow's default is 31 times, of 3 s each."""
 PUTS = 2
-"""So often a file is sent whose PUT has no answer, before whoever asked for it has to ask again."""
+"""How often a file is sent whose PUT gets no answer, before the caller has to ask again."""
 
-_REFUSED = {404, 412}  # 404: a version is asked for, and there is none
+_REFUSED = {404, 412}  # 404: a version was expected, and there is no object
 _UNCONDITIONAL = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
 _LASTING = (
     *("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ConfigParseError", "InvalidConfigError", "NoRegionError"),
     *("InvalidRegionError", "ParamValidationError", "UnauthorizedSSOTokenError", "SSOTokenLoadError", "UnknownEndpointError"),
 )
-"""Errors of botocore's that stay until a person changes something."""
+"""Errors of botocore that stay until somebody changes something."""
 
 
 class S3Objects:
-    """See `conditional.Objects`."""
+    """Conditional requests to S3, see `conditional.Objects`."""
 
     def __init__(self, client: Any, bucket: str, prefix: str) -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix
@@ -90,7 +90,7 @@ class S3Objects:
                 return Outcome.UNKNOWN
             raise self._failure(name, error) from None
         except (BotoCoreError, OSError) as error:
-            if _outcome(error) is outcomes.Outcome.AWAY:  # the connection, not the store
+            if _outcome(error) is outcomes.Outcome.AWAY:  # the connection failed, not the store
                 return Outcome.UNKNOWN
             raise self._failure(name, error) from None
 
@@ -102,7 +102,7 @@ class S3Objects:
 
 
 def _outcome(error: Exception) -> outcomes.Outcome:
-    """What an error of botocore's means: that of a service by its name, others by their class."""
+    """Classify an error of botocore: a service's error by its name, others by their class."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ClientError):
@@ -120,8 +120,9 @@ def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def with_patience(filesystem: Any) -> Any:
-    """The same file system with time-outs and repetitions that fit a storage which is asked again; another one than S3 as it is."""
+def with_retries(filesystem: Any) -> Any:
+    """Return the file system with timeouts and few retries of its own, because callers retry. Other file systems than S3 are returned
+    unchanged."""
     if not isinstance(filesystem, pyarrow.fs.S3FileSystem):
         return filesystem
     options = dict(filesystem.__reduce__()[1][0])
@@ -135,7 +136,7 @@ def with_patience(filesystem: Any) -> Any:
 
 
 def objects_of(filesystem: Any, root: str) -> S3Objects | None:
-    """The place of a pyarrow file system; None where that is not S3, or one by a role or a proxy of its own."""
+    """Return conditional requests for a pyarrow file system; None if it is not S3, or uses a role or proxy of its own."""
     if not isinstance(filesystem, pyarrow.fs.S3FileSystem):
         return None
     options = filesystem.__reduce__()[1][0]
@@ -160,8 +161,8 @@ _OPTIONS = (
 
 @lru_cache(maxsize=16)
 def _client(pid: int, **options: Any) -> Any:
-    """A botocore client with the options that pyarrow's file system would give to its copy in another process. Threads may share it,
-    processes that were forked may not."""
+    """Return a botocore client with the options that the pyarrow file system passes to its copy in another process. Threads may share it,
+    forked processes may not."""
     import botocore
     import botocore.session
     from botocore.config import Config
@@ -173,13 +174,13 @@ def _client(pid: int, **options: Any) -> Any:
     config = Config(
         signature_version=botocore.UNSIGNED if options["anonymous"] else None,
         s3={"addressing_style": "path" if by_path else "virtual" if options["force_virtual_addressing"] else "auto"},
-        # Checksums that came later than conditional requests: other stores may not know them.
+        # These checksums are newer than conditional requests: other stores may not know them.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        ignore_configured_endpoint_urls=True,  # pyarrow goes where its options say
+        ignore_configured_endpoint_urls=True,  # pyarrow uses only its own options
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "max_attempts": REQUESTS},  # the answer to the last is looked into, and then it is tried again
+        retries={"mode": "standard", "max_attempts": REQUESTS},  # the answer to the last is examined, and then it is tried again
     )
     return botocore.session.Session().create_client(
         "s3",

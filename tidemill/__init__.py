@@ -1,1 +1,1 @@
-"""Tidemill: change data capture for TiDB. A row goes from `capture` into `changelog`, and by `spark` and `delivery` to `sinks`."""
+"""Tidemill: change data capture for TiDB. Rows go from `capture` into `changelog`, and through `spark` and `delivery` to `sinks`."""

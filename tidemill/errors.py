@@ -1,8 +1,8 @@
-"""What can go wrong, told so that a person can act on it.
+"""Errors of Tidemill, written so that the user can act on them.
 
-Every error that Tidemill raises is a `TidemillError`: it has a stable code for machines, a message that names
-what, where and what to do, and says whether trying again can help. The supervisor, the changefeed's state machine and the
-command line look at nothing else. Messages never hold secrets: addresses are passed through `redact` first.
+Every error that Tidemill raises is a `TidemillError`. It has a stable code for machines, and a message that names what, where and what to
+do. It says whether a retry can help. The supervisor, the changefeed's state machine and the command line use nothing else. Messages never
+contain secrets: addresses go through `redact` first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ConfigError(TidemillError):
 
 
 class MalformedBytes(TidemillError):
-    """Bytes that are not what their format promises. The message gives the format, the offset and what was expected."""
+    """Bytes do not follow their format. The message gives the format, the offset and what was expected."""
 
     code = "TM:ErrMalformed"
 
@@ -49,31 +49,31 @@ class MalformedRow(MalformedBytes):
 
 
 class CorruptedRow(MalformedRow):
-    """A row whose checksum does not fit it, where integrity checks are told to stop at one."""
+    """A row does not match its checksum, and the integrity check is set to stop there."""
 
     code = "TM:ErrCorruptedDataMutation"
 
 
 class MalformedMessage(MalformedBytes):
-    """A protocol message that a decoder refuses."""
+    """A decoder rejects a protocol message."""
 
     code = "TM:ErrMalformedMessage"
 
 
 class SchemaError(TidemillError):
-    """Table descriptions or DDL jobs that cannot be read or contradict each other."""
+    """Table descriptions or DDL jobs cannot be read, or contradict each other."""
 
     code = "TM:ErrSchema"
 
 
 class DdlTextError(SchemaError):
-    """A DDL statement that cannot be printed as TiDB prints it, under the strict setting."""
+    """A DDL statement cannot be printed as TiDB prints it, under the strict setting."""
 
     code = "TM:ErrDdlText"
 
 
 class LogError(TidemillError):
-    """The change log cannot be used as asked."""
+    """The change log cannot be used as requested."""
 
     code = "TM:ErrLog"
 
@@ -85,22 +85,23 @@ class LogCorrupt(LogError):
 
 
 class SegmentGone(LogCorrupt):
-    """A segment that was listed is not there: compaction or retention took it, or somebody did. Reading the log again may help."""
+    """A listed segment is missing: compaction, retention or somebody else removed it. Listing the log again may help."""
 
     code = "TM:ErrLogSegmentGone"
     retryable = True
 
 
 class LogUnavailable(LogError):
-    """The storage of the log, or of a changefeed's state, cannot be reached now, or answers with an error that may pass (a time-out, 503,
-    EIO, ESTALE). What is stored is not in doubt: trying again later helps."""
+    """The storage of the log, or of a changefeed's state, cannot be reached now, or answers with an error that may pass (a timeout, 503,
+    EIO, ESTALE). The stored data is not in doubt: a later retry helps."""
 
     code = "TM:ErrLogUnavailable"
     retryable = True
 
 
 class LogRefused(LogError):
-    """The storage of the log, or of a changefeed's state, refuses: wrong credentials, no permission, no such bucket, a read-only disk."""
+    """The storage of the log, or of a changefeed's state, refuses a request: wrong credentials, no permission, no such bucket, a read-only
+    disk."""
 
     code = "TM:ErrLogRefused"
 
@@ -112,7 +113,7 @@ class LogLocked(LogError):
 
 
 class FolderHeld(LogLocked):
-    """Another writer stands still in the middle of a publication. It may go on, or be ended."""
+    """Another writer is suspended in the middle of a publication. It may continue, or be killed."""
 
     code = "TM:ErrLogHeld"
     retryable = True
@@ -125,25 +126,25 @@ class LogInUse(LogError):
 
 
 class NotCaptured(LogError):
-    """A changefeed wants rows that the capture's rules left out of the log."""
+    """A changefeed needs rows that the capture's rules left out of the log."""
 
     code = "TM:ErrNotCaptured"
 
 
 class DataWithoutEvents(TidemillError):
-    """Rows came into a table that a changefeed wants without change events: a physical import, a restore."""
+    """Rows came into a changefeed's table without change events: by a physical import, or a restore."""
 
     code = "TM:ErrDataWithoutEvents"
 
 
 class LogFenced(LogError):
-    """This writer's epoch is over: another one has taken the partition."""
+    """This writer's epoch has ended: another writer has taken the partition."""
 
     code = "TM:ErrLogFenced"
 
 
 class DiskLow(LogError):
-    """The disk of the log is full, or below its low-water mark. Nothing is broken: when there is room again, the same works."""
+    """The disk of the log is full, or below its low-water mark. Nothing is broken: with more space the same request works."""
 
     code = "TM:ErrDiskLow"
     retryable = True
@@ -156,7 +157,7 @@ class StartTsOutOfLog(LogError):
 
 
 class UpstreamError(TidemillError):
-    """PD or TiKV refuses or cannot be understood."""
+    """PD or TiKV refuses a request, or its answer cannot be understood."""
 
     code = "TM:ErrUpstream"
 
@@ -175,14 +176,14 @@ class VersionTooOld(UpstreamError):
 
 
 class ResolvedTsBroken(UpstreamError):
-    """A store sent a row after its promise that no row so early would come, and the log is complete beyond it. The message names region,
-    table, store and key."""
+    """A store sent a row below a resolved ts that it had sent, and the log is complete beyond the row. The message names region, table,
+    store and key."""
 
     code = "TM:ErrResolvedTsBroken"
 
 
 class ClusterMismatch(UpstreamError):
-    """The cluster is not the one that the log or the changefeed belongs to, or of a kind that is not supported."""
+    """The cluster is not that of the log or the changefeed, or is of a kind that is not supported."""
 
     code = "TM:ErrClusterMismatch"
 
@@ -194,13 +195,13 @@ class StartTsBeforeGc(UpstreamError):
 
 
 class GcTtlExceeded(UpstreamError):
-    """The log has not caught up for longer than garbage collection may be held back for it."""
+    """The log has not caught up for longer than it may hold back garbage collection."""
 
     code = "TM:ErrGCTTLExceeded"
 
 
 class SinkError(TidemillError):
-    """The sink refuses what it is given."""
+    """The sink refuses a request."""
 
     code = "TM:ErrSink"
 
@@ -219,19 +220,19 @@ class MessageTooLarge(SinkError):
 
 
 class NoHandleKey(SinkError):
-    """A setting asks for nothing but handle key columns of a row whose table has none; the message names table, key and commit_ts."""
+    """A setting asks for handle key columns only, but the row's table has none. The message names table, key and commit_ts."""
 
     code = "TM:ErrNoHandleKey"
 
 
 class MessageRefused(SinkError):
-    """A broker took a message for too large for its topic, whose limit may have been lowered since it was asked for."""
+    """A broker rejected a message as too large for its topic; the topic's limit may have been lowered since it was read."""
 
     code = "TM:ErrMessageRefused"
 
 
 class TopicError(TidemillError):
-    """A topic cannot be read: it is not there, is refused, or lost messages that were not read yet."""
+    """A topic cannot be read: it does not exist, access is refused, or messages were lost before they were read."""
 
     code = "TM:ErrTopic"
 
@@ -244,37 +245,37 @@ class TopicUnavailable(TopicError):
 
 
 class RegistryError(SinkError):
-    """The schema registry refuses what it is asked."""
+    """The schema registry refuses a request."""
 
     code = "TM:ErrSchemaRegistry"
 
 
 class RegistryUnavailable(SinkUnavailable):
-    """The schema registry cannot be reached, is too slow, or what answers is none."""
+    """The schema registry cannot be reached, is too slow, or the server is not a schema registry."""
 
     code = "TM:ErrSchemaRegistryUnavailable"
 
 
 class SchemaIncompatible(RegistryError):
-    """The schema registry refuses a table's new schema because of those before it; the message names subject and columns."""
+    """The schema registry rejects a table's new schema because of earlier ones; the message names subject and columns."""
 
     code = "TM:ErrSchemaIncompatible"
 
 
 class TopicCollision(TidemillError):
-    """Two tables would share what only one may have: a topic or subject of a protocol with a schema for each topic."""
+    """Two tables would share a topic or subject, in a protocol with one schema per topic."""
 
     code = "TM:ErrTopicCollision"
 
 
 class Fenced(TidemillError):
-    """This try of a batch is over: another epoch has begun."""
+    """This try of a batch is over: a newer epoch has begun."""
 
     code = "TM:ErrFenced"
 
 
 class BatchFailed(TidemillError):
-    """A batch did not succeed after its retries."""
+    """A batch failed after its retries."""
 
     code = "TM:ErrBatchFailed"
 
@@ -292,7 +293,7 @@ class SystemFailed(TidemillError):
 
     @classmethod
     def of(cls, error: OSError) -> SystemFailed:
-        """An OSError in one line. Wrong places and missing rights stay until somebody changes something; the rest may pass."""
+        """Convert an OSError. Wrong paths and missing rights stay until somebody changes something; other errors may pass."""
         failed = cls(f"a file, a disk or a storage failed: {error}")
         failed.retryable = error.errno not in _LASTING_ERRNOS
         return failed
@@ -302,33 +303,33 @@ _LASTING_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.
 
 
 class SparkUnavailable(TidemillError):
-    """Spark does not start: nobody answers at its master, a port is taken, its settings are refused. Trying again may help."""
+    """Spark does not start: its master does not answer, a port is taken, or its settings are refused. A retry may help."""
 
     code = "TM:ErrSparkUnavailable"
     retryable = True
 
 
 class SqlError(TidemillError):
-    """The playground refuses a statement: it is not understood, not supported, or breaks a constraint."""
+    """The playground rejects a statement: it is not understood, not supported, or breaks a constraint."""
 
     code = "TM:ErrSql"
 
 
 class PlaygroundFault(TidemillError):
-    """The playground has a fault of its own: what it did is not what a cluster would have done."""
+    """The playground has a fault of its own: it did something that no cluster would have done."""
 
     code = "TM:ErrPlayground"
 
 
 def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:
-    """An error of the class that a code belongs to."""
+    """Return an error of the class of a code."""
     error = _classes().get(code, TidemillError)(message, hint=hint)
     error.code, error.retryable = code, retryable
     return error
 
 
 def _classes() -> dict[str, type[TidemillError]]:
-    """Error classes by code, those that are made of a message alone."""
+    """Return the error classes by code, if they can be made from a message alone."""
     found: dict[str, type[TidemillError]] = {}
     waiting = [TidemillError]
     while waiting:
@@ -345,7 +346,7 @@ EXIT_FATAL = 78  # EX_CONFIG
 
 
 def exit_code(error: TidemillError, *, supervised: bool) -> int:
-    """How a process ends for this error. For a person any failure is 1; a supervisor is told whether a restart can help."""
+    """Return the exit code for an error. For a user any failure is 1; a supervisor learns whether a restart can help."""
     if not supervised:
         return EXIT_FAILED
     return EXIT_RETRY if error.retryable else EXIT_FATAL

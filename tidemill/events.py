@@ -1,4 +1,4 @@
-"""What flows between the rooms: the Arrow schema of raw changes, and resolved events. DDL events: `tidemill.tidb.schema.events`."""
+"""Data that flows between the packages: the Arrow schema of raw changes, and resolved events. DDL events: `tidemill.tidb.schema.events`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Op(enum.IntEnum):
-    """What a raw change did to its key."""
+    """The operation of a raw change."""
 
     PUT = 1
     DELETE = 2
@@ -26,7 +26,7 @@ RAW_CHANGE = pa.schema(
         pa.field("old_value", pa.binary()),  # null: the key did not exist
     ]
 )
-"""Rows of the change log: one committed change of one key."""
+"""The schema of the change log's rows: one committed change of one key."""
 
 META_PAIR = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
 """Meta key-values ('m' keys) as of one ts."""
@@ -34,6 +34,6 @@ META_PAIR = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("v
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Nothing at or below `ts` will follow."""
+    """No event at or below `ts` will follow."""
 
     ts: int

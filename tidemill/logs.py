@@ -1,4 +1,4 @@
-"""Logging for every process: one format, to stderr or a file, never a secret."""
+"""Logging for all processes: one format, to stderr or a file, without secrets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Formatter(logging.Formatter):
 
 
 def setup(level: str = "info", file: str | Path | None = None, *, part: str = "") -> None:
-    """Send Tidemill's log to a file or stderr. `part` names the process, for logs that several processes share.
+    """Send Tidemill's log to a file or stderr. `part` names the process, for log files that several processes share.
 
-    A file is appended to, a line a write, so processes may share it; one that is moved away (rotated) is opened again.
+    A file is appended to, one write per line, so processes may share it. A file that was moved away (rotated) is opened again.
 
     Raises ConfigError for an unknown level or a file that cannot be opened.
     """
@@ -49,13 +49,13 @@ def setup(level: str = "info", file: str | Path | None = None, *, part: str = ""
 
 
 def note_in_file(text: str) -> None:
-    """Write to the log what goes to stderr as well, where the log is a file: it must not end without a reason."""
+    """Write text that went to stderr to the log too, if the log is a file: it must not end without a reason."""
     if any(isinstance(handler, WatchedFileHandler) for handler in logging.getLogger("tidemill").handlers):
         logging.getLogger("tidemill").error("%s", text)
 
 
 def _note_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody expected goes to the log and to stderr."""
+    """Report an unexpected exception in the log and on stderr."""
     if not issubclass(kind, KeyboardInterrupt):
-        logging.getLogger("tidemill").error("ends with what nobody expected", exc_info=(kind, error, trace))
+        logging.getLogger("tidemill").error("ends with an unexpected error", exc_info=(kind, error, trace))
     sys.__excepthook__(kind, error, trace)

@@ -1,7 +1,7 @@
-"""The record through which the rows of a chunk reach the encoders: one cache line a row, bytes stay where they are.
+"""The record in which encoders get the rows of a chunk: one cache line per row; the bytes stay where they are.
 
-A reader of segments fills it with addresses inside mapped files; `route` adds kind and target; an encoder reads it. Rows are
-never moved or copied before they are encoded. Lengths of -1 mean null. A half of a split update has the other image null.
+A reader of segments fills it with addresses inside mapped files. `route` adds kind and target. An encoder reads it. Rows are never moved or
+copied before they are encoded. A length of -1 means null. Each half of a split update has one image; the other is null.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPLIT_NONE, SPLIT_DELETE, SPLIT_INSERT = 0, 1, 2
 MESSAGE = np.dtype(
     [("target", "i8"), ("key", "u8"), ("key_len", "i8"), ("value", "u8"), ("value_len", "i8"), ("rows", "i8"), ("commit_ts", "u8")]
 )
-"""One message of a chunk: addresses inside the encoder's buffers; value_len -1 means null. commit_ts is its last row's."""
+"""One message of a chunk: addresses inside the encoder's buffers; value_len -1 means null. commit_ts is that of its last row."""
 
 RECORD_OVERHEAD = 36
 """Bytes that TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""

@@ -1,7 +1,7 @@
-"""Hides secrets in what people read: in addresses, in parameters, in settings as TOML or JSON writes them, in HTTP headers. Pure.
+"""Hides secrets in text for people: in addresses, in parameters, in settings as TOML or JSON, in HTTP headers. Pure.
 
-Addresses stand in parameters of others, encoded once or more often, so each separator is known in its encoded forms too: `=` is `%3D`,
-`%253D`, … What cannot be told apart is hidden. Every line of the log passes here: the time is linear in the text.
+An address may be a parameter of another one, encoded once or more. So each separator is also known in its encoded forms: `=` is `%3D`,
+`%253D`, … When in doubt, text is hidden. Every line of the log passes here: the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPEN_KEYS = frozenset(
         *("start", "end", "lock", "raw", "region", "min", "max", "first", "last", "next", "table", "topic", "column", "object"),
     }
 )
-"""Words before `key` where it has to do with tables."""
+"""Words that, before `key`, mean a table's key and no secret."""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[-_.]+")
 _CODE = re.compile(r"(?:25)*[0-9A-Fa-f]{2}")
@@ -46,7 +46,7 @@ _NAME = re.compile(
     (?:[bBrRuU]?(?P<open>\\{0,7}["']))?""",
     re.VERBOSE,
 )
-_PLAIN = re.compile(r"[^&\n]*?(?=&|: |\n|$)")  # to the end of its parameter; our messages go on at `: ` after an address
+_PLAIN = re.compile(r"[^&\n]*?(?=&|: |\n|$)")  # up to the parameter's end; in Tidemill's messages `: ` follows an address
 _BARE = re.compile(r"[^,}\]\s]*")
 _LINE = re.compile(r"[^\n]*")
 _OPEN_VALUE = re.compile(r"""(?i)(?:true|false|null|none)(?=[&%,}\]\n\\"']|$)|xxxxx(?!\w)|$""")
@@ -60,7 +60,7 @@ _CODED_USER = re.compile(rf"(?i)({_CODED_START})((?:(?!{_COLON}|{_SLASH}|{_AT})[
 _CODED_AT = re.compile(_AT)
 
 _USER = re.compile(r"://(?:\[[0-9A-Fa-f:.%]*\])?[^/@:\s]*:")
-_TOKEN = re.compile(r"(?i)(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)(://)[^/?#@:\s]+(?=@)")  # of Azure the user is a container
+_TOKEN = re.compile(r"(?i)(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)(://)[^/?#@:\s]+(?=@)")  # in Azure's addresses the user is a container
 _ADDRESS = re.compile(r"(?<=[A-Za-z0-9+.-])://")
 _PORT = re.compile(r"[0-9]{1,5}(?=[/?,:\s]|$)")
 _PLACE_END = re.compile(r"\s|\?(?=[\w-]+=)")
@@ -68,7 +68,7 @@ _NO_SCHEME = re.compile(r"""(?<![^\s"'=(<,;`])([\w.+-]{1,128}:)(?!//|[0-9]{1,5}(
 
 
 def redact(text: str) -> str:
-    """The text with passwords and tokens of addresses and with values of secret settings replaced by `xxxxx`, whatever they are in."""
+    """Return the text with passwords, tokens of addresses, and values of secret settings replaced by `xxxxx`."""
     text = _hide_values(text)
     if "%" in text:
         text = _CODED.sub(lambda word: _hide_coded(word[0]), text)
@@ -93,7 +93,8 @@ def _hide_values(text: str) -> str:
 
 
 def _is_secret(text: str, found: re.Match[str]) -> bool:
-    """By its name. A boolean is none, and a key alone is one in an address, where it is not a file."""
+    """Return whether a setting is a secret, by its name. A boolean is none. A bare `key` is one in an address, unless its value is a
+    file."""
     name, before = found["name"], text[found.start() - 1 : found.start()]
     coded = _CODE.match(name) if before == "%" else None
     if coded:
@@ -118,7 +119,7 @@ def _says_secret(name: str) -> bool:
 
 
 def _value_end(text: str, found: re.Match[str]) -> int | None:
-    """Where the value ends; None: what follows the name is prose."""
+    """Return where the value ends; None: the text after the name is prose."""
     at = found.end()
     if found["sign"] is None:
         return _coded_end(text, at, len(found["depth"] or "") // 2)
@@ -138,14 +139,14 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _quoted_end(text: str, at: int, quote: str) -> int:
-    """At the quote of the same depth: JSON within JSON has `\\"`. One that nothing closes ends with its line."""
+    """Return the closing quote of the same depth: JSON within JSON has `\\"`. A value without one ends with its line."""
     depth, mark = len(quote) - 1, quote[-1]
     inside = rf"[^\\\n]|\\++(?!{mark})|(?!\\{{{depth}}}{mark})\\++{mark}" if depth else rf"[^\\{mark}\n]|\\."
     return _end(re.compile(f"(?:{inside})*+"), text, at)
 
 
 def _coded_end(text: str, at: int, depth: int) -> int:
-    """At the next parameter of the same address or of one around it."""
+    """Return the start of the next parameter, of the same address or of one around it."""
     return _end(re.compile(rf"(?:(?!%(?:25){{0,{min(depth, 8)}}}26)[^&\s])*+"), text, at)
 
 
@@ -153,7 +154,7 @@ def _coded_end(text: str, at: int, depth: int) -> int:
 
 
 def _hide_coded(word: str) -> str:
-    """A parameter that holds an address, encoded: from the user's colon to the last `@`. Without a colon the user is a token."""
+    """Hide the user and password of an encoded address: from the user's colon to the last `@`. Without a colon the user is a token."""
     ats = [found.start() for found in _CODED_AT.finditer(word)]
     user = _CODED_USER.search(word)
     if not ats or user is None or ats[-1] < user.end():
@@ -163,9 +164,9 @@ def _hide_coded(word: str) -> str:
 
 
 def _hide_passwords(line: str) -> str:
-    """Passwords of addresses, which may hold anything, written wrongly as they often are.
+    """Hide passwords of addresses. They may contain any character, because they are often not encoded.
 
-    What may be a port is one if no `@` follows before the query.
+    A number that may be a port is one if no `@` follows before the query.
     """
     ats = [found.start() for found in re.finditer("@", line)]
     if not ats:
@@ -189,12 +190,12 @@ def _hide_passwords(line: str) -> str:
 
 
 def _first(places: list[int], start: int, default: int) -> int:
-    """The first place from `start` on."""
+    """Return the first place from `start` on."""
     found = bisect_left(places, start)
     return places[found] if found < len(places) else default
 
 
 def _last(places: list[int], start: int, end: int) -> int | None:
-    """The last place from `start` to before `end`."""
+    """Return the last place from `start` to before `end`."""
     found = bisect_left(places, end) - 1
     return places[found] if found >= 0 and places[found] >= start else None

@@ -15,27 +15,27 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def compose(physical_ms: int, logical: int = 0) -> int:
-    """The ts of a moment in Unix milliseconds."""
+    """Return the ts of a moment in Unix milliseconds."""
     return physical_ms << LOGICAL_BITS | logical
 
 
 def physical_ms(ts: int) -> int:
-    """Unix milliseconds of a ts."""
+    """Return the Unix milliseconds of a ts."""
     return ts >> LOGICAL_BITS
 
 
 def logical(ts: int) -> int:
-    """The counter of a ts."""
+    """Return the counter of a ts."""
     return ts & (1 << LOGICAL_BITS) - 1
 
 
 def when(ts: int) -> datetime:
-    """The moment of a ts, in UTC."""
+    """Return the moment of a ts, in UTC."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=physical_ms(ts))
 
 
 def describe(ts: int) -> str:
-    """A ts for people: the number and its moment."""
+    """Return a ts for messages: the number and its moment."""
     try:
         return f"{ts} ({when(ts):%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d} UTC)"
     except OverflowError:
@@ -43,10 +43,10 @@ def describe(ts: int) -> str:
 
 
 def parse(text: str, now: int | None = None) -> int:
-    """A ts given by a person: a TSO number, RFC 3339, `now`, or a distance from now such as `-2h` (units ms s m h d).
+    """Parse a ts given by a user: a TSO number, RFC 3339, `now`, or a distance from now such as `-2h` (units ms s m h d).
 
-    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is refused: it is not a TSO but looks like
-    seconds or milliseconds.
+    `now` is the cluster's TSO, needed for `now` and distances. A number below 2^40 is rejected: it is no TSO, but looks like seconds or
+    milliseconds.
 
     Raises ConfigError.
     """

@@ -5,10 +5,10 @@ opening raises the epoch in the owner.json of every folder it takes. A writer re
 the owner any more. But a writer may be suspended between this check and its publication, while another one takes the folder. What keeps it
 from publishing then:
 
-- Locally, a second, short lock on the folder makes the check and the publication one step. - An object store has no such lock, but
-compare-and-swap: a writer first swaps what it is about to publish into owner.json. Its successor finds   it there and publishes the same.
-So a late PUT of the old writer changes nothing, and its next swap fails. - On other storage nothing does. A log there must have one writer
-at a time: whoever starts a second one must stop the first.
+- Locally, a second, short lock on the folder makes the check and the publication one step.
+- An object store has no such lock, but compare-and-swap: a writer first swaps what it is about to publish into owner.json. Its
+  successor finds it there and publishes the same. So a late PUT of the old writer changes nothing, and its next swap fails.
+- On other storage nothing does. A log there must have one writer at a time: whoever starts a second one must stop the first.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Numba twins of what is hot. Each kernel names the plain reference that it has to equal."""
+"""Numba twins of the hot paths. Each kernel names the plain Python reference that it must equal."""

@@ -1,5 +1,5 @@
-"""What a process tells of itself over HTTP: /status as JSON and /metrics for Prometheus.
+"""The status of a process over HTTP: /status as JSON and /metrics for Prometheus.
 
-In: functions that give a status or samples. Out: pages.
+In: functions that return a status or samples. Out: pages.
 Read `http.py` first.
 """

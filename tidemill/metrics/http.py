@@ -1,4 +1,4 @@
-"""A few read-only pages over HTTP/1.1 on asyncio: enough for /status and /metrics, nothing else."""
+"""A few read-only pages over HTTP/1.1 on asyncio: just enough for /status and /metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PageServer:
         self.address = ""
 
     async def start(self, address: str) -> None:
-        """Listen on HOST:PORT (port 0: any). Raises ConfigError."""
+        """Listen on HOST:PORT (port 0: any free port). Raises ConfigError."""
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(self._serve, host.strip("[]") or None, int(port), limit=HEAD_LIMIT)

@@ -1,4 +1,4 @@
-"""What a path of the HTTP server answers with."""
+"""Pages of the HTTP server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a path answers with."""
+    """The content of a page."""
 
     content_type: str
     body: Callable[[], bytes]
 
 
 def json_page(value: Callable[[], Mapping[str, Any]]) -> Page:
-    """A page of JSON."""
+    """Return a page of JSON."""
     return Page("application/json", lambda: (json.dumps(value(), indent=2) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Prometheus metrics made from a status when they are asked for."""
+"""Prometheus metrics, made from a status on each request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Sample:
 
 
 def gauge(name: str, text: str, value: float, **labels: str) -> Sample:
-    """A number that goes up and down."""
+    """Return a sample of a number that goes up and down."""
     return Sample(name, text, value, labels)
 
 
 def counter(name: str, text: str, value: float, **labels: str) -> Sample:
-    """A number that only grows; its name is given without the ending _total."""
+    """Return a sample of a number that only grows. `name` is without the ending _total."""
     return Sample(name, text, value, labels, counter=True)
 
 
@@ -51,7 +51,7 @@ class _Samples(Collector):
 
 
 def metrics_page(samples: Callable[[], Iterable[Sample]]) -> Page:
-    """The page /metrics."""
+    """Return the page /metrics."""
     registry = CollectorRegistry()
     registry.register(_Samples(samples))
     return Page(CONTENT_TYPE, lambda: generate_latest(registry))

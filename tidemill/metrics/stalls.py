@@ -1,12 +1,12 @@
-"""Watches an event loop: nothing that it runs may take longer than 100 ms, or streams go unanswered. Works with any loop, uvloop too.
+"""Watches an event loop: a callback that takes longer than 100 ms leaves streams unanswered. Works with any loop, including uvloop.
 
-A thread asks the loop for an answer again and again. While none comes, it looks at the loop's thread: what it runs (the callback at
-the bottom of its stack), and how long that has worked or been blocked. On an overloaded machine a thread waits for a CPU, or for another
-one that holds the interpreter's lock and waits for a CPU; the kernel counts these waits for each thread, and they are subtracted. So what
-is told is what the callback itself did, with its stack at that moment.
+A thread repeatedly asks the loop for an answer. While none comes, it examines the loop's thread: which callback runs (at the bottom of the
+stack), and how long it has worked or been blocked. On an overloaded machine a thread may wait for a CPU, or for another thread that holds
+the interpreter's lock and waits for a CPU. The kernel counts these waits for each thread, and they are subtracted. So a report shows only
+what the callback itself did, with its stack at that moment.
 
-A callback in C that holds the interpreter's lock keeps the watching thread from looking. That is seen behind it, by the CPU time of the
-loop's thread; the stack is what came next then.
+A callback in C that holds the interpreter's lock also stops the watching thread. Such a stall is found afterwards, by the CPU time of the
+loop's thread; its stack shows what ran next.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Something that held an event loop for too long."""
+    """A callback that held an event loop for too long."""
 
     seconds: float
     stack: tuple[str, ...]
-    """As in a traceback, from the callback inwards."""
+    """The stack as in a traceback, from the callback inwards."""
     files: tuple[str, ...]
-    """Of the stack."""
+    """The code objects of the stack."""
     blind: bool
-    """It was C code that let nobody look: the stack is what ran right behind it."""
+    """C code held the interpreter's lock: the stack shows what ran right after it."""
 
     def __str__(self) -> str:
         what = "C code that holds the interpreter's lock, before this ran:" if self.blind else "this ran:"
@@ -50,9 +50,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What clocks showed, in seconds: on the wall; CPU time of the loop's thread; how long the watching thread has waited for a CPU, and
-    how long all threads together (-1: nobody looked). `hole`: the longest time since the moment before for which the watching thread ran
-    no line of its own (-1: all of it). A look takes many lines, and while the loop is busy each may wait for the interpreter's lock."""
+    """Clock readings in seconds: wall time; CPU time of the loop's thread; how long the watching thread has waited for a CPU, and how long
+    all threads together (-1: not measured). `hole`: the longest time since the last moment in which the watching thread ran none of its own
+    code (-1: all of it). A reading takes many lines of code, and while the loop is busy each may wait for the interpreter's lock."""
 
     wall: float
     cpu: float
@@ -62,7 +62,8 @@ class Moment:
 
 
 def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
-    """For how long the loop's thread surely worked or was blocked between two moments, and whether nobody could look meanwhile."""
+    """Return how long the loop's thread surely worked or was blocked between two moments, and whether the watching thread could not run
+    meanwhile."""
     gap, cpu = now.wall - before.wall, now.cpu - before.cpu
     unseen = (gap if now.hole < 0 else now.hole) - (now.own_wait - before.own_wait)
     if unseen > 2 * tick:  # the watching thread had a CPU and not the lock, or the whole process was stopped
@@ -73,7 +74,7 @@ def spent(before: Moment, now: Moment, tick: float) -> tuple[float, bool]:
 
 
 def log_stall(stall: Stall) -> None:
-    """A warning, with the stack."""
+    """Log a warning with the stack."""
     _log.warning("%s", stall)
 
 
@@ -117,8 +118,8 @@ class StallWatch:
             if found is not callback:
                 if stall is not None and callback is not None:
                     self._report(stall, callback.f_code)
-                held, callback, stall = 0.0, found, None  # the frame is kept: another call of the same function has another one
-                took = min(took, self.tick)  # it may have begun just now
+                held, callback, stall = 0.0, found, None  # keeps the frame alive: a later call of the function has another one
+                took = min(took, self.tick)  # the callback may have begun just now
             if pending and not blind and frames:
                 held += took
                 if held > self.limit:
@@ -141,7 +142,7 @@ class StallWatch:
         return found
 
     def _runs(self) -> None:
-        """The watching thread has a CPU and the interpreter's lock."""
+        """Note that the watching thread has a CPU and the interpreter's lock."""
         now = time.monotonic()
         self._hole, self._alive = max(self._hole, now - self._alive), now
 
@@ -156,7 +157,7 @@ class StallWatch:
         self._answered = True
 
     def _callback(self) -> list[FrameType]:
-        """What the loop's thread runs, from the callback inwards; nothing if the loop waits or C code was called at once."""
+        """Return the stack of the loop's thread, from the callback inwards; empty if the loop waits or runs C code directly."""
         frame = sys._current_frames().get(self._ident)
         chain: list[FrameType] = []
         while frame is not None:
@@ -184,7 +185,7 @@ def _longer(stall: Stall, seconds: float) -> Stall:
 
 
 def _codes_below_callbacks(frame: FrameType | None) -> frozenset[CodeType]:
-    """The code that runs the loop: what lies below the outermost coroutine of this stack."""
+    """Return the code objects that run the loop: those below the outermost coroutine of this stack."""
     chain: list[FrameType] = []
     while frame is not None:
         chain.append(frame)
@@ -194,7 +195,7 @@ def _codes_below_callbacks(frame: FrameType | None) -> frozenset[CodeType]:
 
 
 def _schedstat(tid: int) -> tuple[float, float]:
-    """Seconds that a thread has had a CPU, and that it has waited for one. Zeros for one that is gone, or where nobody counts."""
+    """Return the seconds that a thread ran on a CPU, and waited for one. Zeros if the thread is gone or the kernel does not count."""
     try:
         with open(f"{TASKS}/{tid}/schedstat", "rb", buffering=0) as f:
             cpu, wait, _ = f.read(64).split()

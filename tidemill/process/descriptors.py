@@ -1,4 +1,4 @@
-"""How many files and sockets a capture may have open: as many as the system lets it."""
+"""The limit of open files and sockets of a capture: raised as far as the system allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 def raise_limit() -> int:
-    """Raise this process's limit of open files to the most that it may set itself, and say so. Returns it."""
+    """Raise this process's soft limit of open files to the hard limit, and log it. Return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,4 +1,4 @@
-"""How a process of Tidemill ends for an error: one line for a person, an exit code for a supervisor."""
+"""How a process of Tidemill ends after an error: one line for the user, and an exit code for a supervisor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.process.lifeline import SUPERVISED
 
 
 def fail(error: TidemillError) -> NoReturn:
-    """Print an error for a person, without secrets, and end with 1 (or what a supervisor wants to know)."""
+    """Print an error, without secrets, and exit with 1 (or with the code that a supervisor expects)."""
     text = f"Error {error.code}: {redact(str(error))}"
     logs.note_in_file(text)
     print(text, file=sys.stderr)
@@ -20,5 +20,5 @@ def fail(error: TidemillError) -> NoReturn:
 
 
 def fail_of_system(error: OSError) -> NoReturn:
-    """End as `fail` does for what the system refuses. A place that cannot be used stays so; other troubles may pass."""
+    """End like `fail`, for an error of the operating system. An unusable path does not get better by itself; other errors may pass."""
     fail(SystemFailed.of(error))

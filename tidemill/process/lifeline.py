@@ -1,7 +1,7 @@
-"""A supervised process must not outlive its supervisor, whatever it is at.
+"""Ends a supervised process when its supervisor dies, whatever the process is doing.
 
-The supervisor holds the other end of the process's stdin. When it dies, however that comes, the pipe ends: the
-process sends itself SIGTERM, as a person would, and if it is still there after the time that a clean end may take, it just ends.
+The supervisor holds the other end of the process's stdin. When it dies, for whatever reason, the pipe ends. Then the process sends itself
+SIGTERM, as a user would. If it is still there after the time for a clean end, it exits at once.
 (The kernel's parent death signal would need a hook in a fork of a process with gRPC's threads in it.)
 """
 
@@ -17,12 +17,12 @@ from tidemill.errors import EXIT_RETRY
 SUPERVISED = "TIDEMILL_SUPERVISED"
 """Set in the environment of the processes that `tidemill run` starts."""
 RETRIES = "TIDEMILL_RETRIES"
-"""The same for a changefeed's process that is started again after an error: its state is warning until the checkpoint moves."""
+"""Like SUPERVISED, for a changefeed's process that is started again after an error: its state is `warning` until the checkpoint moves."""
 GRACE_S = 25.0
 
 
 def hold(descriptor: int = 0, heard: Callable[[bytes], None] = lambda line: None) -> None:
-    """Watch the supervisor's end of the pipe, from a thread of its own. `heard` is called there with each line that it writes."""
+    """Watch the supervisor's end of the pipe, in a thread. `heard` is called there with each line that the supervisor writes."""
     threading.Thread(target=_watch, args=(descriptor, heard), name="lifeline", daemon=True).start()
 
 
@@ -34,7 +34,7 @@ def _watch(descriptor: int, heard: Callable[[bytes], None]) -> None:
             for line in lines:
                 heard(line)
     except OSError:
-        return  # no stdin at all: started by hand
+        return  # stdin is not a pipe: the process was started by hand
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(GRACE_S)
     os._exit(EXIT_RETRY)

@@ -1,4 +1,4 @@
-"""Where Spark masters are: in a process of ours, on this machine, or elsewhere; and under which address other machines reach this one."""
+"""Spark masters: whether one runs in this process, on this machine or elsewhere, and the address at which other machines reach this one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEET_S = 10.0
 
 
 def check_master(master: str | None) -> None:
-    """Raises ConfigError for what Spark takes for no master."""
+    """Raise ConfigError for a master that Spark does not accept."""
     if master is None or master == "yarn":
         return
     if not any(kind.fullmatch(master) for kind in (_IN_PROCESS, _LOCAL_CLUSTER, _STANDALONE, _KUBERNETES)):
@@ -33,7 +33,7 @@ def check_master(master: str | None) -> None:
 
 
 def meet_master(master: str | None) -> None:
-    """A standalone master that nobody runs is told at once: Spark itself tries for a minute. Raises ConfigError, SparkUnavailable."""
+    """Check that a standalone master answers. (Spark itself tries for a minute.) Raises ConfigError, SparkUnavailable."""
     check_master(master)
     failures = []
     for host, port in masters(master):
@@ -47,17 +47,17 @@ def meet_master(master: str | None) -> None:
 
 
 def is_here(master: str | None) -> bool:
-    """Whether a Spark master is a part of the process that asks for it."""
+    """Return whether the Spark master runs inside the process that starts it."""
     return master is None or _LOCAL_MASTER.fullmatch(master) is not None
 
 
 def is_in_process(master: str | None) -> bool:
-    """As `is_here`, but not for `local-cluster[…]`, whose executors are processes of their own."""
+    """Like `is_here`, but False for `local-cluster[…]`, whose executors are separate processes."""
     return master is None or _IN_PROCESS.fullmatch(master) is not None
 
 
 def local_cores(master: str | None) -> int | None:
-    """How many tasks a local Spark master runs at the same time; None for a cluster's, or none."""
+    """Return how many tasks a local Spark master runs at the same time; None for a cluster, or without a master."""
     found = _IN_PROCESS.fullmatch(master or "")
     if found is None:
         return None
@@ -65,20 +65,20 @@ def local_cores(master: str | None) -> int | None:
 
 
 def masters(master: str | None) -> list[tuple[str, int]]:
-    """Hosts and ports of a standalone master, of which one leads: `spark://A:7077,B:7077`. None of any other kind of master."""
+    """Return hosts and ports of the standalone masters, of which one leads: `spark://A:7077,B:7077`. Empty for other masters."""
     kind, _, addresses = (master or "").partition("://")
     found = [address.strip().rpartition(":") for address in addresses.split(",")] if kind == "spark" else []
     return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdecimal()]
 
 
 def with_retries(master: str, failures: int) -> str:
-    """A local master fails a job with its first failed task unless its name says otherwise: then with so many."""
+    """Set how many failures of a task a local master allows, if its name does not set it: the default is none."""
     found = _IN_PROCESS.fullmatch(master)
     return master if found is None or found[2] else f"local[{found[1] or 1},{failures}]"
 
 
 def host_for(master: str | None) -> str:
-    """The address that executors of a Spark master reach this machine at: the one that it reaches the master from."""
+    """Return the address of this machine for executors of a Spark master: the one on the route to the master."""
     if is_here(master):
         return LOOPBACK
     found = _MASTER.fullmatch(master or "")
@@ -86,7 +86,7 @@ def host_for(master: str | None) -> str:
 
 
 def towards(host: str, port: int) -> str:
-    """The address of this machine on the route to another one; nothing is sent. Its own name's where there is no route."""
+    """Return this machine's address on the route to another one; nothing is sent. Without a route, return the address of its own name."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

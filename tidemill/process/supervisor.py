@@ -1,10 +1,10 @@
-"""Keeps the child processes of a running changefeed alive: the capture and the Spark driver, each a process of its own.
+"""Keeps the child processes of a changefeed alive: the capture and the Spark driver, each in a process of its own.
 
-What the end of a child means is its rule's to say: that it is started again after a pause, that it rests until somebody resumes it, or that
-everything ends. The capture's rule is `Restarts`, the changefeed's is in `keeper`. The end of the supervisor, however it comes, ends the
-children: see `lifeline`.
+A rule decides what follows the end of a child: it is started again after a pause, rests until somebody resumes it, or the run ends. The
+capture's rule is `Restarts`, the changefeed's is in `keeper`. When the supervisor ends, for whatever reason, the children end: see
+`lifeline`.
 
-What a child writes to stderr is passed on, except the `Error CODE: …` that it ends with: that is the supervisor's to tell, once.
+A child's stderr is passed on, except the `Error CODE: …` at its end: the supervisor reports that, once.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 CRASHES_IN_A_ROW = 20
 STOP_WITHIN_S = 25.0
-"""What a stop may take before children are killed: below the 30 s that a person was promised."""
+"""How long children may take to stop before they are killed: below the 30 s promised to users."""
 
 _ERROR_LINE = re.compile(r"Error (TM:\w+): (.*)")
-_HINT = "  "  # what `errors` puts before the second line of an error
+_HINT = "  "  # how `errors` indents the second line of an error
 _LONGEST_LINE = 1 << 20
 
 
 class ChildFailed(TidemillError):
-    """A child process of the changefeed ended in a way that a restart cannot mend; `code` is the child's own."""
+    """A child process ended in a way that a restart does not fix; `code` is the child's own."""
 
     def __init__(self, child: str, code: str, message: str) -> None:
         super().__init__(f"{child}: {message}")
@@ -46,7 +46,7 @@ class ChildFailed(TidemillError):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a process ended: its exit status, its number, the error line that it left (code and text), or else the end of a traceback."""
+    """How a process ended: its exit status, its number, and the error line that it left (code and text), or else the end of a traceback."""
 
     status: int
     pid: int
@@ -59,50 +59,50 @@ class End:
 
     @property
     def why(self) -> str:
-        """The error with its code, else how it ended."""
+        """The error with its code; else how it ended."""
         if self.error is not None:
             return ": ".join(self.error)
         return self.how if self.raised is None else f"{self.how}: {self.raised}"
 
 
 class Then(enum.Enum):
-    """What follows the end of a child."""
+    """What to do after the end of a child."""
 
-    AGAIN = "again"  # it is started again
-    REST = "rest"  # it is not, until somebody resumes it
+    AGAIN = "again"  # start it again
+    REST = "rest"  # do not start it until somebody resumes it
     OVER = "over"  # it has done its work: the run is over
-    GIVE_UP = "give up"  # the run ends with its error
+    GIVE_UP = "give up"  # end the run with its error
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rule says. `pause_s` comes before another start."""
+    """The decision of a rule. `pause_s`: the pause before the next start."""
 
     then: Then
     pause_s: float = 0.0
 
 
 class Rule(Protocol):
-    """Says what the end of a child means."""
+    """Decides what follows the end of a child."""
 
     def environment(self) -> Mapping[str, str]:
-        """What the process that is about to start is told besides."""
+        """Return variables to add to the environment of the process about to start."""
 
     def ended(self, end: End) -> Answer:
-        """Called for each end that nobody asked for."""
+        """Decide what follows an unexpected end."""
 
     def note(self) -> None:
-        """Called in a thread after that, for what takes long to write down."""
+        """Called in a thread after `ended`, to write down what takes long to write."""
 
     def resumed(self) -> bool:
-        """Somebody asks that it goes on. Whether there is anything to resume."""
+        """Handle a request to resume the child. Return whether there was anything to resume."""
 
 
 class Restarts:
-    """The rule of a child without which nothing goes on. `progress`: a number that grows as the child gets further.
+    """The rule of a child that the run depends on. `progress` returns a number that grows as the child advances.
 
-    An error that may pass is waited out for as long as it lasts. A child process that is lost without a word again and again, and gets no
-    further in between, is given up; one that says that a restart cannot help is given up at once.
+    An error that may pass is waited out without limit. A child that keeps crashing without progress in between is given up. A child that
+    reports an error that a restart does not fix is given up at once.
     """
 
     def __init__(self, name: str, progress: Callable[[], int]) -> None:
@@ -135,9 +135,9 @@ class Restarts:
 
 @dataclass
 class ChildProcess:
-    """One supervised process: its name, its command line, and what is known of it.
+    """One supervised process: its name, its command line, and its state.
 
-    `secrets`: what goes by the environment because command lines are seen by everybody. `rule`: what its end means, by default `Restarts`.
+    `secrets`: environment variables, because everybody can read command lines. `rule`: what follows its end, by default `Restarts`.
     """
 
     name: str
@@ -154,12 +154,12 @@ class ChildProcess:
 
 
 def pause_after(crashes: int) -> float:
-    """Seconds to wait before start number crashes + 1 in a row."""
+    """Return the seconds to wait before the next start after this many crashes in a row."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** max(0, crashes - 1))
 
 
 class Supervisor:
-    """Runs children until one that is named `until` ends with 0, a stop is asked for, or one fails for good."""
+    """Runs children until the one named `until` exits with 0, a stop is requested, or one fails for good."""
 
     def __init__(self, children: Sequence[ChildProcess], *, until: str, on_change: Callable[[], None] = lambda: None) -> None:
         self.children = list(children)
@@ -173,11 +173,11 @@ class Supervisor:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask for the end: the children get SIGTERM and time to finish what they are at."""
+        """Stop: the children get SIGTERM and time to finish their work."""
         self._stop.set()
 
     def resume(self) -> bool:
-        """Let what rests, or waits for its next start, go on at once. Whether there was such a child."""
+        """Start children that rest, or wait for their next start, at once. Return whether there was any."""
         found = [child for child in self.children if child.rule is not None and child.rule.resumed()]
         for child in found:
             child.wake.set()
@@ -185,7 +185,7 @@ class Supervisor:
         return bool(found)
 
     async def run(self) -> None:
-        """Returns when all has ended well. Raises ChildFailed."""
+        """Run until the end. Raises ChildFailed."""
         tasks = [asyncio.create_task(self._keep(child), name=child.name) for child in self.children]
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -199,7 +199,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self, child: ChildProcess) -> None:
-        """One child, started as often as its rule says. Returns when it is over."""
+        """Start one child as often as its rule says. Return when it is over."""
         rule = child.rule = child.rule or Restarts(child.name, child.progress)
         while not self._stop.is_set():
             end = await self._once(child, rule.environment())
@@ -230,7 +230,7 @@ class Supervisor:
         assert process.stderr is not None
         relay = asyncio.create_task(_relay(child, process.stderr))
         status = await process.wait()
-        # A process that the child started may live on for a moment and hold the pipe: what it says is not waited for.
+        # A grandchild may live on for a moment and hold the pipe open: its output is not waited for.
         await asyncio.wait([relay], timeout=1.0)
         relay.cancel()
         child.process, child.pid = None, None
@@ -238,7 +238,7 @@ class Supervisor:
         return End(status, process.pid, child.last_error, child.raised)
 
     async def _pause(self, child: ChildProcess, seconds: float | None) -> None:
-        """Wait for so long (None: for ever), for a stop, or until the child is resumed."""
+        """Wait for some seconds (None: forever), for a stop, or until the child is resumed."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, child.wake)]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for one in waits:
@@ -246,7 +246,7 @@ class Supervisor:
 
     @staticmethod
     async def _end(child: ChildProcess) -> None:
-        """SIGTERM to what still runs, then time."""
+        """Send SIGTERM to a child that still runs, then wait."""
         process = child.process
         if process is None or process.returncode is not None:
             return
@@ -260,8 +260,8 @@ class Supervisor:
 
 
 class ErrorFilter:
-    """Takes a child's lines, gives back those to pass on, and keeps the error it ends with: `Error CODE: …` and its hint, or the last line
-    of a traceback, which is passed on as well."""
+    """Filters a child's stderr: returns the lines to pass on, and keeps the error at its end. That is `Error CODE: …` with its hint, or the
+    last line of a traceback, which is also passed on."""
 
     def __init__(self) -> None:
         self.last_error: tuple[str, str] | None = None
@@ -269,7 +269,7 @@ class ErrorFilter:
         self._within = self._traced = False
 
     def lines(self, lines: Sequence[str]) -> Iterator[str]:
-        """Lines without their ends."""
+        """Filter lines, given without line ends."""
         for line in lines:
             match = _ERROR_LINE.match(line)
             if match:
@@ -289,7 +289,7 @@ class ErrorFilter:
 
 
 async def _relay(child: ChildProcess, stderr: asyncio.StreamReader) -> None:
-    """Pass a child's stderr on, and remember the error it ends with."""
+    """Pass a child's stderr on, and keep the error at its end."""
     errors, rest = ErrorFilter(), b""
     while True:
         data = await stderr.read(1 << 16)

@@ -1,1 +1,1 @@
-"""Holds what was delivered against what was promised."""
+"""Compares what was delivered with the guarantees."""

@@ -1,12 +1,12 @@
-"""The five guarantees of the Open Protocol document, checked on the events of topics as they stand. Pure.
+"""Checks the five guarantees of the Open Protocol document on the events of topics. Pure.
 
-1. Rows of a table come in commit order, in each partition, when they come for the first time.
-2. Every DDL and every last resolved ts is in every partition of a topic.
+1. In each partition, the first deliveries of a table's rows are in commit order.
+2. Every DDL, and the last resolved ts, is in every partition of a topic.
 3. All events of a row are in one partition, unless rows are dispatched by ts.
-4. Nothing new comes at or below a resolved ts, nor on the wrong side of a DDL of its table.
-5. A transaction has one event a row; an update of a key may be two, a delete before an insert.
+4. No new event comes at or below a resolved ts, or on the wrong side of a DDL of its table.
+5. A transaction has one event per row. An update of a key may be two: a delete, then an insert.
 
-Repeats are allowed everywhere: delivery is at least once. What is remembered of a row is two hashes, about 200 bytes.
+Repeats are allowed everywhere: delivery is at least once. Two hashes are kept per row, about 200 bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPLIT = (RowKind.DELETE, RowKind.INSERT)
 
 
 class Guarantee(enum.Enum):
-    """What a problem breaks; the values are the numbers above."""
+    """The guarantee that a problem breaks; the values are the numbers above."""
 
     COMMIT_ORDER = 1
     EVERYWHERE = 2
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(slots=True)
 class _Table:
-    """The newest transaction of a table in one partition, as far as first deliveries go."""
+    """The newest transaction of a table in one partition, counting first deliveries."""
 
     ts: int = 0
     kinds: dict[bytes, list[RowKind]] = field(default_factory=dict)  # by row
@@ -60,9 +60,10 @@ class _Partition:
 
 
 class Checker:
-    """Takes events, those of a partition in their order. Afterwards `problems` and the counts tell.
+    """Takes the events of each partition in order. Afterwards `problems` and the counts have the result.
 
-    `homes`: guarantee 3 holds (no dispatch by ts). `ddls_everywhere`: of Open Protocol; Canal-JSON has them in partition 0 alone.
+    `homes`: check guarantee 3 (no dispatch by ts). `ddls_everywhere`: true for the Open Protocol; Canal-JSON sends DDLs to partition 0
+    only.
     """
 
     def __init__(self, partitions: Iterable[tuple[str, int]], *, homes: bool = True, ddls_everywhere: bool = True) -> None:
@@ -75,7 +76,7 @@ class Checker:
         self.rows = self.ddls = self.resolved = self.repeats = 0
 
     def take(self, topic: str, partition: int, offset: int, events: Iterable[Event]) -> None:
-        """The events of one message."""
+        """Check the events of one message."""
         state = self._partitions.setdefault((topic, partition), _Partition())
         where = f"{topic}[{partition}] at offset {offset}"
         for event in events:
@@ -142,14 +143,14 @@ class Checker:
             self.problems.append(Problem(guarantee, text))
 
     def finish(self) -> None:
-        """What only shows when all partitions have been read to their ends."""
+        """Check what only shows when all partitions have been read to their ends."""
         for topic in sorted({topic for topic, _ in self._partitions}):
             mine = {number: state for (name, number), state in sorted(self._partitions.items()) if name == topic}
             if self.ddls_everywhere:
                 every = {ddl for state in mine.values() for ddl in state.ddls}
                 for number, state in mine.items():
                     for ddl in sorted(every - set(state.ddls), key=lambda ddl: ddl.ts):
-                        self._broken(Guarantee.EVERYWHERE, f"{topic}[{number}] has not the DDL at {ddl.ts}: {ddl.query}")
+                        self._broken(Guarantee.EVERYWHERE, f"{topic}[{number}] does not have the DDL at {ddl.ts}: {ddl.query}")
             last = max(state.resolved for state in mine.values())
             for number, state in mine.items():
                 if state.resolved < last:
@@ -161,7 +162,7 @@ def _digest(text: str) -> bytes:
 
 
 def _identity(topic: str, row: RowEvent) -> bytes | None:
-    """Which row it is, within a topic; None for a table without a key."""
+    """Return the identity of a row within a topic; None for a table without a key."""
     handle = tuple((column.name, column.value) for column in row.after or row.before if column.handle)
     return _digest(repr((topic, row.schema, row.table, sorted(handle, key=lambda part: part[0])))) if handle else None
 

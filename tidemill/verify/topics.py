@@ -1,4 +1,4 @@
-"""Reads topics to their ends as of now, and checks them. IO: Kafka, and the storage of claim checks."""
+"""Reads topics up to their present ends, and checks them. IO: Kafka, and the storage of claim checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPEN_VERSION = VERSION.to_bytes(8, "big")
 
 
 def check_topics(upstream: Upstream, fetch: Callable[[str], bytes] | None = None, *, homes: bool = True) -> Checker:
-    """Everything that the topics hold when this begins. Raises TopicError, TopicUnavailable, and MalformedMessage naming the message."""
+    """Check everything that is in the topics now. Raises TopicError, TopicUnavailable, and MalformedMessage naming the message."""
     topics = KafkaTopics(upstream)
     try:
         sources = topics.discover().partitions
@@ -39,7 +39,7 @@ def check_topics(upstream: Upstream, fetch: Callable[[str], bytes] | None = None
 def _read(
     topics: KafkaTopics, upstream: Upstream, fetch: Callable[[str], bytes] | None, checker: Checker, left: dict[tuple[str, int], int]
 ) -> None:
-    """`left`: where each partition that is not read yet ends."""
+    """Read the messages. `left`: the ends of the partitions that are not read yet."""
     read = reader(upstream.protocol, fetch)
     waiting_since = time.monotonic()
     while left:
@@ -47,7 +47,9 @@ def _read(
         if records:
             waiting_since = time.monotonic()
         elif time.monotonic() - waiting_since > _PATIENCE_S:
-            raise TopicUnavailable(f"nothing came from {', '.join(f'{t}[{p}]' for t, p in left)}: {topics.trouble or 'no reason given'}")
+            raise TopicUnavailable(
+                f"no messages came from {', '.join(f'{t}[{p}]' for t, p in left)}: {topics.trouble or 'no reason given'}"
+            )
         for record in records:
             source = record.topic, record.partition
             if source not in left:

@@ -1,4 +1,4 @@
-"""Kernels of a task's flow: merge sorted sources into row records, split updates, find targets, put rows in order.
+"""Kernels for the rows of a task: merge sorted sources into row records, split updates, find targets, order rows.
 
 The readable twins are in `reference`.
 """

@@ -1,4 +1,4 @@
-"""From merged rows to rows as an encoder wants them: updates split, targets found, transactions in order, grouped by target.
+"""Turns merged rows into the rows that an encoder takes: splits updates, finds targets, orders transactions, groups by target.
 
 Reference: `reference.split`, `reference.arrange`.
 """
@@ -35,9 +35,9 @@ _HASH = int(Mode.HASH)
 
 @entry(5)
 def split(n, rows, changed, keep, out):
-    """Updates with a set byte in `changed` -> a delete and an insert; the other rows as they are. Returns the records in `out`.
+    """Turn updates with a set byte in `changed` into a delete and an insert; copy the other rows. Return the number of records in `out`.
 
-    changed: a byte a row, or 0 if no update is to be split. keep: only results of this kind, 0 for all.
+    changed: a byte per row, or 0 if no update is to be split. keep: only results of this kind, 0 for all.
     """
     m = 0
     for i in range(n):
@@ -68,7 +68,7 @@ def split(n, rows, changed, keep, out):
 
 @entry(4)
 def hashed_targets(n, rows, rules, hashes):
-    """Targets of the rows whose rule hashes column values: the row's uint32 in `hashes` modulo the topic's partitions."""
+    """Set the targets of rows whose rule hashes column values: the row's uint32 in `hashes` modulo the topic's partitions."""
     for i in range(n):
         row = rows + _ROW * i
         rule = rules + RULE_SIZE * ld32(row + R_TABLE)
@@ -84,7 +84,7 @@ def same_transaction(a, b):
 
 @jit
 def order_kinds(rows, begin, end, order):
-    """Numbers of the rows of one transaction (begin … end - 1) by kind, into order[begin …]; the order within a kind stays."""
+    """Write the numbers of one transaction's rows (begin … end - 1) by kind into order[begin …]; the order within a kind stays."""
     at = begin
     for kind in range(KIND_DELETE, KIND_INSERT + 1):
         for i in range(begin, end):
@@ -95,7 +95,7 @@ def order_kinds(rows, begin, end, order):
 
 @jit
 def order_transactions(n, rows, order):
-    """Numbers of all rows: transactions as they come, inside of each delete, update, insert."""
+    """Write the numbers of all rows: transactions in their order, within each delete, update, insert."""
     begin = 0
     while begin < n:
         end = begin + 1
@@ -114,9 +114,9 @@ def order_transactions(n, rows, order):
 
 @entry(8)
 def arrange(n, rows, owned, counts, seen, order, starts, out):
-    """Rows in the order of delivery, those of one target side by side, into `out`; returns the number of targets (groups).
+    """Write the rows to `out` in the order of delivery, grouped by target. Return the number of targets (groups).
 
-    owned: a byte for each target. counts: an int32 for each target, all 0 before and after. seen, order: n int32 of scratch.
+    owned: a byte per target. counts: an int32 per target, all 0 before and after. seen, order: n int32 of scratch.
     starts: group g is out[starts[g]:starts[g + 1]]. Rows of targets that are not owned are left out.
     """
     order_transactions(n, rows, order)

@@ -1,4 +1,5 @@
-"""Which updates changed one of some columns: those of keys and dispatch split an update, others decide whether a filter keeps it."""
+"""Finds the updates that changed certain columns. A change of key or dispatch columns splits an update; others decide whether a filter
+keeps it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tidemill.kernels.rows.program import TableProgram
 
 
 class ColumnChange(UniqueChange):
-    """`UniqueChange` for columns of choice: `slots` lists them for each program. Reference: `UniqueChange.changed_plain`."""
+    """`UniqueChange` for given columns: `slots` lists them for each program. Reference: `UniqueChange.changed_plain`."""
 
     def __init__(self, programs: Sequence[TableProgram], slots: Sequence[Sequence[int]]) -> None:
         super(UniqueChange, self).__init__(programs, slots)

@@ -1,4 +1,4 @@
-"""Records that the flow kernels share with the Python around them: sources, routing rules, the states of a merge.
+"""Records that the flow kernels share with Python: sources, routing rules, the states of a merge.
 
 All of them are rows of int64 words; the constants are the numbers of the words.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 WORD = 8
 
-# A source: the part of one record batch that is still to be read. Addresses are of the batch's buffers, offsets applied.
+# A source: the unread part of one record batch. Addresses are those of the batch's buffers, with offsets applied.
 (S_POS, S_END, S_MORE, S_BASE, S_TABLE_ID, S_START, S_COMMIT, S_KEY_OFFSETS, S_KEYS) = range(9)
 (S_VALUE_OFFSETS, S_VALUES, S_VALUE_VALID, S_VALUE_BIT) = range(9, 13)
 (S_OLD_OFFSETS, S_OLDS, S_OLD_VALID, S_OLD_BIT) = range(13, 17)
@@ -22,7 +22,7 @@ S_SIZE = WORD * S_WORDS
 S_…_VALID: address of the validity bitmap, 0 if no value is null; S_…_BIT: the bit of row 0 in it.
 """
 
-# A routing rule: one for each table in use.
+# A routing rule: one per table in use.
 (RULE_MODE, RULE_BASE, RULE_PARTS, RULE_TARGET, RULE_MAY_SPLIT) = range(5)
 RULE_WORDS = 8
 RULE_SIZE = WORD * RULE_WORDS
@@ -30,7 +30,7 @@ RULE_SIZE = WORD * RULE_WORDS
 
 
 class Mode(enum.IntEnum):
-    """How a row's target is found: known with the table, by commit_ts, or by a hash of column values."""
+    """How a row's target is found: by table, by commit_ts, or by a hash of column values."""
 
     FIXED = 0
     TS = 1
@@ -38,34 +38,34 @@ class Mode(enum.IntEnum):
 
 
 NOT_FOUND, DROP = -2, -1
-"""What the table map says of an id: nothing is known, or its rows are not delivered."""
+"""Values of the table map: the id is unknown, or its rows are not delivered."""
 
 # Why a merge stopped, and what it counted.
 (ST_REASON, ST_SOURCE, ST_ID, ST_BYTES, ST_SEEN, ST_DROPPED, ST_MAY_SPLIT, ST_HASHED, ST_KINDS) = range(9)
 ST_WORDS = 16
-"""ST_KINDS: of a merge limited to a transaction, bit 1 << kind for each kind that its rows may become."""
+"""ST_KINDS: for a merge limited to one transaction, bit 1 << kind for each kind that its rows may become."""
 
 
 class Stop(enum.IntEnum):
     """Why a merge returned."""
 
-    DONE = 0  # nothing is left
-    FULL = 1  # the chunk is
+    DONE = 0  # no rows are left
+    FULL = 1  # the chunk is full
     DRY = 2  # source ST_SOURCE needs its next batch
-    UNKNOWN = 3  # the table map does not know ST_ID
+    UNKNOWN = 3  # the table map does not have ST_ID
 
 
 # Limits of a merge to a single transaction: word 0 is 0 for no limit.
 (ONLY, ONLY_COMMIT, ONLY_START, ONLY_KINDS) = range(4)
 ONLY_WORDS = 4
-"""ONLY_KINDS: bit 1 << kind is set for each kind that is wanted. Updates that may be split always pass."""
+"""ONLY_KINDS: bit 1 << kind is set for each wanted kind. Updates that may be split always pass."""
 
 GOLDEN = 0x9E3779B97F4A7C15
 """Multiplier of the table map's hash (2^64 / golden ratio)."""
 
 
 class TableMap:
-    """Physical table id -> rule number or DROP: open addressing over pairs of words. Ids are not 0."""
+    """Maps a physical table id to a rule number or DROP: open addressing over pairs of words. Ids are never 0."""
 
     def __init__(self, capacity: int = 64) -> None:
         self.mask = capacity - 1
@@ -74,11 +74,11 @@ class TableMap:
 
     @property
     def address(self) -> int:
-        """Where the pairs are; changes when the map grows."""
+        """The address of the pairs; it changes when the map grows."""
         return int(self.pairs.ctypes.data)
 
     def set(self, table_id: int, rule: int) -> None:
-        """Note an id that the map does not know yet."""
+        """Add an id that the map does not have."""
         if self.count * 2 >= self.mask:
             self._grow()
         at = self._slot(table_id)
@@ -86,7 +86,7 @@ class TableMap:
         self.count += 1
 
     def get(self, table_id: int) -> int:
-        """Rule number, DROP or NOT_FOUND: the twin of the kernels' look-up."""
+        """Return the rule number, DROP or NOT_FOUND: the twin of the kernels' look-up."""
         at = self._slot(table_id)
         return int(self.pairs[at, 1]) if self.pairs[at, 0] == table_id else NOT_FOUND
 

@@ -1,6 +1,6 @@
-"""Merge: k sorted sources -> row records in the order (commit_ts, start_ts, key), routed by table as they pass.
+"""Merges k sorted sources into row records in the order (commit_ts, start_ts, key), and routes rows by table.
 
-Reference: `reference.merge`. Addresses are int64, nothing is allocated, nothing raises: the caller provides the room.
+Reference: `reference.merge`. Addresses are int64. Nothing is allocated, nothing raises: the caller provides the room.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _DONE, _FULL, _DRY, _UNKNOWN = int(Stop.DONE), int(Stop.FULL), int(Stop.DRY), in
 
 @jit
 def find_rule(pairs, mask, table_id):
-    """Rule number of a table id, DROP or NOT_FOUND."""
+    """Return the rule number of a table id, DROP or NOT_FOUND."""
     at = as_i((as_u(table_id) * _GOLDEN) >> _SHIFT) & mask
     while True:
         found = ld64(pairs + 16 * at)
@@ -98,7 +98,7 @@ def find_rule(pairs, mask, table_id):
 
 @jit
 def key_before(p, n, q, m):
-    """Is the key of n bytes at p smaller than the one of m bytes at q?"""
+    """Return whether the key of n bytes at p is smaller than that of m bytes at q."""
     shorter = n if n < m else m
     i = 0
     while i + 8 <= shorter:
@@ -118,7 +118,7 @@ def key_before(p, n, q, m):
 
 @jit
 def row_before(s, i, t, j):
-    """Does row i of source s come before row j of source t?"""
+    """Return whether row i of source s comes before row j of source t."""
     a = ld64(ld64(s + 8 * S_COMMIT) + 8 * i)
     b = ld64(ld64(t + 8 * S_COMMIT) + 8 * j)
     if a != b:
@@ -134,13 +134,13 @@ def row_before(s, i, t, j):
 
 @jit
 def is_null(bitmap, at):
-    """Bit `at` of a validity bitmap is 0; without a bitmap no value is null."""
+    """Return whether bit `at` of a validity bitmap is 0; without a bitmap no value is null."""
     return bitmap != 0 and (ld8(bitmap + (at >> 3)) >> (at & 7)) & 1 == 0
 
 
 @jit
 def insert_head(sources, heads, live, j):
-    """Put source j among the live ones, smallest first."""
+    """Insert source j among the live ones, which are sorted by their next row."""
     s = sources + S_SIZE * j
     pos = ld64(s + 8 * S_POS)
     i = live
@@ -155,12 +155,11 @@ def insert_head(sources, heads, live, j):
 
 @entry(14)
 def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_rows, max_bytes, only, state):
-    """Rows of k sources in order, from record n on, into `rows`; returns the number of records there are then.
+    """Write rows of k sources, in order, to `rows` from record n on. Return the number of records then.
 
-    heads: k int32 of scratch. pairs, mask: the table map. owned: a byte for each target. origins: two words a record, its
-    source and its number there. only: limit to one transaction. state: counters and the reason why it stopped.
-    Rows of other ids, rows that change nothing and rows of targets that are not owned are passed over. A row's target stays
-    -1 where it takes more than the table and the ts.
+    heads: k int32 of scratch. pairs, mask: the table map. owned: a byte per target. origins: two words per record, its source and its
+    number there. only: limit to one transaction. state: counters and the reason for stopping. Rows of dropped ids, rows that change nothing
+    and rows of targets that are not owned are skipped. A row's target stays -1 if it depends on more than the table and the ts.
     """
     live = 0
     for j in range(k):
@@ -299,7 +298,7 @@ def merge(k, sources, heads, pairs, mask, rules, owned, rows, origins, n, max_ro
 
 @entry(4)
 def unfinished(k, sources, rows, n):
-    """Does any source go on with the transaction of record n - 1? The sources are at their next rows, none is dry."""
+    """Return whether any source continues the transaction of record n - 1. The sources are at their next rows, and none is DRY."""
     last = rows + _ROW * (n - 1)
     commit = ld64(last + R_COMMIT)
     start = ld64(last + R_START)
@@ -317,7 +316,7 @@ def unfinished(k, sources, rows, n):
 
 @entry(2)
 def transaction_begin(rows, n):
-    """Number of the first record of the transaction that record n - 1 belongs to."""
+    """Return the number of the first record of the transaction of record n - 1."""
     last = rows + _ROW * (n - 1)
     commit = ld64(last + R_COMMIT)
     start = ld64(last + R_START)
@@ -332,7 +331,7 @@ def transaction_begin(rows, n):
 
 @entry(4)
 def first_origins(origins, begin, n, places):
-    """Smallest row number that records begin … n - 1 have of each source, into `places` (which has -1 for each source)."""
+    """Write the smallest row number that records begin … n - 1 have of each source to `places` (-1 before, for each source)."""
     for i in range(begin, n):
         place = places + 8 * ld64(origins + 16 * i)
         number = ld64(origins + 16 * i + 8)

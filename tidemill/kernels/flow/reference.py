@@ -1,4 +1,4 @@
-"""The readable twins of the flow kernels: the same rules over Python objects."""
+"""The readable twins of the flow kernels: the same rules on Python objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, SPLIT_DELETE
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One change with what routing found out. `target` is -1 until it is known."""
+    """One change with its routing. `target` is -1 until it is known."""
 
     table_id: int
     start_ts: int
@@ -25,20 +25,20 @@ class Row:
 
     @property
     def kind(self) -> int:
-        """Delete, update or insert, by the images there are; 0 for a change of nothing."""
+        """Delete, update or insert, by which images are there; 0 for a change of nothing."""
         if self.value is None:
             return 0 if self.old_value is None else KIND_DELETE
         return KIND_INSERT if self.old_value is None else KIND_UPDATE
 
 
 def merge(sources: Iterable[Sequence[Row]]) -> list[Row]:
-    """All rows of sorted sources by (commit_ts, start_ts, key), without those that change nothing."""
+    """Return all rows of sorted sources by (commit_ts, start_ts, key), without those that change nothing."""
     rows = [row for source in sources for row in source if row.kind]
     return sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.key))
 
 
 def split(rows: Iterable[Row], changed: Sequence[bool]) -> list[Row]:
-    """Updates whose flag is set become a delete and an insert."""
+    """Split updates whose flag is set into a delete and an insert."""
     out: list[Row] = []
     for row, flag in zip(rows, changed, strict=True):
         if flag and row.kind == KIND_UPDATE:
@@ -49,7 +49,7 @@ def split(rows: Iterable[Row], changed: Sequence[bool]) -> list[Row]:
 
 
 def arrange(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    """By target, in the order of delivery: transactions as they come, inside of each delete, update, insert, then key."""
+    """Return the rows by target, in the order of delivery: transactions in order, within each delete, update, insert, then by key."""
     out: dict[int, list[Row]] = {}
     for _, transaction in groupby(rows, key=lambda r: (r.commit_ts, r.start_ts)):
         for row in sorted(transaction, key=lambda r: (r.kind, r.key)):

@@ -1,4 +1,4 @@
-"""Rows of a KvScan answer → columns, in compiled code."""
+"""Converts the rows of a KvScan answer to columns, in compiled code."""
 
 from tidemill.kernels.load.pairs import BadAnswer, Pairs, locate_pairs
 

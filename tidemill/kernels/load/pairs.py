@@ -1,7 +1,7 @@
-"""A ScanResponse of TiKV as bytes → Arrow columns of keys and values. Reference: protobuf's own parser (wire/kvrpcpb.proto).
+"""Converts a ScanResponse of TiKV from bytes to Arrow columns of keys and values. Reference: protobuf's parser (wire/kvrpcpb.proto).
 
-Only answers that are nothing but pairs with a key and a value are read here. Anything else (an error, a field that is not known) is for
-the reference, and so is what is broken: it says what is wrong.
+It only reads answers that are pairs with a key and a value. The reference reads all others (an error, an unknown field, malformed bytes)
+and says what is wrong.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _OTHER = -1
 
 
 class BadAnswer(ValueError):
-    """Not an answer of plain pairs: for the reference."""
+    """The answer has more than plain pairs: it is for the reference."""
 
 
 @numba.njit(cache=True)
 def _varint(data, at, end):
-    """Value and where it ends; an end of -1: there is none."""
+    """Return the value and where it ends; an end of -1: there is no varint."""
     value, shift = np.int64(0), 0
     while at < end and shift < 63:
         byte = np.int64(data[at])
@@ -44,7 +44,7 @@ def _varint(data, at, end):
 
 @numba.njit(cache=True)
 def _pair(data, at, end, places, n):
-    """Note where key and value of a KvPair are; False: it has something else."""
+    """Note where key and value of a KvPair are; return False if it has other fields."""
     places[n, :] = 0
     while at < end:
         tag = data[at]
@@ -65,7 +65,7 @@ def _pair(data, at, end, places, n):
 
 @numba.njit(cache=True)
 def _locate(data, places):
-    """Places (key, its length, value, its length) of all pairs; how many, or _OTHER."""
+    """Note the places (key, its length, value, its length) of all pairs. Return their number, or _OTHER."""
     at, n, end = 0, 0, len(data)
     while at < end:
         if data[at] != _PAIRS or n == len(places):
@@ -91,7 +91,7 @@ def _gather(data, places, column, offsets, out):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """An answer's bytes, and an int64 row (key, length, value, length) of places in them for each pair."""
+    """The bytes of an answer, and for each pair an int64 row (key, length, value, length) of places in them."""
 
     data: Bytes
     places: Places
@@ -104,7 +104,7 @@ class Pairs:
         return bytes(self.data[start : start + size])
 
     def column(self, which: int) -> pa.Array:
-        """Keys (0) or values (1) as a binary array. Raises pa.ArrowInvalid above 2 GiB."""
+        """Return keys (0) or values (1) as a binary array. Raises pa.ArrowInvalid above 2 GiB."""
         size = int(self.places[:, 2 * which + 1].sum())
         if size >= 1 << 31:
             raise pa.ArrowInvalid(f"{size} bytes do not fit into one column")
@@ -114,7 +114,7 @@ class Pairs:
 
 
 def locate_pairs(answer: bytes, limit: int) -> Pairs:
-    """The pairs of a serialised ScanResponse of at most `limit`. Raises BadAnswer."""
+    """Return the pairs of a serialised ScanResponse with at most `limit` pairs. Raises BadAnswer."""
     data = np.frombuffer(answer, np.uint8)
     places = np.empty((limit, 4), np.int64)
     n = _locate(data, places)

@@ -1,4 +1,4 @@
-"""The HTTP/2 side of one long gRPC stream: frames -> messages back to back."""
+"""The HTTP/2 side of one long gRPC stream: turns frames into concatenated messages."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ MASK32 = 0xFFFFFFFF
 
 @entry(8)
 def deframe(st, buf, n, out, out_cap, ends, ends_cap, ctl):
-    """N received bytes -> gRPC messages back to back in `out` (ends: their ends) and control frames in
-    `ctl` (4 words each: type, flags, stream, offset of the payload << 32 | length; room for 64).
-    Returns the bytes consumed; what is left has to be presented again with more behind it. Stops early
-    when out (D_NEED: bytes it must hold in total), ends or ctl are full."""
+    """Turn n received bytes into concatenated gRPC messages in `out` (ends: their ends) and control frames in `ctl` (4 words each: type,
+    flags, stream, offset of the payload << 32 | length; room for 64). Returns the bytes consumed; the rest must be passed again with more
+    bytes after it. Stops early when out (D_NEED: bytes it must hold in total), ends or ctl are full."""
     p = 0
     o = ld64(st + 8 * D_OUT)
     m = ld64(st + 8 * D_MSGS)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-# LogType of cdcpb, and two kinds of our own.
+# LogType of cdcpb, and two values of Tidemill's own.
 PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED, RESOLVED, ERROR = 1, 2, 3, 4, 5, 6, 7
 PUT, DELETE = 1, 2
-AS_PREWRITTEN = 3  # op of a COMMIT that does not tell its own, while its PREWRITE is on disk
+AS_PREWRITTEN = 3  # op of a COMMIT without an op, while its PREWRITE is on disk
 
 ENTRY = np.dtype(
     {
@@ -27,8 +27,8 @@ ENTRY = np.dtype(
         "itemsize": 64,
     }
 )  # fmt: skip
-"""What the scanner makes of messages: one entry per row, per region of a resolved ts (start_ts), per error (value: its bytes).
-key, value, old: offsets in the batch."""
+"""The scanner's output: one entry per row, per region of a resolved ts (in start_ts), and per error (value: its bytes). key, value, old:
+offsets in the batch."""
 
 E_START, E_COMMIT, E_KEY, E_KEYLEN, E_VALUE, E_VALLEN, E_OLD, E_OLDLEN = 0, 8, 16, 20, 24, 28, 32, 36
 E_GENERATION, E_KIND, E_OP, E_STREAM, E_REGION, E_REQUEST = 40, 44, 45, 46, 48, 56
@@ -44,8 +44,8 @@ ROW = np.dtype(
         "itemsize": 64,
     }
 )  # fmt: skip
-"""A committed row that waits to be sealed, or a pending transaction entry of the matcher. key: address; value_d, old_d: distances
-from the key's address; chunk: who keeps the bytes alive; next: link of the matcher's lists."""
+"""A committed row that waits to be sealed, or a pending transaction entry of the matcher. key: address; value_d, old_d: distances from the
+key's address; chunk: keeps the bytes alive; next: link of the matcher's lists."""
 
 R_COMMIT, R_START, R_KEY, R_VALUE_D, R_OLD_D, R_KEYLEN, R_VALLEN, R_OLDLEN = 0, 8, 16, 24, 28, 32, 36, 40
 R_CHUNK, R_SUB, R_OP, R_FLAGS, R_GENERATION, R_NEXT = 44, 48, 52, 53, 56, 60
@@ -61,19 +61,19 @@ SUB = np.dtype(
         "itemsize": 128,
     }
 )  # fmt: skip
-"""One region subscription. touched: head of the list of entries that INITIALIZED has to look at; lo, hi: addresses of its range; seen: the
-clock (X_CLOCK) when the store last said anything of it; piece: the piece of the region state machine that it stands for; since: rows at or
-below it are not wanted, whoever sends them."""
+"""One region subscription. touched: head of the list of entries that INITIALIZED has to settle; lo, hi: addresses of its range; seen: the
+clock (X_CLOCK) when the store last sent something for it; sub_range: the id of its sub-range in the region state machine; since: rows at or
+below it are not wanted."""
 
 S_REGION, S_REQUEST, S_RESOLVED, S_CHECKPOINT, S_PARTITION, S_STATE, S_INIT, S_TOUCHED = 0, 8, 16, 24, 32, 36, 40, 44
 S_STREAM, S_LOLEN, S_HILEN, S_LO, S_HI, S_SEEN, S_SINCE = 48, 52, 56, 64, 72, 80, 96
 
 IMPORTED = 0x80
-"""Beside ENTRY.op, out of the scanner only: the row was written by a physical import (bit 16 of txn_source). Bits 0-7, a change data
-capture, and 8-15, the reorganisation of a lossy column change, mean nothing here: whoever asked for such rows gets them."""
+"""Set in ENTRY.op by the scanner only: the row was written by a physical import (bit 16 of txn_source). The other bits are ignored here:
+0-7 mark a change data capture, 8-15 the reorganisation of a lossy column change."""
 IMPORT_BIT = 1 << 16
 
-FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: over, but its range still counts for the frontier
+FREE, ACTIVE, DEAD = 0, 1, 2  # SUB.state; DEAD: ended, but its range still counts for the frontier
 
 CONTROL = np.dtype(
     {
@@ -82,13 +82,13 @@ CONTROL = np.dtype(
         "itemsize": 64,
     }
 )
-"""What the matcher reports to the region state machine. cause and what follows it: of a violation, and of the row that shows it (key: its
+"""What the matcher reports to the region state machine. The fields from cause on are for a violation and the row that shows it (key: its
 address, valid until the next batch)."""
 
 C_INITIALIZED, C_ERROR, C_VIOLATION = 1, 2, 3
 V_UNMATCHED, V_LATE, V_EMPTY_PUT, V_FAKE_ONLY, V_NO_OP, V_UNKNOWN_TYPE = 1, 2, 3, 4, 5, 6  # CONTROL.cause of a violation
 
-# The matcher's context: int64 words, mostly addresses. The upper half is scratch of `match`.
+# The matcher's context: int64 words, mostly addresses. The upper half is scratch space of `match`.
 (X_SUBS, X_NSUBS, X_LOOKUP, X_LOOKUP_MASK, X_SLOTS, X_SLOT_MASK, X_POOL, X_POOL_CAP, X_POOL_TOP, X_POOL_FREE, X_COUNT,
  X_PARTS, X_CONTROL, X_NCONTROL, X_CONTROL_CAP, X_REFS, X_PENDING_BYTES, X_SPILLED, X_NSPILLED, X_LATE, X_NLATE, X_LATE_CAP,
  X_MUX, X_UNKNOWN, X_STALE, X_RANGE, X_DUP, X_ROWS, X_CLOCK) = range(29)  # fmt: skip
@@ -98,17 +98,17 @@ X_WORDS = 64
 P_ADDR, P_COUNT, P_CAP, P_BYTES = range(4)
 P_WORDS = 4
 
-OK, GROW_POOL, GROW_PART, GROW_CONTROL, GROW_LATE = 0, 1, 2, 3, 4  # answers of `match`
+OK, GROW_POOL, GROW_PART, GROW_CONTROL, GROW_LATE = 0, 1, 2, 3, 4  # return codes of `match`
 
-# Flags of a pending transaction entry: prewrite data is there; its COMMIT was seen; it was delivered; rolled back; the data
-# is a prewrite that came without its value.
+# Flags of a pending transaction entry: it has prewrite data; its COMMIT was seen; it was delivered; it was rolled back; its data is a
+# prewrite without its value.
 F_DATA, F_WAIT, F_DONE, F_ROLLED, F_FAKE = 1, 2, 4, 8, 16
 
 SCAN_GROW = 100
 
 
 class WireFault(enum.IntEnum):
-    """Why a message is malformed."""
+    """How a message is malformed."""
 
     VARINT = 1
     LENGTH = 2
@@ -127,22 +127,22 @@ FAULTS = {
     WireFault.TS: "timestamp is above 2^63 - 1",
 }
 
-# State words of `deframe`: payload left of the DATA frame, padding behind it, END_STREAM was set, bytes left of the gRPC
-# message (-1: its prefix is being read), prefix bytes read, prefix value, then results: bytes in `out`, messages, control frames,
-# DATA bytes with padding (flow control), error, stream id expected, bytes that `out` must hold.
+# State words of `deframe`: rest of the DATA frame's payload, of its padding, END_STREAM was set, rest of the gRPC message (-1: its prefix
+# is being read), prefix bytes read, prefix value. Then results: bytes in `out`, messages, control frames, DATA bytes with padding (flow
+# control), error, expected stream id, bytes that `out` must hold.
 (D_LEFT, D_PAD, D_END, D_MSG, D_HAVE, D_PREFIX, D_OUT, D_MSGS, D_CTL, D_DATA, D_ERROR, D_STREAM, D_NEED) = range(13)
 D_WORDS = 16
 DE_STREAM, DE_COMPRESSED, DE_PADDING = 1, 2, 3
-D_CONTROLS = 64  # control frames that one call can report
+D_CONTROLS = 64  # control frames reported by one call, at most
 
 
 def address(array: Any) -> int:
-    """Where an array's bytes begin."""
+    """Return the address of an array's bytes."""
     return int(array.ctypes.data)
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Two arrays of records, one behind the other. (np.concatenate would drop the holes of a dtype: another record size.)"""
+    """Concatenate two arrays of records. (np.concatenate would drop the holes of a dtype, which changes the record size.)"""
     out = np.empty(len(first) + len(second), first.dtype)
     out[: len(first)] = first
     out[len(first) :] = second

@@ -1,10 +1,10 @@
-"""ENTRY records -> committed ROW records: the state machine of a subscription, for all subscriptions at once.
+"""Matches ENTRY records into committed ROW records: the state machine of a subscription, run for all subscriptions.
 
-The rules (TiKV's cdc component, checked against TiCDC's own handler in tests/capture/tikv/receive/test_matcher.py):
+The rules are those of TiKV's cdc component, checked against TiCDC's own handler in tests/capture/tikv/receive/test_matcher.py:
 
-- Before INITIALIZED scan and live rows interleave. A COMMIT is matched at once if its prewrite is there with its value and
-  generation 0, else it waits; a ROLLBACK is kept because the scan may deliver the lock later. INITIALIZED settles both.
-- Afterwards a COMMIT must find its prewrite. One that does not breaks the protocol and ends the subscription: its range is
+- Before INITIALIZED, scanned and live rows interleave. A COMMIT is matched at once if its prewrite is there with its value and
+  generation 0; else it waits. A ROLLBACK is kept, because the scan may deliver the lock later. INITIALIZED settles both.
+- Afterwards a COMMIT must find its prewrite. If it does not, it breaks the protocol and ends the subscription; its range is
   subscribed again from its resolved ts.
 - A PREWRITE of op PUT without a value is fake (the lock of a large value was rewritten): it never replaces a real one.
 - commit_ts at or below the checkpoint is stale; at or below the resolved ts it breaks the protocol.
@@ -125,13 +125,13 @@ from tidemill.kernels.receive.text import MASK32, compare, hash32
 use_cache()
 
 AHEAD, RING = 12, 32  # entries looked ahead; first context word of the ring of their hashes
-IN_CACHE = 4096  # so many pending entries lie in the processor's cache anyway
+IN_CACHE = 4096  # this many pending entries fit into the processor's cache anyway
 
 
 @jit
 def look_ahead(ctx, entries, n, i, sub, base):
-    """Bring the memory that later entries will need: slot, then record, then key. Only hints, so it does not matter that their
-    subscription is taken to be the present one."""
+    """Prefetch the memory that later entries need: slot, then record, then key. It is only a hint, so the current subscription is
+    assumed."""
     j = i + AHEAD
     if j < n:
         ent = entries + 64 * j
@@ -160,7 +160,7 @@ def look_ahead(ctx, entries, n, i, sub, base):
 
 @jit
 def lacking(ctx):
-    """What has to grow before any entry can be taken, or 0."""
+    """Return what has to grow before any entry can be taken, or 0."""
     if word(ctx, X_NCONTROL) >= word(ctx, X_CONTROL_CAP):
         return GROW_CONTROL
     if word(ctx, X_POOL_FREE) < 0 and word(ctx, X_POOL_TOP) >= word(ctx, X_POOL_CAP):
@@ -174,7 +174,7 @@ def lacking(ctx):
 
 @jit
 def settle(ctx, sub_at, sub, i, row):
-    """INITIALIZED meets an entry whose COMMIT or ROLLBACK was seen before."""
+    """Settle an entry whose COMMIT or ROLLBACK came before INITIALIZED."""
     flags = ld8(row + R_FLAGS)
     start, key, key_len = ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN)
     commit = ld64(row + R_COMMIT)
@@ -187,14 +187,14 @@ def settle(ctx, sub_at, sub, i, row):
             reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len)
         elif spilled(ctx, start):
             late(ctx, sub, start, commit, key, key_len, ld32s(row + R_CHUNK), op_of(op))
-        # Else its COMMITTED row came from the scan.
+        # Else the scan sent its row as COMMITTED.
     elif flags & F_ROLLED and spilled(ctx, start):
         late(ctx, sub, start, 0, key, key_len, ld32s(row + R_CHUNK), 0)
 
 
 @jit
 def on_initialized(ctx, sub_at, sub, part, i):
-    """Settle all touched entries. Returns what has to grow first, or 0."""
+    """Settle all touched entries. Return what has to grow first, or 0."""
     pool = word(ctx, X_POOL)
     x = ld32s(sub_at + S_TOUCHED)
     while x >= 0:
@@ -206,7 +206,7 @@ def on_initialized(ctx, sub_at, sub, part, i):
         st32(sub_at + S_TOUCHED, ld32s(row + R_NEXT))
         settle(ctx, sub_at, sub, i, row)
         if ld32s(sub_at + S_STATE) != ACTIVE:
-            return 0  # what is left is freed with the subscription
+            return 0  # the rest is freed with the subscription
         start, key, key_len = ld64(row + R_START), ld64(row + R_KEY), ld32s(row + R_KEYLEN)
         if ld8(row + R_FLAGS) & F_DATA:
             account(ctx, row, -1)
@@ -272,7 +272,8 @@ def on_prewrite(ctx, sub_at, sub, ent, base, chunk, i, code, x, place):
 
 @jit
 def on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, cause):
-    """A COMMIT after INITIALIZED whose row is not in memory: on disk, or the store broke the protocol by `cause` at least."""
+    """Handle a COMMIT after INITIALIZED whose prewrite is not in memory: it is on disk, or the store broke the protocol by `cause` at
+    least."""
     start, commit = ld64(ent + E_START), ld64(ent + E_COMMIT)
     verdict = judge_orphan(sub_at, commit, cause)
     if verdict == cause and spilled(ctx, start):
@@ -284,7 +285,7 @@ def on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, cause):
 
 @jit
 def on_commit_live(ctx, sub_at, sub, ent, key, key_len, chunk, i, x, place):
-    """A COMMIT after INITIALIZED."""
+    """Handle a COMMIT after INITIALIZED."""
     commit, op = ld64(ent + E_COMMIT), ld8(ent + E_OP)
     if x < 0:
         return on_orphan(ctx, sub_at, sub, ent, key, key_len, chunk, i, V_UNMATCHED)
@@ -305,7 +306,7 @@ def on_commit(ctx, sub_at, sub, ent, base, key, key_len, chunk, i, code, x, plac
     if x >= 0 and ld8(row + R_FLAGS) & (F_DONE | F_WAIT):
         bump(ctx, X_DUP)
         return 0
-    if x >= 0 and ld8(row + R_FLAGS) & F_ROLLED:  # both cannot be: a new scan tells what was
+    if x >= 0 and ld8(row + R_FLAGS) & F_ROLLED:  # both cannot be true: a new scan has the truth
         verdict = judge_orphan(sub_at, ld64(ent + E_COMMIT), V_UNMATCHED)
         reject(ctx, sub_at, sub, i, verdict, ld64(ent + E_COMMIT), ld64(ent + E_START), key, key_len)
         return 0
@@ -352,7 +353,7 @@ def on_rollback(ctx, sub_at, sub, ent, base, key, key_len, chunk, code, x, place
 
 @jit
 def outside(sub_at, key, key_len):
-    """Whether the key lies outside of the subscription's range."""
+    """Return whether the key is outside of the subscription's range."""
     lo_len, hi_len = ld32s(sub_at + S_LOLEN), ld32s(sub_at + S_HILEN)
     if lo_len > 0 and compare(key, key_len, ld64(sub_at + S_LO), lo_len) < 0:
         return True
@@ -361,7 +362,7 @@ def outside(sub_at, key, key_len):
 
 @jit
 def on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i):
-    """PREWRITE, COMMIT, ROLLBACK or COMMITTED, with room for what it can need."""
+    """Handle PREWRITE, COMMIT, ROLLBACK or COMMITTED, with room for all it may need."""
     key, key_len = base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN)
     if outside(sub_at, key, key_len):
         bump(ctx, X_RANGE)
@@ -380,7 +381,7 @@ def on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i):
 
 @jit
 def on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i):
-    """One entry of an active subscription. Returns what has to grow first, or 0."""
+    """Handle one entry of an active subscription. Return what has to grow first, or 0."""
     if kind == RESOLVED:
         if ld32s(sub_at + S_INIT) != 0 and ld64(ent + E_START) > ld64(sub_at + S_RESOLVED):
             st64(sub_at + S_RESOLVED, ld64(ent + E_START))
@@ -399,8 +400,8 @@ def on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i):
 
 @entry(6)
 def match(ctx, entries, n, first, base, chunk):
-    """Feed entries first..n, whose bytes are in `chunk` at `base`. Returns code << 40 | next entry: code 0 when all were taken,
-    else what has to grow before the call is repeated from there."""
+    """Handle entries first..n, whose bytes are in `chunk` at `base`. Returns code << 40 | next entry: code 0 when all were handled, else
+    what has to grow before the call is repeated from there."""
     subs = word(ctx, X_SUBS)
     mux = word(ctx, X_MUX)
     last_region = last_request = last_stream = -1
@@ -430,7 +431,7 @@ def match(ctx, entries, n, first, base, chunk):
         if sub < 0 or ld32s(sub_at + S_STATE) != ACTIVE:
             bump(ctx, X_UNKNOWN)
             continue
-        if kind == 0:  # it may be a change
+        if kind == 0:  # it may have changed
             commit, start = ld64(ent + E_COMMIT), ld64(ent + E_START)
             verdict = STALE if 0 < commit <= ld64(sub_at + S_SINCE) else V_UNKNOWN_TYPE
             reject(ctx, sub_at, sub, i, verdict, commit, start, base + ld32s(ent + E_KEY), ld32s(ent + E_KEYLEN))

@@ -1,5 +1,5 @@
-"""Pending transaction entries: open addressing on 32 bits of hash(subscription, start_ts, key) over 8-byte slots (hash, index) and
-64-byte records of a pool. Deletion moves the followers up, so there are no tombstones."""
+"""Pending transaction entries: open addressing on 32 bits of hash(subscription, start_ts, key), with 8-byte slots (hash, index) and a pool
+of 64-byte records. A deletion moves the following slots up, so there are no tombstones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ROW_OVERHEAD = 80  # bytes that a row costs besides its key and values
 
 @jit
 def find(ctx, code, sub, start, key, key_len):
-    """(pool index or -1, place in the slot table) of hash `code`."""
+    """Return (pool index or -1, place in the slot table) for hash `code`."""
     slots = word(ctx, X_SLOTS)
     mask = word(ctx, X_SLOT_MASK)
     pool = word(ctx, X_POOL)
@@ -104,7 +104,7 @@ def find(ctx, code, sub, start, key, key_len):
 
 @jit
 def erase(ctx, x, place):
-    """Take entry x, at its place, out of the table and free it."""
+    """Remove entry x, at its place in the table, and free it."""
     slots = word(ctx, X_SLOTS)
     mask = word(ctx, X_SLOT_MASK)
     i = place
@@ -128,7 +128,7 @@ def erase(ctx, x, place):
 
 @jit
 def insert(ctx, code, place, sub, start, ent, base, chunk, flags):
-    """A new entry from ENTRY `ent` (capacity has been checked); it holds the chunk. Returns its pool index."""
+    """Add an entry from ENTRY `ent` (capacity has been checked); it holds the chunk. Return its pool index."""
     x = word(ctx, X_POOL_FREE)
     pool = word(ctx, X_POOL)
     if x >= 0:
@@ -149,14 +149,14 @@ def insert(ctx, code, place, sub, start, ent, base, chunk, flags):
 
 @jit
 def hold(ctx, chunk, change):
-    """Count a record that points into the chunk (or -1: no more)."""
+    """Count a record that points into the chunk (-1: one less)."""
     at = word(ctx, X_REFS) + 8 * chunk
     st64(at, ld64(at) + change)
 
 
 @jit
 def fill(ctx, row, ent, base, chunk):
-    """The data part of ROW `row` from ENTRY `ent`; it holds the chunk."""
+    """Fill the data part of ROW `row` from ENTRY `ent`; it holds the chunk."""
     key = ld32s(ent + E_KEY)
     st64(row + R_KEY, base + key)
     st32(row + R_VALUE_D, ld32s(ent + E_VALUE) - key)
@@ -178,13 +178,13 @@ def size_of(row):
 
 @jit
 def account(ctx, row, sign):
-    """Pending prewrite bytes: `row` came (1) or went (-1)."""
+    """Count the bytes of a pending prewrite: `row` was added (1) or removed (-1)."""
     set_word(ctx, X_PENDING_BYTES, word(ctx, X_PENDING_BYTES) + sign * size_of(row))
 
 
 @jit
 def forget_data(ctx, row):
-    """The entry's bytes are no longer needed."""
+    """Release the entry's bytes."""
     account(ctx, row, -1)
     hold(ctx, ld32s(row + R_CHUNK), -1)
 
@@ -196,7 +196,7 @@ def bump(ctx, index):
 
 @jit
 def emit(ctx, sub_at, row, commit, op):
-    """ROW `row`, committed: into its partition's list (room has been checked), with a hold of its own."""
+    """Add ROW `row`, committed, to its partition's list (room has been checked), with a hold of its own."""
     part = word(ctx, X_PARTS) + 32 * ld32s(sub_at + S_PARTITION)
     n = ld64(part + 8 * P_COUNT)
     out = ld64(part + 8 * P_ADDR) + 64 * n
@@ -213,7 +213,7 @@ def emit(ctx, sub_at, row, commit, op):
 
 @jit
 def spilled(ctx, start):
-    """Whether prewrites of this transaction went to disk."""
+    """Return whether prewrites of this transaction are on disk."""
     mask = word(ctx, X_NSPILLED)
     if mask == 0:
         return False
@@ -230,7 +230,7 @@ def spilled(ctx, start):
 
 @entry(2)
 def spilled_add(ctx, start):
-    """Note that prewrites of this transaction went to disk (the table has room)."""
+    """Note that prewrites of this transaction are on disk (the table has room)."""
     mask = word(ctx, X_NSPILLED)
     table = word(ctx, X_SPILLED)
     i = as_i(mum(as_u(start) ^ M1, M2) >> U1) & mask
@@ -254,7 +254,7 @@ def control(ctx, code, sub, i, cause):
 
 @jit
 def violation(ctx, sub_at, sub, i, cause, commit, start, key, key_len):
-    """The store broke the protocol, as this row shows: the subscription is over."""
+    """Report that the store broke the protocol, as this row shows, and end the subscription."""
     at = word(ctx, X_CONTROL) + 64 * word(ctx, X_NCONTROL)
     control(ctx, C_VIOLATION, sub, i, cause)
     st64(at + 24, commit)
@@ -266,7 +266,7 @@ def violation(ctx, sub_at, sub, i, cause, commit, start, key, key_len):
 
 @jit
 def late(ctx, sub, start, commit, key, key_len, chunk, op):
-    """A COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites: joined later, in bulk. Of a COMMIT: see `op_of`."""
+    """Store a COMMIT or ROLLBACK (op 0) of a transaction with spilled prewrites, to be joined later in bulk. For a COMMIT see `op_of`."""
     n = word(ctx, X_NLATE)
     row = word(ctx, X_LATE) + 64 * n
     st64(row + R_COMMIT, commit)
@@ -284,21 +284,21 @@ def late(ctx, sub, start, commit, key, key_len, chunk, op):
 
 @jit
 def op_of(op):
-    """The op that a COMMIT has while it waits for its PREWRITE."""
+    """Return the op that a COMMIT has while it waits for its PREWRITE."""
     return op if op == PUT or op == DELETE else AS_PREWRITTEN
 
 
 @jit
 def touch(sub_at, row, x):
-    """Remember an entry that INITIALIZED has to look at."""
+    """Add an entry to the list that INITIALIZED has to settle."""
     st32(row + R_NEXT, ld32s(sub_at + S_TOUCHED))
     st32(sub_at + S_TOUCHED, x)
 
 
 @jit
 def judge(sub_at, commit, op, value_len):
-    """0: a row like this is to be delivered; STALE: it is older than what is wanted; else how it breaks the protocol. A resolved ts of an
-    earlier subscription of the same keys is a promise as well."""
+    """Return 0 if such a row is to be delivered, STALE if it is at or below `since`, else how it breaks the protocol. A resolved ts of an
+    earlier subscription of the same keys counts too."""
     if commit <= ld64(sub_at + S_SINCE):
         return STALE
     if op != PUT and op != DELETE:
@@ -312,7 +312,7 @@ def judge(sub_at, commit, op, value_len):
 
 @jit
 def judge_orphan(sub_at, commit, cause):
-    """As `judge`, of a COMMIT that nothing is known of but its commit_ts: it breaks the protocol by `cause` at least."""
+    """Like `judge`, for a COMMIT of which only the commit_ts is known: it breaks the protocol by `cause` at least."""
     if commit <= ld64(sub_at + S_SINCE):
         return STALE
     return V_LATE if commit <= ld64(sub_at + S_RESOLVED) else cause
@@ -320,7 +320,7 @@ def judge_orphan(sub_at, commit, cause):
 
 @jit
 def reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len):
-    """Do not deliver a row: it is stale (and counted), or ends its subscription."""
+    """Reject a row: it is stale (and counted), or ends its subscription."""
     if verdict == STALE:
         bump(ctx, X_STALE)
     else:
@@ -329,7 +329,7 @@ def reject(ctx, sub_at, sub, i, verdict, commit, start, key, key_len):
 
 @jit
 def deliver(ctx, sub_at, sub, i, row, commit, op):
-    """Emit ROW `row`, committed at `commit`, if it may be."""
+    """Deliver ROW `row`, committed at `commit`, unless `judge` rejects it."""
     verdict = judge(sub_at, commit, op, ld32s(row + R_VALLEN))
     if verdict == 0:
         emit(ctx, sub_at, row, commit, op)
@@ -339,7 +339,7 @@ def deliver(ctx, sub_at, sub, i, row, commit, op):
 
 @jit
 def discard(ctx, x):
-    """Take one entry out, wherever it is."""
+    """Remove one entry, wherever it is."""
     row = word(ctx, X_POOL) + 64 * x
     if ld8(row + R_FLAGS) & F_DATA:
         account(ctx, row, -1)
@@ -351,7 +351,7 @@ def discard(ctx, x):
 
 @entry(1)
 def sweep(ctx):
-    """Free the entries of subscriptions that are over; returns how many. Their ids may be used again afterwards."""
+    """Free the entries of ended subscriptions and return their number. The subscriptions' ids may be reused afterwards."""
     subs = word(ctx, X_SUBS)
     pool = word(ctx, X_POOL)
     n = 0
@@ -365,7 +365,7 @@ def sweep(ctx):
 
 @entry(3)
 def discard_many(ctx, which, n):
-    """Take out the entries with these pool indexes (int64)."""
+    """Remove the entries with these pool indexes (int64)."""
     for i in range(n):
         discard(ctx, ld64(which + 8 * i))
     return n

@@ -1,4 +1,4 @@
-"""ChangeDataEvent bytes -> ENTRY records. Every field is bounds-checked; unknown fields are skipped; ids may follow the rows."""
+"""Scans ChangeDataEvent bytes into ENTRY records. Every field is bounds-checked; unknown fields are skipped; ids may follow the rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ use_cache()
 
 @jit
 def skip(wire, p, end):
-    """Position after a field of that wire type, or -error."""
+    """Return the position after a field of that wire type, or -error."""
     if wire == 0:
         _, q = wide_varint(p, end)
         return q if q != 0 else -E_VARINT
@@ -151,7 +151,7 @@ def put_entry(out, kind, ts, at, n, region, request, stream):
 
 @jit
 def scan_event(base, p, end, out, n, cap, stream, err):
-    """One Event; the ids may stand behind the rows, so look for them first. Returns n, or -code."""
+    """Scan one Event. The ids may come after the rows, so they are searched for first. Returns n, or -code."""
     region = request = 0
     q = p
     while q < end:
@@ -250,7 +250,7 @@ def scan_resolved(base, p, end, out, n, cap, stream, err):
     while p < end:
         at = p
         tag, p = wide_varint(p, end)
-        if tag == 10 or tag == 8:  # packed, or one by one
+        if tag == 10 or tag == 8:  # packed, or one value per field
             stop = p
             if tag == 10:
                 m, p = wide_varint(p, end)
@@ -303,11 +303,11 @@ def scan_message(base, p, end, out, n, cap, stream, err):
 
 @entry(8)
 def scan(base, ends, streams, first, n_msgs, out, cap, st):
-    """Messages first..n_msgs, message m ending at base + ends[m], of stream streams[m].
+    """Scan messages first..n_msgs. Message m ends at base + ends[m] and came on stream streams[m].
 
-    Returns the number of entries. st (6 words): [code, position, message, entries so far, rows marked IMPORTED]. Code 0:
-    all done; SCAN_GROW: call again from that message with a larger `out` and the entries kept;
-    else the message is malformed at that offset, and none of its entries is counted."""
+    Returns the number of entries. st (6 words): [code, position, message, entries so far, rows marked IMPORTED]. Code 0: all done.
+    SCAN_GROW: call again from that message with a larger `out` that keeps the entries. Else the message is malformed at that position, and
+    none of its entries is counted."""
     n = ld64(st + 24)
     for m in range(first, n_msgs):
         p = base + (ld64(ends + 8 * (m - 1)) if m > 0 else 0)

@@ -1,7 +1,7 @@
-"""Committed rows -> their order, without duplicates, cut into batches, gathered into Arrow buffers.
+"""Sorts committed rows, drops duplicates, cuts batches, and gathers them into Arrow buffers.
 
-The order of a segment is (commit_ts, start_ts, table_id, key); for record keys that is (commit_ts, start_ts, key), because the
-table id stands in the key in an order-preserving way and meta keys sort before it.
+The order of a segment is (commit_ts, start_ts, table_id, key). For record keys that equals (commit_ts, start_ts, key), because a key
+contains the table id in an order-preserving encoding, and meta keys sort before it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SIGN = np.uint64(1 << 63)
 
 @entry(4)
 def split(rows, n, limit, out):
-    """Rows with commit_ts <= limit to `out` in their order, the rest moves up. Returns their number."""
+    """Move rows with commit_ts <= limit to `out`, in their order; the rest moves up. Return their number."""
     a = b = 0
     for i in range(n):
         r = rows + 64 * i
@@ -65,8 +65,7 @@ def split(rows, n, limit, out):
 
 @jit
 def radix(keys, a, b, lo, hi, bits, hist):
-    """Stable order of idx a[lo:hi] by keys[idx]; b is scratch. The order ends in a. Digits that
-    all keys share are left out."""
+    """Sort idx a[lo:hi] stably by keys[idx]; b is scratch. The result is in a. Digits that all keys share are skipped."""
     k0 = ldu64(keys + 8 * ld32s(a + 4 * lo))
     diff = U0
     prev = k0
@@ -113,7 +112,7 @@ def radix(keys, a, b, lo, hi, bits, hist):
 
 @jit
 def before(rows, i, j):
-    """Row i sorts before row j, both of one commit_ts."""
+    """Return whether row i sorts before row j; both have the same commit_ts."""
     x = rows + 64 * i
     y = rows + 64 * j
     a = ld64(x + R_START)
@@ -136,9 +135,9 @@ def by_insertion(rows, idx, lo, hi):
 
 @entry(7)
 def order(rows, n, keys, idx, idx2, hist, stack):
-    """Idx = permutation of n ROWs by (commit_ts, start_ts, key). keys: n words; hist: 2048 int32;
-    stack: n // 8 + 16 words. Groups of one commit_ts: small ones by insertion; larger ones level by
-    level: start_ts, then seven key bytes behind what all keys of the group share, and so on."""
+    """Set idx to the permutation of n ROWs by (commit_ts, start_ts, key). keys: n words; hist: 2048 int32; stack: n // 8 + 16 words. Small
+    groups of one commit_ts are sorted by insertion. Larger ones are sorted level by level: start_ts, then seven key bytes after the prefix
+    that the group shares, and so on."""
     if n == 0:
         return 0
     for i in range(n):
@@ -190,12 +189,12 @@ def order(rows, n, keys, idx, idx2, hist, stack):
                         if m < shared:
                             shared = m
                     if shared == longest:
-                        continue  # all the same key
+                        continue  # all have the same key
                     for i in range(a, b):
                         j = ld32s(idx + 4 * i)
                         r = rows + 64 * j
                         left = ld32s(r + R_KEYLEN) - shared
-                        # seven bytes, then how many there are (so "ab" sorts before "ab\0")
+                        # seven bytes, then their number (so "ab" sorts before "ab\0")
                         w = U0
                         if left > 0:
                             w = bswap64(ldu64(ld64(r + R_KEY) + shared)) & (ALL << as_u(64 - 8 * (left if left < 7 else 7)))
@@ -221,7 +220,7 @@ def order(rows, n, keys, idx, idx2, hist, stack):
 
 @jit
 def same_row(a, b):
-    """Whether two rows are copies of one: the same commit_ts, start_ts and key."""
+    """Return whether two rows are copies of one: the same commit_ts, start_ts and key."""
     if ld64(a + R_COMMIT) != ld64(b + R_COMMIT) or ld64(a + R_START) != ld64(b + R_START):
         return False
     return ld32s(a + R_KEYLEN) == ld32s(b + R_KEYLEN) and equal(ld64(a + R_KEY), ld64(b + R_KEY), ld32s(a + R_KEYLEN))
@@ -229,9 +228,8 @@ def same_row(a, b):
 
 @entry(7)
 def plan(rows, idx, n, max_rows, max_bytes, cuts, cap):
-    """Drop duplicates from the order (of equal ones the fuller row stays) and cut it into batches.
-    cuts: 4 words a batch: end, key bytes, value bytes, old bytes; cuts[-1] (4 * cap) = batches.
-    Returns the number of rows left."""
+    """Drop duplicates from the order (the fuller copy stays) and cut it into batches. cuts: 4 words per batch: end, key bytes, value bytes,
+    old bytes; cuts[-1] (4 * cap) = batches. Returns the number of rows left."""
     m = 0
     nb = 0
     count = kb = vb = ob = 0
@@ -275,9 +273,8 @@ def plan(rows, idx, n, max_rows, max_bytes, cuts, cap):
 
 @entry(5)
 def gather(rows, idx, lo, hi, out):
-    """Rows idx[lo:hi] into Arrow buffers. out: addresses of table_id, op, start_ts, commit_ts, key
-    offsets, keys, value offsets, values, value validity, old offsets, olds, old validity, then the
-    two null counts are written there."""
+    """Gather rows idx[lo:hi] into Arrow buffers. out: addresses of table_id, op, start_ts, commit_ts, key offsets, keys, value offsets,
+    values, value validity, old offsets, olds, old validity; then the two null counts are written there."""
     o_table = ld64(out)
     o_op = ld64(out + 8)
     o_start = ld64(out + 16)
@@ -358,7 +355,7 @@ def gather(rows, idx, lo, hi, out):
 
 @entry(3)
 def release(refs, rows, n):
-    """The rows are written: give up their hold of the chunks."""
+    """Release the rows' holds of their chunks: the rows are written."""
     for i in range(n):
         c = ld32s(rows + 64 * i + R_CHUNK)
         if c >= 0:
@@ -368,9 +365,9 @@ def release(refs, rows, n):
 
 @entry(4)
 def keep_owned(rows, n, bounds, n_bounds):
-    """Take out the rows of tables that belong to another partition at their commit_ts; the rest moves up. Returns their number.
+    """Remove the rows of tables that belong to another partition at their commit_ts; the rest moves up. Return the number of rows left.
 
-    bounds: 3 words each: table id, rows with commit_ts above the second and up to the third word go.
+    bounds: 3 words each: a table id; rows with commit_ts above the second and up to the third word are removed.
     """
     kept = 0
     for i in range(n):

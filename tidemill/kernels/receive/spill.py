@@ -1,4 +1,4 @@
-"""Rows and prewrites that went to disk: packing them into runs, merging runs, joining late COMMITs with spilled prewrites."""
+"""Rows and prewrites on disk: packs them into runs, merges runs, joins late COMMITs with spilled prewrites."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ use_cache()
 
 @entry(7)
 def pack(rows, idx, lo, hi, base, out, out_rows):
-    """Rows idx[lo:hi], bytes back to back into `out`, records into `out_rows` with addresses as if
-    `out` were at `base` (where the file will be mapped). Returns the bytes written."""
+    """Write the bytes of rows idx[lo:hi] to `out` and their records to `out_rows`, with addresses as if `out` were at `base` (where the
+    file will be mapped). Returns the bytes written."""
     p = 0
     for i in range(hi - lo):
         if lo + i + 16 < hi:
@@ -81,9 +81,9 @@ def sift(heap, n, i):
 
 @entry(6)
 def merge(heap, n_heap, fresh, limit, out, cap):
-    """Next rows with commit_ts <= limit of sorted runs, in order, into out. A cursor is 2 words: address
-    of its next ROW, address behind its last one; heap: cursors' addresses, n_heap: address of their
-    number; fresh 1: the heap has to be built. Returns the rows: fewer than cap when none is left."""
+    """Write the next rows with commit_ts <= limit of sorted runs, in order, to out. A cursor is 2 words: the address of its next ROW, and
+    the end of its rows; heap: cursors' addresses, n_heap: address of their number; fresh 1: the heap has to be built. Returns the rows:
+    fewer than cap at the end."""
     k = ld64(n_heap)
     if fresh != 0:
         i = k // 2 - 1
@@ -112,7 +112,7 @@ def merge(heap, n_heap, fresh, limit, out, cap):
 
 @entry(2)
 def same_tail(rows, n):
-    """How many of the last of n sorted rows are copies of one row (at least 1)"""
+    """Return how many of the last of n sorted rows are copies of one row (at least 1)."""
     i = n - 1
     last = rows + 64 * i
     while i > 0 and not row_less(rows + 64 * (i - 1), last):
@@ -122,7 +122,7 @@ def same_tail(rows, n):
 
 @jit
 def late_less(start, sub, key, klen, r):
-    """(start, sub, key) < those of ROW r."""
+    """Return (start, sub, key) < those of ROW r."""
     a = ld64(r + R_START)
     if start != a:
         return start < a
@@ -134,9 +134,9 @@ def late_less(start, sub, key, klen, r):
 
 @entry(8)
 def join(lates, idx, n, run, n_run, out, taken, used):
-    """COMMITs lates[idx[i]] against a run of spilled prewrites (ROWs sorted by (start_ts, sub, key)).
-    A match becomes a ROW in `out` (room for n) with the prewrite's data; taken (a byte per late): it
-    found its prewrite; used (a byte per run row): it was consumed. Returns the rows."""
+    """Join COMMITs lates[idx[i]] with a run of spilled prewrites (ROWs sorted by (start_ts, sub, key)). A match becomes a ROW in `out`
+    (room for n) with the prewrite's data. taken (a byte per late): it found its prewrite. used (a byte per run row): it was consumed.
+    Returns the rows."""
     m = 0
     at = 0
     for i in range(n):

@@ -1,4 +1,4 @@
-"""Subscriptions found by their ids, and the frontier of each partition."""
+"""Finds subscriptions by their ids, and the frontier of each partition."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def id_hash(stream, region, request):
 
 @jit
 def find_sub(ctx, stream, region, request):
-    """Index of the subscription, or -1."""
+    """Return the index of the subscription, or -1."""
     subs = word(ctx, X_SUBS)
     table = word(ctx, X_LOOKUP)
     mask = word(ctx, X_LOOKUP_MASK)
@@ -62,7 +62,7 @@ def find_sub(ctx, stream, region, request):
 
 @entry(2)
 def bind(ctx, sub):
-    """Make subscription `sub` known by its ids; 1: there is one with these ids already."""
+    """Add subscription `sub` to the lookup table; 1: there is one with these ids already."""
     at = word(ctx, X_SUBS) + 128 * sub
     stream, region, request = ld32s(at + S_STREAM), ld64(at + S_REGION), ld64(at + S_REQUEST)
     if find_sub(ctx, stream, region, request) >= 0:
@@ -78,7 +78,7 @@ def bind(ctx, sub):
 
 @entry(2)
 def unbind(ctx, sub):
-    """Late messages of `sub` no longer find it (its place becomes a tombstone, -1). 1: it was not bound."""
+    """Remove `sub` from the lookup table (its place becomes a tombstone, -1), so late messages no longer find it. 1: it was not there."""
     at = word(ctx, X_SUBS) + 128 * sub
     table = word(ctx, X_LOOKUP)
     mask = word(ctx, X_LOOKUP_MASK)

@@ -1,4 +1,4 @@
-"""Byte strings at addresses: order, equality, hash. All read up to 7 bytes past the end."""
+"""Byte strings at addresses: order, equality, hash. All functions read up to 7 bytes past the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MASK32 = 0xFFFFFFFF
 
 @jit
 def compare(a, an, b, bn):
-    """Negative, 0 or positive as byte string a (an bytes) sorts before, with or after b."""
+    """Return a negative number, 0 or a positive one as byte string a (an bytes) sorts before, with or after b."""
     n = an if an < bn else bn
     i = 0
     while i < n:
@@ -32,7 +32,7 @@ def compare(a, an, b, bn):
 
 @jit
 def equal(a, b, n):
-    """Whether two byte strings of n bytes are the same."""
+    """Return whether two byte strings of n bytes are equal."""
     i = 0
     while i < n:
         x = ldu64(a + i) ^ ldu64(b + i)
@@ -46,7 +46,7 @@ def equal(a, b, n):
 
 @jit
 def hash32(sub, start, key, n):
-    """32 bits that a pending entry is found by."""
+    """Return the 32-bit hash by which a pending entry is found."""
     h = mum(as_u(start) ^ M1, as_u(sub + 1) * M2)
     i = 0
     while i < n:

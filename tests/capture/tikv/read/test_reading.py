@@ -151,7 +151,7 @@ def test_a_lock_in_the_way_is_waited_for(fate: str) -> None:
 
 
 def test_a_lock_that_nobody_resolves_ends_the_part_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(tables, "LOCK_WAIT_S", 0.2)
 
     async def main() -> None:
         async with Playground(3) as playground:

@@ -1,4 +1,4 @@
-"""Gaps of all spans: when PD is to be asked for which of them, many in one question, and what it is being asked now. Pure."""
+"""The gaps of all spans: when to ask PD for their regions, many in one question, and the questions under way. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that a capture runs on its event loop may take longer than 100 ms: a test in which it does fails, with the stack."""
+"""Fails a test in which a capture holds its event loop for longer than 100 ms, with the stack."""
 
 from __future__ import annotations
 

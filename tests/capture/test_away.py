@@ -1,4 +1,4 @@
-"""A capture whose log lies on storage that goes away and comes back: nothing is lost, and nothing ends."""
+"""A capture whose log is on storage that goes away and comes back: nothing is lost, and the capture does not end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def change(playground: Playground, step: int) -> None:
 def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """With rows and DDLs going on meanwhile, upkeep and requests too; the status tells since when."""
+    """With rows, DDLs, maintenance and requests during the outage; the status says since when."""
     mount = Mount(tmp_path / "log", monkeypatch)
     monkeypatch.setattr("tidemill.capture.worker.MAINTAIN_EVERY", 0.1)
     rng = random.Random(number)
@@ -66,7 +66,7 @@ def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
                     playground.execute(f"alter table d.t add column c{round_} int")
                     await until(lambda: capture.status.storage is not None)
                     head = capture.writer.resolved_ts
-                    for _ in range(rng.randrange(3, 10)):  # some calls reach it all the same
+                    for _ in range(rng.randrange(3, 10)):  # some calls succeed all the same
                         mount.spared = lambda path: rng.random() < 0.5
                         await asyncio.sleep(0.05)
                     mount.spared = lambda path: False
@@ -164,7 +164,7 @@ def test_a_start_waits_for_a_log_that_was_there_and_says_so(tmp_path: Path, monk
             again.stop()
             await life
             mount.number = errno.ESTALE
-            third = Capture(settings)  # one that is stopped while it waits ends at once, and still knows the log afterwards
+            third = Capture(settings)  # one that is stopped while it waits ends at once, and knows the log at its next start
             life = asyncio.ensure_future(third.run())
             await until(lambda: third.status.storage is not None)
             third.stop()
@@ -221,7 +221,7 @@ def test_a_log_on_s3_that_goes_away_in_every_way_and_comes_back(
     monkeypatch: pytest.MonkeyPatch,
     s3_server: str,
 ) -> None:
-    """It answers 503, nobody listens, it swallows what is sent, it loses answers."""
+    """It answers 503, refuses connections, swallows requests, or loses answers."""
     monkeypatch.setattr(s3, "READ_TIMEOUT_S", 4.0)
     monkeypatch.setattr(s3, "CONNECT_TIMEOUT_S", 4.0)
     make_bucket(s3_server, "capture-away")

@@ -62,7 +62,7 @@ def test_a_session_with_every_ddl(tmp_path: Path, transport: Transport) -> None:
 
 
 def test_no_change_is_lost_when_a_capture_is_stopped_and_started_again(tmp_path: Path) -> None:
-    """In the middle of the session, several times, with another transport; what came meanwhile is caught up."""
+    """Restart in the middle of the session, several times, with another transport; the capture catches up."""
 
     async def main() -> None:
         snapshot, transactions = session()
@@ -88,7 +88,7 @@ def test_no_change_is_lost_when_a_capture_is_stopped_and_started_again(tmp_path:
 
 @pytest.mark.slow
 def test_kill_minus_nine_at_random_moments(tmp_path: Path) -> None:
-    """The process is killed again and again; in the end the log verifies and holds every row once."""
+    """The process is killed repeatedly; in the end the log verifies and holds every row once."""
 
     async def main() -> None:
         random_ = random.Random(int(os.environ.get("TIDEMILL_SEED", "9")))
@@ -226,7 +226,7 @@ def test_a_dropped_log_lets_garbage_collection_go_on(tmp_path: Path, capsys: pyt
             async with running(config(playground, tmp_path / "log")) as capture:
                 started = capture.writer.identity.start_ts
                 assert capture.status.as_dict()["gc_seconds_left"] > 0 or capture.safe_point.seconds_left > 0
-            assert points.advance_gc(now()) >= started - 1, "the stopped capture's wish holds"
+            assert points.advance_gc(now()) >= started - 1, "the stopped capture's barrier holds"
             assert points.collected < now() - 1
             with pytest.raises(SystemExit, match="0"):
                 await asyncio.to_thread(cli, ["log", "drop", str(tmp_path / "log"), "--pd", playground.pd_address])
@@ -274,7 +274,7 @@ def test_what_a_log_is_not_for_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["schema", "rows/1"])
 def test_a_head_in_the_future_of_the_cluster_is_refused(tmp_path: Path, folder: str) -> None:
-    """Going on would take what is yet to come for delivered."""
+    """If the capture continued, changes that are still to come would count as delivered."""
 
     async def main() -> None:
         async with Playground(8) as playground:
@@ -349,7 +349,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_drained(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, low_water: int
 ) -> None:
-    """With a low-water mark, and without one: until the disk has not a byte left."""
+    """With a low-water mark, and without one, until the disk is completely full."""
     monkeypatch.setattr(worker, "MAINTAIN_EVERY", 0.2)
     log = small_disk / "log"
 
@@ -366,7 +366,7 @@ def test_a_disk_that_fills_up_pauses_the_capture_until_the_changefeed_has_draine
                 inserted = 0
 
                 def drain() -> None:
-                    """What a changefeed does: read what is complete, remember, say so."""
+                    """Do what a changefeed does: read what is complete, and save the checkpoint."""
                     nonlocal done
                     reader = LogReader(log)
                     head = reader.resolved_ts()

@@ -1,4 +1,4 @@
-"""What version the cluster has is noted in log.json, and documents are printed as it prints them."""
+"""The cluster's version is recorded in log.json, and documents are printed as that version prints them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_oldest_tikv_counts() -> None:
 
 
 def test_a_capture_notes_the_version_and_replays_print_as_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its start, and when the cluster is upgraded meanwhile: rows from then on are printed in the new way, earlier ones never."""
+    """At the start, and when the cluster is upgraded later: rows from then on are printed in the new way, earlier rows in the old."""
     monkeypatch.setattr(clusterversion, "LOOK_EVERY", 0.05)
     monkeypatch.setattr(clusterversion, "AHEAD_MS", 500)
     log = tmp_path / "log"

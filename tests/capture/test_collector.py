@@ -1,4 +1,4 @@
-"""When Python's collector of garbage rests: while captures of a process begin, and not for longer."""
+"""When Python's garbage collector is paused: while captures of a process begin, and not longer."""
 
 from __future__ import annotations
 

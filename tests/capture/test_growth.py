@@ -1,4 +1,4 @@
-"""A log that gets more partitions while it is captured: nothing is lost, nothing is there twice, and readers keep each table's order."""
+"""A log gets more partitions while it is captured: nothing is lost or duplicated, and readers keep each table's order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_identity_knows_its_layouts() -> None:
 
 @pytest.mark.parametrize("remote", [False, True])
 def test_new_partitions_are_complete_up_to_where_they_begin(tmp_path: Path, *, remote: bool) -> None:
-    """Before anything is written to them, for readers that knew the log before, and for its next writer."""
+    """Before anything is written to the new partitions, for readers that knew the log before, and for its next writer."""
     storage = MemoryStorage(Bucket()) if remote else LocalStorage(str(tmp_path / "log"))
     with LogWriter.create(storage, LogIdentity("1", START, 2), snapshot=META) as writer:
         reader = LogReader(storage)
@@ -89,7 +89,7 @@ def test_new_partitions_are_complete_up_to_where_they_begin(tmp_path: Path, *, r
 
 
 def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> None:
-    """Somebody got further, or a head was lost in a crash: what was settled is not true any more."""
+    """A head advanced, or was lost in a crash: the settled ts does not hold any more."""
     with LogWriter.create(tmp_path / "log", LogIdentity("1", START, 2), snapshot=META) as writer:
         folders = (writer.schema, *(writer.partition(p) for p in range(2)))
         for folder in folders:

@@ -1,4 +1,4 @@
-"""Tables that are held up are named: by what, since when, how far; those that go on are not."""
+"""Held tables are reported: by what, since when, how far. Tables that advance are not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_table_is_told_by_its_slowest_range_and_its_time_goes_on_through_new_s
 
 
 def test_of_tables_at_one_ts_the_ones_with_a_reason_come_first() -> None:
-    """A store tells a group of regions its minimum: whose lock that is stands above those that it holds with it."""
+    """A store sends the minimum of a group of regions: the table with the lock is listed before those that it holds."""
     tables = HeldTables(after=1)
     together = [Lagging(span, span, 50, 5.0, span == 70) for span in range(1, 2 * TOLD)]
     held = tables.look(together, 5.0)
@@ -49,15 +49,15 @@ def test_the_slowest_ranges_are_found_among_many() -> None:
     fleet.pass_time(1, still=(7, 4000))
     behind, slowest = fleet.watch.behind(119, fleet.now, 2)
     assert behind == 3
-    assert {piece for piece, _, _ in slowest} <= {8, 4001, 10}
+    assert {sub_range for sub_range, _, _ in slowest} <= {8, 4001, 10}
     behind, slowest = fleet.watch.behind(119, fleet.now, 1000)
-    assert {(piece, resolved) for piece, resolved, _ in slowest} == {(8, 100), (4001, 100), (10, 4)}
+    assert {(sub_range, resolved) for sub_range, resolved, _ in slowest} == {(8, 100), (4001, 100), (10, 4)}
     assert fleet.watch.newest() == 121
 
 
 def test_a_stuck_region_names_its_table_and_no_other(tmp_path: Path) -> None:
-    """The region of one table falls silent. The table is named; one in another partition of the log, and one beside it, are not, and the
-    partition of the other goes on."""
+    """The region of one table falls silent. That table is reported. A table in another partition of the log, and one beside it, are not,
+    and the partition of the other advances."""
 
     async def main() -> None:
         async with Playground(41, stores=2, resolved_interval=0.1) as playground:

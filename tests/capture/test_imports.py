@@ -1,4 +1,4 @@
-"""Rows that a physical import wrote: TiKV marks them in txn_source, and changefeeds of the table stop there. Other marks mean nothing."""
+"""Rows written by a physical import: TiKV marks them in txn_source, and changefeeds of the table stop there. Other marks are ignored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(table_id: int, handle: int, commit_ts: int, source: int = 0, kind: int =
 
 
 def test_the_mark_is_found_and_nothing_else_changes() -> None:
-    """Every table and commit_ts once, negative and large ids too; other bits and rows without the bit are left alone."""
+    """Every table and commit_ts once, also negative and large ids. Other bits, and rows without the bit, are left alone."""
     scanner = Scanner()
     matcher = Matcher(chunks=scanner.chunks)
     matcher.subscribe(0, 1, 7, 10)
@@ -107,7 +107,7 @@ def delivered(log: Path, out: Path, rules: str = "*.*", **span: int) -> Delivere
 
 
 def test_a_changefeed_of_the_table_stops_and_names_it(tmp_path: Path) -> None:
-    """Rows written by another change data capture are delivered; others' tables, and what follows the import, are too."""
+    """Rows written by another change data capture are delivered; so are other tables' rows and those after the import."""
     log = tmp_path / "log"
     at: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Initial loads: the tables as of a log's start, with changes while they are read; a table again in the middle; crashes in between."""
+"""Initial loads: the tables as of a log's start, with changes while they are read; a later load of one table; crashes in between."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_plan_is_kept_as_it_was(tmp_path: Path) -> None:
 
 
 def many_tables(bucket: Bucket, parts: int) -> initial_load.Plan:
-    """A plan of 300 tables, of which as many parts are there."""
+    """A plan of 300 tables, with some of its parts present."""
     tables = tuple(initial_load.PlannedTable(i, f"d.t{i}", ((b"a", b"m"), (b"m", b"z"))) for i in range(300))
     plan = initial_load.Plan(77, tables)
     initial_load.write_plan(MemoryStorage(bucket), plan)

@@ -1,4 +1,4 @@
-"""What works together ends together."""
+"""Tasks that run together end together."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_life_that_is_stopped_ends_all_that_works_together() -> None:
 
 
 def test_channels_with_replaced_certificates_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates that are rotated each hour must not leave connections open for ever."""
+    """Hourly rotation of certificates must not leave connections open forever."""
 
     class Channel:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A capture of two thousand tables with its log on an object store: what it asks, at its start and at rest."""
+"""A capture of two thousand tables with its log on an object store: its requests at the start and when idle."""
 
 from __future__ import annotations
 

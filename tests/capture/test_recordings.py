@@ -1,5 +1,5 @@
-"""What a real TiKV sent, served again to a whole capture: its committed rows arrive in the log, once each. By both transports, with TLS
-and without."""
+"""Recordings of a real TiKV, served again to a whole capture: its committed rows arrive in the log, once each. With both transports, with
+TLS and without."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ServerTls, Path]:
 
 
 def capture(cluster: RecordedCluster, folder: Path, transport: Transport = Transport.H2, ca: Path | None = None) -> list[Emitted]:
-    """A capture of the recorded cluster until it is caught up; the rows of its log, checked against what was played."""
+    """Run a capture of the recorded cluster until it is caught up; compare the log's rows with what was played."""
 
     async def main() -> None:
         async with asyncio.timeout(600), cluster:
@@ -145,7 +145,8 @@ FATAL |= dict.fromkeys(("kv_api RawKV", "kv_api TxnKV"), "TM:ErrVersionTooOld")
 @TRANSPORT
 @pytest.mark.parametrize("case", refusals())
 def test_recording_of_bad_requests(case: str, transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:
-    """The first register of a table gets the recorded error: it ends the capture by its name, or costs nothing but another register."""
+    """The first register of a table gets the recorded error: a fatal one ends the capture with its message, others cost only another
+    register."""
     cluster = RecordedCluster("scan_past", CASES["scan_past"][0], tls=tls[0] if secure else None, refusal=refusals()[case])
     ca = tls[1] if secure else None
     if case in FATAL:

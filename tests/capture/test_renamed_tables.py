@@ -1,4 +1,4 @@
-"""Tables that are renamed and exchanged while they are captured: what they are called, and what is remembered of them."""
+"""Tables that are renamed and exchanged while they are captured: their labels, and what is remembered of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidemill.playground.server import Playground
 
 
 def labels(capture: Capture) -> set[str]:
-    """What the tables of all pieces are called, without their ids."""
+    """The labels of the tables of all sub-ranges, without their ids."""
     sub_ranges = (capture.puller.machine.sub_range(id_) for id_ in list(capture.receiver._sub_of))
     return {sub_range.span.label.partition(" (")[0] for sub_range in sub_ranges if sub_range is not None}
 

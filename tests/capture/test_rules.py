@@ -1,4 +1,4 @@
-"""`capture --config`: tables that no rule wants are not in the log, and who wants them is told."""
+"""`capture --config`: tables that no rule selects are not in the log, and a changefeed that wants them is told."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_tables_that_no_rule_wants_are_left_out(tmp_path: Path, capsys: pytest.C
                 playground.execute("rename table d.a2 to d.z; insert into d.z values (2)")
                 await caught_up(capture, playground.cluster.oracle.next())
                 assert len(capture.spans) == 2
-            fill(2)  # while nobody looks
+            fill(2)  # while no capture runs
             async with running(config(playground, log, rules=only("d.b"))) as capture:
                 await caught_up(capture, playground.cluster.oracle.next())
                 assert len(capture.spans) == 1
@@ -107,7 +107,7 @@ def test_tables_that_no_rule_wants_are_left_out(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_feed_that_begins_with_the_tables_is_refused_before_it_delivers_them() -> None:
-    """Rows as of the log's start stand just before it: the rules of the start hold for them."""
+    """Rows as of the log's start come just before it: the rules of the start apply to them."""
     history = begun(0)
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(100, ("d.other",)))
     with pytest.raises(NotCaptured, match=r"wants d\.t from 100 "):
@@ -140,7 +140,7 @@ def test_names_are_compared_as_a_changefeed_compares_them(patterns: tuple[str, .
 
 
 def test_what_a_changefeed_misses_is_told_where_it_begins_to_miss_it() -> None:
-    """Other rules from a ts on: up to there everything is there, from there on the feed is refused, with both ts of the matter."""
+    """Rules change at a ts: up to it all rows are there, from it on the changefeed is refused, with both ts in the message."""
     identity = LogIdentity("1", 100, 1).with_rules(CaptureRules(150, ("d.other",)))
     history = begun(0)
     history.advance([], 300)
@@ -175,7 +175,7 @@ def test_rules_that_come_while_a_changefeed_runs_are_seen_by_its_next_batch() ->
     ],
 )
 def test_rules_that_cannot_be_read_end_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str) -> None:
-    """Before anything is asked of PD, and nothing is written."""
+    """Before PD is asked anything; nothing is written."""
     file = tmp_path / "rules.toml"
     if text is not None:
         file.write_text(text)

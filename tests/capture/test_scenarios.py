@@ -1,6 +1,6 @@
-"""The scenario files: as they are written, with every message cut into single rows, and cut and permuted at random.
+"""The scenario files: as written, with every message cut into single rows, and cut and permuted at random.
 
-REWRITE=1 writes what comes out into the files; look at the difference before you commit it.
+REWRITE=1 writes the output into the files; review the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rows_of(part: str) -> list[tuple[str, list[str]]]:
 
 
 def index() -> dict[str, list[str]]:
-    """Where each scenario is, as README.md says."""
+    """The scenarios and their places, from README.md."""
     found: dict[str, list[str]] = {}
     for first, places in rows_of("Where each scenario is"):
         for part in first.split(", "):

@@ -57,7 +57,7 @@ def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
 
 
 def test_d17_rows_wait_for_the_schema(tmp_path: Path) -> None:
-    """The regions of the schema lag behind: no row goes into the log whose table might look different by then."""
+    """The schema's regions lag behind: no row is sealed whose table might have a different schema by then."""
     sim = Simulator(tmp_path, 1)
     sim.session.execute("create table t (id int primary key)")
     sim.begin()
@@ -83,7 +83,7 @@ def test_d17_rows_wait_for_the_schema(tmp_path: Path) -> None:
 
 
 def slowly(function: Callable[..., Any], random: Random) -> Callable[..., Any]:
-    """A call to the disk that takes its time, another one each time."""
+    """A disk whose calls take a random time."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         time.sleep(random.random() * 0.004)
@@ -102,7 +102,7 @@ print(json.dumps(trace_of(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
 
 @pytest.mark.parametrize("seed", [100, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (101, 102, 107))])
 def test_a_seed_gives_the_same_run_on_a_slow_disk_and_on_a_fast_one(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Step by step, and every byte of the log: in this process with a slow disk, and in another one, where sets have another order."""
+    """Step by step, and every byte of the log: in this process with a slow disk, and in another one with other hash seeds."""
     folders = [tmp_path / name for name in ("fast", "slow")]
     for folder in folders:
         folder.mkdir()

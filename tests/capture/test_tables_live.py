@@ -46,7 +46,7 @@ PATIENCE_S = 300.0  # compiling kernels included
 
 @dataclass
 class Spans:
-    """What a capture asked for: (physical id, checkpoint) of each span, and the head of its partition when it ended."""
+    """What a capture subscribed: (physical id, checkpoint) of each span, and the head of its partition when the span ended."""
 
     capture: Capture
     begun: list[tuple[int, int]] = field(default_factory=list)
@@ -111,7 +111,7 @@ def churn(playground: Playground, random_: random.Random) -> None:
 
 
 def finished(playground: Playground, folder: Path, writer: Writer, spans: Spans | None) -> World:
-    """The world as it is when everything is captured."""
+    """The cluster and captured log when all cases have run."""
     write_dump(playground.cluster.mvcc, str(folder / "dump.arrow"))
     _, history = compare(playground.cluster, folder / "log")
     catalog = playground.database.catalog
@@ -138,7 +138,7 @@ async def _captured(folder: Path) -> World:
 
 
 async def _killed(folder: Path) -> World:
-    """By a capture that is divided into two groups, whose processes are killed again and again: all, or one group's."""
+    """A capture in two groups whose processes are killed repeatedly: all of them, or one group's."""
     random_ = random.Random(6)
     async with asyncio.timeout(600), Playground(6, stores=2, resolved_interval=0.1) as playground:
         writer = Writer(playground, random_, pause=0.05)

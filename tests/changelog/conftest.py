@@ -21,7 +21,7 @@ META = {SCHEMA_VERSION_KEY: b"12"}
 
 @pytest.fixture(params=["local", "file system", "objects"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """A place for a log: a mapped folder, a file system behind pyarrow, and one whose folders only exist in names."""
+    """The location of a log: a mapped folder, a file system behind pyarrow, and one whose folders exist only in names."""
     if request.param == "local":
         return LocalStorage(tmp_path / "log", sync=False)
     if request.param == "file system":
@@ -40,7 +40,7 @@ Reopen = Callable[..., LogWriter]
 
 @pytest.fixture
 def reopened(log: LogWriter) -> Reopen:
-    """Closes the log's writer and opens another one."""
+    """Close the log's writer and open another one."""
 
     def reopen(options: LogOptions | None = None) -> LogWriter:
         log.close()

@@ -1,4 +1,4 @@
-"""Files with bytes changed anywhere: whoever maps them says LogCorrupt with the file's name, and no process dies of it."""
+"""Files with bytes changed anywhere: readers raise LogCorrupt with the file's name, and no process dies."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_rows_outside_of_the_interval_that_the_name_says(tmp_path: Path) -> None
 
 
 def test_a_number_of_partitions_that_nobody_has(tmp_path: Path) -> None:
-    """A reader would look into each."""
+    """A reader would open each of them."""
     log, _ = sound_log(tmp_path / "log")
     text = (log / "log.json").read_text()
     (log / "log.json").write_text(text.replace('"partitions": 1', '"partitions": 100000000000'))

@@ -1,4 +1,4 @@
-"""Small neighbours become one segment; nobody who reads meanwhile notices."""
+"""Small neighbours become one segment, and readers do not notice."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Crash(BaseException):
 
 
 class _Crashing(LocalStorage):
-    """Ends after so many changes of the folder."""
+    """The process ends after this many changes of the folder."""
 
     left = 1 << 60
 

@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment, again and again, loses nothing and repeats nothing."""
+"""A writer that is killed at any moment, repeatedly, loses nothing and repeats nothing."""
 
 from __future__ import annotations
 

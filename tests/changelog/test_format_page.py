@@ -1,4 +1,4 @@
-"""The program on the format's page reads each row once, also where compaction has left files behind."""
+"""The program on the format's page reads each row once, also where compaction has left old files."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_which_mounts_are_served_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_served_is_read_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mapped page that does not come is a SIGBUS, which no error can be made of."""
+    """A page of a mapping that cannot be read is a SIGBUS, which cannot become an error."""
     writer = LogWriter.create(LocalStorage(tmp_path / "log", sync=False), LogIdentity("1", START, 1), snapshot=META)
     path = writer.partition(0).publish(START + 9, [batch_of([put(7, 1, START + 1)])])
     writer.close()
@@ -170,7 +170,7 @@ def test_a_file_that_is_served_is_read_not_mapped(tmp_path: Path, monkeypatch: p
 
 
 def operations(storage: Storage, segment: str) -> dict[str, Callable[[], object]]:
-    """Whatever is asked of a log's storage."""
+    """Every request to a log's storage."""
 
     def draft() -> None:
         one = storage.draft("rows/0")
@@ -309,7 +309,7 @@ def s3_url(host: str, bucket: str = "bucket") -> str:
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are not repeated below us, and none is remembered."""
+    """Requests are not repeated below us, and no answer is cached."""
     monkeypatch.setattr(s3, "REQUESTS", 1)
     s3._client.cache_clear()
 
@@ -348,7 +348,7 @@ def test_an_endpoint_that_nobody_listens_at_may_be_there_later(once: None) -> No
 
 
 def test_an_answer_that_gets_lost_in_the_middle_of_a_publication(s3_server: str) -> None:
-    """Whatever request it hits, the publication can be made again, and every row is there once."""
+    """Whichever request fails, the publication can be repeated, and every row is there once."""
     bucket = f"lost-{next(_buckets)}"
     make_bucket(s3_server, bucket)
     host = s3_server.partition("://")[2]

@@ -1,4 +1,4 @@
-"""Several writers of one log: each publishes in its own folders, and one that was taken over in none."""
+"""Several writers of one log: each publishes in its own folders, and one that was replaced publishes in none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Writers that take one another's folder, publish, join and let go, each stopped at every request to the storage: the log is whole at
-every moment, each row is there once, and no head is above what is there or goes back."""
+"""Writers that take each other's folder, publish, join and remove, each stopped at every request to the storage: the log is complete at
+every moment, each row is there once, and no head is above the rows that are there, or goes back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARES = {"group": GROUP, "coordinator": COORDINATOR, "whole": None}
 
 
 WHERE = st.sampled_from(["create", "rename", "head.json", "owner.json", "delete", "list", "", "the end", "the end"])
-"""Where a piece of work is stopped: before the next step that names this; "": before the next."""
+"""Where an actor is stopped: before the next step whose name contains this; "": before the next step."""
 
 
 def upstream(from_ts: int, to_ts: int) -> list[Change]:

@@ -1,4 +1,4 @@
-"""Which files hold an interval, while writers, compaction and retention are at work; and what is said of damage."""
+"""Which files hold an interval, while writers, compaction and retention work; and the messages about damage."""
 
 from __future__ import annotations
 

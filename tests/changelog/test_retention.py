@@ -1,4 +1,4 @@
-"""What a log lets go of, what holds it back, and what it says when the disk runs full."""
+"""What retention removes, what holds it back, and the messages when the disk runs full."""
 
 from __future__ import annotations
 

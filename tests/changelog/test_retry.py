@@ -1,4 +1,4 @@
-"""Waiting for storage that is away: how long, how often it is told, and what ends it."""
+"""Waiting for storage that is away: how long, how often it is logged, and what ends it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.errors import LogCorrupt, LogUnavailable
 
 
 class Told:
-    """What a person would read, in place of the log."""
+    """The messages, in place of the log."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -68,7 +68,7 @@ def test_what_is_there_is_never_told_of() -> None:
 
 
 def test_an_outage_is_over_when_the_first_that_waits_gets_through(quick: None) -> None:
-    """Others may sleep through half a minute yet; should they fail again, that is another outage."""
+    """Other requests may still wait for half a minute; if they fail again, that is another outage."""
     told, go_on = Told(), threading.Event()
     waiting = StorageRetry(tell=told)
 

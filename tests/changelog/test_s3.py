@@ -1,4 +1,4 @@
-"""A log on S3 (moto's server): conditional PUTs, by every way to say who one is, and what they keep from happening."""
+"""A log on S3 (moto's server): conditional PUTs with all kinds of credentials, and what they prevent."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_swapping(url: str) -> None:
 
 
 def test_a_small_file_that_is_replaced_while_it_is_read_is_whole(s3_server: str, bucket: str) -> None:  # noqa: F811
-    """Not the first bytes of the new one, as many as the old one had."""
+    """The reader must not get the first bytes of the new file, as many as the old one had."""
     short, long = b"1" * 10, b"2" * 5000
     direct = open_storage(url_of(s3_server, bucket))
     direct.replace("log.json", short)
@@ -278,7 +278,7 @@ def test_a_store_that_does_not_answer_is_an_error_not_one_without_conditions(
 
 
 def test_a_put_that_is_late_on_its_way_changes_nothing(s3_server: str, bucket: str, url: str) -> None:  # noqa: F811
-    """The request of a segment is held until two others have written the folder."""
+    """The request of a segment is held until two other writers have written the folder."""
     on_its_way, let_go = Event(), Event()
 
     def spoil(method: str, path: str) -> Fault:

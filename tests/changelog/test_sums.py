@@ -1,6 +1,6 @@
-"""Files with checksums: any changed byte is found, by readers and by `verify`; nothing is copied; other Arrow readers take the files.
+"""Files with checksums: readers and `verify` find any changed byte; nothing is copied; other Arrow readers accept the files.
 
-The end of a file is taken apart here once more, from the description alone, with a CRC32C of a few lines.
+A second parser of a file's end, made from the description alone, with a CRC32C of a few lines, checks the first.
 """
 
 from __future__ import annotations

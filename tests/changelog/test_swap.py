@@ -1,4 +1,4 @@
-"""Compare-and-swap when answers get lost, and stores that only seem to do it."""
+"""Compare-and-swap when answers get lost, and stores that only seem to support it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_swap_whose_outcome_nobody_knows_is_an_error_not_a_fence() -> None:
 
 
 class Forgetful(MemoryObjects):
-    """Takes conditional requests for unconditional ones, of one kind or both."""
+    """Ignores the conditions of requests, of one kind or both."""
 
     def __init__(self, creating: bool, swapping: bool) -> None:
         super().__init__(Bucket())

@@ -1,4 +1,4 @@
-"""A writer that was taken for dead, stopped in the middle of a request to an object store, and what becomes of the request."""
+"""A writer that was suspended in the middle of a request to an object store and given up, and what becomes of its request."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_crash_between_announcement_and_put_binds_all_successors(bucket: Bucke
 
 
 def test_a_put_that_failed_binds_its_own_writer_too(bucket: Bucket) -> None:
-    """Nobody knows whether it is done yet."""
+    """It is unknown whether the request is done yet."""
     writer = opened(bucket)
     stopped_before("create", lambda: publish(writer, 25)).kill()
     assert writer.partition(0).pledged_to == START + 25

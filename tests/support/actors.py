@@ -1,4 +1,4 @@
-"""Work that can be stopped at each of its steps, and ended there: threads of which one runs at a time.
+"""Work that can be stopped at each of its steps, and ended there: threads that run one at a time.
 
 actor = Actor(lambda: writer.partition(0).publish(…))     # whose storage calls `at_gate` before each request
 actor.step()                                              # up to the next request
@@ -19,7 +19,7 @@ class Killed(BaseException):
 
 
 class Actor:
-    """One piece of work. It stands at its beginning."""
+    """A task that is stopped at its beginning."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.result: Any = None
@@ -57,13 +57,13 @@ class Actor:
             raise Killed
 
     def step(self) -> None:
-        """Do what it stands before, and stop before the next."""
+        """Do the current step, and stop before the next."""
         if not self.is_over:
             self._go.release()
             self._stands.acquire()
 
     def finish(self) -> None:
-        """All the rest. Raises what the work raises."""
+        """Do all the rest. Raises what the work raises."""
         self._free = True
         self.step()
         if self.error is not None:

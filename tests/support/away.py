@@ -1,4 +1,4 @@
-"""A folder whose file system fails for a while: calls of this process that touch it raise an OSError, as where a mount's server is away."""
+"""A folder whose file system fails for a while: calls of this process on it raise an OSError, as with a mount whose server is away."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _BY_HANDLE = ("fsync", "fdatasync")
 
 
 class Mount:
-    """Everything below `folder`. Set `number` to what calls are to fail with, or to None: it is there."""
+    """Fails calls below `folder`. Set `number` to the error number of the failures, or to None to let calls succeed."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = str(folder)
         self.number: int | None = None
         self.failed = 0
         self.spared: Callable[[str], bool] = lambda path: False
-        """Calls with these paths go through all the same."""
+        """Let calls with these paths succeed all the same."""
         for name in _BY_PATH:
             monkeypatch.setattr(os, name, self._by_path(getattr(os, name)))
         for name in _BY_HANDLE:

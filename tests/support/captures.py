@@ -61,7 +61,7 @@ async def running(settings: CaptureConfig) -> AsyncIterator[Capture]:
 
 
 async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
-    """Look again and again."""
+    """Check a condition repeatedly."""
     async with asyncio.timeout(patience):
         while not condition():
             await asyncio.sleep(0.02)
@@ -113,14 +113,14 @@ def compare(cluster: Cluster, log: Path | str) -> tuple[int, SchemaHistory]:
 
 
 def told_changes(cluster: Cluster, from_ts: int, to_ts: int) -> Iterator[Change]:
-    """The stored changes that a store tells of: not those that a DDL wrote."""
+    """Return the stored changes that a store sends: not those that a DDL wrote."""
     sources = cluster.mvcc.sources
     return (c for c in stored_changes(cluster, from_ts, to_ts) if not sources.get(c.start_ts, 0) & LOSSY_DDL_MASK)
 
 
 def compare_changes(stored: Iterable[Change], log: Path) -> tuple[int, SchemaHistory]:
-    """Every change that a table in force saw is in the log once, in its table's partition; whatever else is there belongs to ids
-    that were not in force. Returns the number of changes, and the log's schema history."""
+    """Check that every change of a table in force is in the log once, in its table's partition; all other rows belong to ids that were not
+    in force. Returns the number of changes, and the log's schema history."""
     reader = LogReader(log)
     history = load_history(reader)
     spans = [(reader.start_ts, reader.resolved_ts())] * reader.partitions
@@ -134,8 +134,8 @@ def compare_rows(
     spans: Sequence[tuple[int, int]],
     identity: LogIdentity | None = None,
 ) -> int:
-    """As compare_changes, of the rows of each partition in its (from_ts, to_ts]; there may be later ones. `identity`: of a log that may
-    have grown. Returns the number of changes."""
+    """Like compare_changes, for the rows of each partition in its (from_ts, to_ts]; there may be later ones. `identity`: of a log that may
+    have more partitions now. Returns the number of changes."""
     for rows in logged.values():
         assert len(rows) == len(set(rows)), "a change is there twice"
         assert rows == sorted(rows, key=lambda r: (r.commit_ts, r.start_ts, r.table_id, r.key))

@@ -1,4 +1,4 @@
-"""What lies between a simulated cluster and a simulated capture: streams, and how often what goes wrong."""
+"""The connections between a simulated cluster and a simulated capture: streams, and how often faults happen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Connection:
 
 @dataclass
 class Faults:
-    """How often what goes wrong, 0 to 1."""
+    """The rate of each fault, 0 to 1."""
 
     stale_pd: float = 0.0
     hole: float = 0.0

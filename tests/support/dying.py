@@ -1,6 +1,6 @@
 """`python -m tests.support.dying FILE capture …`: a tidemill whose capture kills itself (SIGKILL) at a point that FILE names.
 
-It looks at FILE whenever it comes past one of the points; the file is gone when it dies, so that the next process lives.
+It checks FILE at each of these points; the file is gone when it dies, so that the next process survives.
 """
 
 from __future__ import annotations

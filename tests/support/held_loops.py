@@ -1,4 +1,4 @@
-"""What captures of a test did to their event loop."""
+"""Checks whether captures of a test held their event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAYGROUND = f"{PACKAGE}/playground"
 
 
 def by_product(stall: Stall) -> bool:
-    """Did Tidemill hold the loop, and not the test or the playground, which share it?"""
+    """Return whether Tidemill held the loop, and not the test or the playground, which share it."""
     own = [file for file in stall.files if file.startswith((PACKAGE, TESTS))]
     return bool(own) and not own[0].startswith((TESTS, PLAYGROUND))
 

@@ -1,9 +1,9 @@
-"""What must hold of a capture at every moment, seen from outside: a witness follows what is subscribed and what stores send, and knows on
-its own account how far each key range may be called complete. The simulator and every scenario look after each step.
+"""What must hold for a capture at every moment, checked from outside. A witness follows the subscriptions and the stores' messages, and
+computes itself how far each key range may be complete. The simulator and every scenario check after each step.
 
-INV2 and INV5 of the capture's invariants (tests/capture/scenarios/README.md says where the others are checked): a piece's resolved ts
-never goes back and is never beyond what stores have said of all its keys, nor does a partition's frontier; pieces cover their spans side by
-side; nothing is listened to on a stream that is over.
+INV2 and INV5 of the capture's invariants (tests/capture/scenarios/README.md says where the others are checked). A sub-range's resolved ts
+never goes back, and is never beyond what stores have sent for all its keys; nor is a partition's frontier. Sub-ranges cover their spans
+without overlap. Nothing is read from a stream that has ended.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Key = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Witness:
-    """See the module. Whoever carries out a machine's actions tells it of spans, actions, messages and events, then calls `check`."""
+    """See the module. The driver of a machine reports spans, actions, messages and events to it, then calls `check`."""
 
     ledgers: dict[int, Ledger] = field(default_factory=dict)  # by span
     watched: dict[Key, Watched] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Witness:
                 self._complete(watched, told.resolved_ts.ts)
 
     def events(self, events: Iterable[Event]) -> None:
-        """What the receiver tells: subscriptions that it has ended count for nothing from then on."""
+        """Take the receiver's events: subscriptions that it has ended do not count from then on."""
         for event in events:
             match event:
                 case ProtocolBroken(sub_range, resolved):
@@ -150,7 +150,7 @@ class Witness:
                     pass
 
     def _take_back(self, sub_range: int, resolved: int) -> None:
-        """A store has shown that its promises are not true: the one way in which a resolved ts goes back. (No head does: that is looked at
+        """Note that a store's promises were wrong: only then may a resolved ts go back. (Heads never go back; that is checked
         elsewhere.)"""
         key = self.by_sub_range.get(sub_range)
         if key is not None:
@@ -175,11 +175,11 @@ class Witness:
     # ------------------------------------------------------------------ what must hold
 
     def gone(self, span_id: int) -> None:
-        """A span is not wanted any more."""
+        """Stop capturing a span."""
         self.placed.pop(span_id, None)
 
     def check_frontiers(self, receiver: Receiver) -> None:
-        """At any moment, also between two calls: no partition is called further than its spans are."""
+        """Check at any moment, also between two calls: no partition's frontier is above its spans'."""
         frontiers = receiver.matcher.frontiers().tolist()
         for id_, partition in self.placed.items():
             ledger = self.ledgers[id_]
@@ -188,17 +188,17 @@ class Witness:
             )
 
     def check(self, machine: RegionMachine, receiver: Receiver, spans: Mapping[int, object]) -> None:
-        """Now, with all calls of the receiver carried out. `spans`: those that are wanted."""
+        """Check now, when all calls to the receiver are done. `spans`: those that are captured."""
         resolved, sub_of = receiver.matcher.subs["resolved"], receiver._sub_of
         seen = 0
         for id_ in spans:
             lock, ledger = machine._spans[id_], self.ledgers[id_]
             lock.check()
-            assert (lock.start, lock.end) == (ledger.start, ledger.end), "the pieces do not reach their span's borders"
+            assert (lock.start, lock.end) == (ledger.start, ledger.end), "the sub-ranges do not reach their span's borders"
             for sub_range in lock:
                 seen += 1
                 allowed = ledger.least(sub_range.start, sub_range.end)
-                at = f"piece {sub_range.id} of span {id_} [{sub_range.start!r}, {sub_range.end!r}) {sub_range.phase.value}"
+                at = f"sub-range {sub_range.id} of span {id_} [{sub_range.start!r}, {sub_range.end!r}) {sub_range.phase.value}"
                 assert ledger.first <= sub_range.resolved_ts <= allowed, (
                     f"{at}: goes on from {sub_range.resolved_ts}, complete up to {allowed}"
                 )
@@ -206,7 +206,7 @@ class Witness:
                 assert now >= self.sub_ranges.get(sub_range.id, 0), f"{at}: went back to {now} from {self.sub_ranges[sub_range.id]}"
                 self.sub_ranges[sub_range.id] = now
                 assert now <= allowed, f"{at}: resolved {now}, complete up to {allowed}"
-        assert seen == len(sub_of), "every record of the receiver is a piece's"
+        assert seen == len(sub_of), "every record of the receiver is a sub-range's"
         assert receiver._sub_range_of == {sub: sub_range for sub_range, sub in sub_of.items()}
         subs = receiver.matcher.subs[: receiver.matcher.count(X_NSUBS)]
         assert receiver._ended.isdisjoint(subs["stream"][subs["state"] == ACTIVE].tolist()), "a stream that is over is listened to"
@@ -220,7 +220,7 @@ class Witness:
 
 
 def check_waiting(receiver: Receiver, heads: Iterable[int]) -> None:
-    """INV2: nothing that waits belongs into an interval that is closed."""
+    """INV2: no waiting row belongs to a closed interval."""
     for partition, head in enumerate(heads):
         rows = receiver.matcher.pending_rows(partition)
         assert not len(rows) or int(rows["commit_ts"].min()) > head, f"a row of partition {partition} comes after resolved {head}"

@@ -1,5 +1,5 @@
-"""What may happen to messages of a store without anything being wrong: the same events in more messages or fewer, rows of one write in
-any order, prewrites that are told twice, and the empty prewrites of old stores."""
+"""Harmless changes to a store's messages: the same events in more or fewer messages, rows of one write in any order, repeated prewrites,
+and the empty prewrites of old stores."""
 
 from __future__ import annotations
 

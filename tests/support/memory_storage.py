@@ -1,4 +1,4 @@
-"""An object store in memory for logs, whose requests can be watched, stopped, lost, and late.
+"""An object store in memory for logs, whose requests can be observed, blocked, lost and delayed.
 
 A request goes through `gate` before it does anything: what the gate raises ends it, and while the gate blocks, the request is under way.
 """

@@ -1,4 +1,5 @@
-"""A region state machine without its process: actions are carried out as the real driver does, with a ledger of what holds the frontier."""
+"""Drives a region state machine without a process: actions are carried out as the real driver does, with a ledger of what holds the
+frontier."""
 
 from __future__ import annotations
 
@@ -112,14 +113,14 @@ class Driver:
         self.act()
 
     def resolve(self, sub_range: int, ts: int) -> None:
-        """The store's word for all keys of the piece's subscription."""
+        """The store's resolved ts for all keys of the sub-range's subscription."""
         self.held[sub_range] = max(self.held[sub_range], ts)
         found = self.machine.sub_range(sub_range)
         if found is not None:
             self.ledger(found.span).advance(found.start, found.end, ts)
 
     def ledger(self, span: Span) -> Ledger:
-        """How far the keys of a span are complete, by what stores have said."""
+        """How far the keys of a span are complete, by the stores' messages."""
         return self.ledgers.setdefault(span.id, Ledger(span.start, span.end, span.checkpoint))
 
     def hang_up(self, slot: int) -> None:
@@ -133,7 +134,7 @@ class Driver:
         self.act()
 
     def garble(self, slot: int, under_way: list[int]) -> None:
-        """The receiver ends a stream by itself, and does not know yet of the registers that are on their way to it."""
+        """The receiver ends a stream by itself; it does not know yet of the registers on their way to it."""
         on = [p for p, s in self.live.items() if s.slot == slot]
         for sub_range in on:
             del self.live[sub_range]

@@ -1,4 +1,4 @@
-"""Readable scenario files: blocks of commands with what must come out of them, after the example of etcd's raft.
+"""Readable scenario files: blocks of commands with their expected output, after the example of etcd's raft.
 
     # C-1 A split goes on from the resolved ts.
     pd 1:[-,-)v1@1
@@ -162,7 +162,7 @@ class Wire:
             self.pd = sorted((parse_region(t) for t in text.split()), key=lambda r: r.start)
 
     def do_many(self, text: str) -> None:
-        """PD knows so many regions of [a, z), on so many stores in turn."""
+        """PD knows this many regions of [a, z), on this many stores in turn."""
         count, stores = (int(t) for t in text.split())
         borders = [b"", *(b"b%06d" % i for i in range(1, count)), b""]
         leaders = [Peer(i, 1 + i % stores) for i in range(count)]
@@ -181,7 +181,7 @@ class Wire:
             done += 1
 
     def do_shares(self, _: str) -> None:
-        """How many pieces each store has, and how many of all are live."""
+        """How many sub-ranges each store has, and how many of all are live."""
         shares = Counter(self.stores[s.slot] for s in self.subscriptions)
         live = self.machine.counts()["live"]
         self.out += [f"store {store}: {n} subscriptions" for store, n in sorted(shares.items())] + [f"{live} live"]
@@ -195,7 +195,7 @@ class Wire:
         self.go(0.0)
 
     def do_drop(self, text: str) -> None:
-        """A span is not wanted any more."""
+        """Stop capturing a span."""
         del self.wanted[int(text)]
         self.machine.remove_span(int(text), self.now)
         self.act()
@@ -272,23 +272,23 @@ class Wire:
         self.go(float(text))
 
     def do_full(self, _: str) -> None:
-        """The log takes nothing: its head stays where it is."""
+        """The log accepts nothing: its head stays where it is."""
         self.full = True
 
     def do_room(self, _: str) -> None:
-        """It takes what waits again."""
+        """The log accepts what waits."""
         self.full = False
         self.look()
 
     def do_sub_ranges(self, _: str) -> None:
-        """The cover of all spans."""
+        """Print the sub-ranges of all spans."""
         for lock in self.machine._spans.values():
             for sub_range in lock:
                 region = f" {sub_range.region.id}" if sub_range.region else ""
                 self.out.append(f"[{_key(sub_range.start)},{_key(sub_range.end)}) {sub_range.phase.value}{region}")
 
     def do_counts(self, _: str) -> None:
-        """Registers and questions to PD since the last look, and the errors counted."""
+        """Print registers and questions to PD since the last command, and the error counts."""
         errors = " ".join(f"{k}={v}" for k, v in sorted(self.machine.errors.items()))
         self.out.append(f"registers={self.registers} pd={self.asked} {errors}".rstrip())
         self.registers = self.asked = 0

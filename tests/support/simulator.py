@@ -1,9 +1,9 @@
-"""A capture and a cluster in one thread and in virtual time: no sockets, no sleeping, everything decided by a seed.
+"""A capture and a cluster in one thread and in virtual time: no sockets, no sleeping; a seed decides everything.
 
-The cluster is the playground's (store, regions, change feed, SQL), the capture is the real one: region state machine, scanner,
-matcher, budgets, spills, sealing, spans from schemas, change log on disk. Between them stands `Simulator`: it carries requests and
-messages, and may delay, cut, join, break and forget whatever a network, a PD and a process may. What a capture's threads do is its to
-order as well (`Stepped`), so that a run follows from its seed alone: `trace` tells all of it.
+The cluster is the playground's (store, regions, change feed, SQL). The capture is the real one: region state machine, scanner, matcher,
+budgets, spills, sealing, spans from schemas, change log on disk. Between them is `Simulator`: it carries requests and messages, and may
+delay, cut, join, break and lose what a network, a PD and a process may. It also schedules the capture's threads (`Stepped`), so a run
+depends on its seed alone: `trace` records all of it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Simulator:
         self.receiver.set_ceiling(self._followed, range(n))
 
     def kill(self) -> None:
-        """The process is gone, with whatever was in its memory; the stores notice."""
+        """The process is killed, and its memory lost; the stores notice."""
         self.kills += 1
         for connection in list(self.connections.values()):
             self._hang_up(connection)
@@ -170,7 +170,7 @@ class Simulator:
         self.events.extend(events)
 
     def keep_history(self) -> None:
-        """The wish at PD follows the log."""
+        """Move the GC barrier at PD with the log."""
         finish(self.guard.protect(self.resolved))
 
     def _moved(self, moved: Moved) -> None:
@@ -182,7 +182,7 @@ class Simulator:
             self.sealed.append(done)
 
     def follow(self) -> None:
-        """The schema stream has got further, and its owner hears of it."""
+        """Handle the sealed schema stream, as its owner does."""
         done = self.sealed.popleft()
         changes = pa.Table.from_batches(done.batches, RAW_CHANGE) if done.batches else ()
         self.history.advance(changes, done.head)
@@ -306,7 +306,7 @@ class Simulator:
         self.act()
 
     def garble(self, connection: Connection) -> None:
-        """Bytes that make no sense: the receiver ends the stream by itself, the machine hears of it later. What follows has holes."""
+        """Deliver malformed bytes: the receiver ends the stream by itself, the machine hears of it later. What follows has holes."""
         self.inbox.append((connection.slot, GARBAGE))
         connection.garbled = True
 
@@ -328,7 +328,7 @@ class Simulator:
             connection.server.send_event(event)
 
     def deliver(self, connection: Connection) -> None:
-        """One message arrives, whole, in pieces, or joined with others."""
+        """Deliver one message: whole, cut, or joined with others."""
         behind = bool(self.inbox)
         self._arrive(connection)
         while self.inbox and not behind and not self.receiver.full and self.random.random() >= self.faults.lag:
@@ -464,8 +464,8 @@ class Simulator:
     # ------------------------------------------------------------------ what must hold
 
     def check(self) -> None:
-        """At any moment (INV2, 5, 10, 11): spans are covered, no range is called complete that no store has called so, nothing waits
-        that comes too late, memory is within its bounds, history is kept."""
+        """Check at any moment (INV2, 5, 10, 11): spans are covered, no range has a higher resolved ts than the store sent, no waiting row
+        comes too late, memory is within its bounds, history is kept."""
         assert not self.failures, self.failures
         assert self.receiver.failure is None
         if not self.receiver._calls:
@@ -476,9 +476,9 @@ class Simulator:
         assert matcher.prewrite_bytes() <= self.options.prewrite_budget + slack
         assert matcher.row_bytes() <= self.options.row_budget + slack
         points = self.cluster.safe_points
-        wish = next((s.safe_point for s in points.services() if s.service_id == SERVICE.encode()), 0)
-        assert 0 < wish <= self.resolved, "history is kept from before the first subscription on"
-        assert points.collected <= wish
+        barrier = next((s.safe_point for s in points.services() if s.service_id == SERVICE.encode()), 0)
+        assert 0 < barrier <= self.resolved, "history is kept from before the first subscription on"
+        assert points.collected <= barrier
 
     def verify(self) -> None:
         """INV1, 3, 4, 8: what the log has grown by since the last look is what the store holds, once, in order, with its old values."""

@@ -1,4 +1,4 @@
-"""The receiver's workers under a simulator: a job is done when the simulator says so, on its thread."""
+"""The receiver's workers under a simulator: a job runs when the simulator says so, on its thread."""
 
 from __future__ import annotations
 

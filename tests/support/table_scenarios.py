@@ -9,7 +9,7 @@ stop / start        the process is away, for as long as `pass SECONDS` says; it 
 schema slow|on      the regions of the schema send no resolved ts for a while
 clock SECONDS       the cluster's clock jumps; the host's does not
 gc                  TiDB collects all the garbage that nobody wants to keep
-pd down|up / keep / forget / drop    PD answers nothing about GC; the wish follows the log; PD has lost it; the log is dropped
+pd down|up / keep / forget / drop    PD answers nothing about GC; the barrier follows the log; PD has lost it; the log is dropped
 zone NAME           TIMESTAMPs are shown in this zone from now on
 resumed             where the spans go on after the last start
 look                what is in the log, without waiting for anything

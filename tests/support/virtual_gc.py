@@ -1,4 +1,4 @@
-"""PD's side of garbage collection without sockets: the real GC guard talks to the playground's safe points in the same thread."""
+"""PD's side of garbage collection without sockets: the real GC guard uses the playground's safe points in the same thread."""
 
 from __future__ import annotations
 

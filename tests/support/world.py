@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster and between it and its capture, as a seed decides."""
+"""Events of a simulated cluster, and between it and its capture, chosen by a seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.wire import cdcpb_pb2 as cdcpb
 
 
 class World:
-    """What happens to the cluster and between it and the capture."""
+    """Random events of the cluster, and between it and the capture."""
 
     def __init__(self, sim: Simulator, random: Random) -> None:
         self.sim, self.random = sim, random
@@ -113,7 +113,7 @@ class World:
             self.sim.cluster.merge(regions[i].id, regions[i + 1].id)
 
     def store_down(self) -> None:
-        """A store is away, with all its streams, or it is back; PD may still call its peers leaders."""
+        """A store goes away with all its streams, or comes back; PD may still name its peers as leaders."""
         sim = self.sim
         store = self.random.choice(sorted(sim.cluster.stores))
         if sim.faults.down or self.random.random() < 0.5:
@@ -125,12 +125,12 @@ class World:
                 sim.break_stream(connection)
 
     def collect(self) -> None:
-        """TiDB collects garbage, all that nobody wants to keep."""
+        """TiDB collects garbage, as far as allowed."""
         if self.sim.faults.gc:
             self.sim.cluster.collect_garbage(0)
 
     def keep_history(self) -> None:
-        """The wish at PD follows the log, when PD can be reached."""
+        """Move the GC barrier at PD with the log, if PD can be reached."""
         self.sim.pd.down = self.random.random() < 0.3
         with suppress(UpstreamError):
             self.sim.keep_history()
@@ -153,7 +153,7 @@ class World:
         self.sim.cluster.feeds.fail_region(region.id, cdcpb.Error(congested=cdcpb.Congested(region_id=region.id)))
 
     def protocol(self) -> None:
-        """A store loses a PREWRITE, so that its COMMIT comes alone: the subscription has to begin again."""
+        """A store loses a PREWRITE, so its COMMIT comes alone: the region must be subscribed again."""
         for connection in self.sim.connections.values():
             if connection.server.outbox and b"PREWRITE" not in connection.server.outbox[-1][1] and self.random.random() < 0.3:
                 subscriptions = list(connection.server.subscriptions.values())
@@ -168,7 +168,7 @@ class World:
                     return
 
     def renew(self) -> None:
-        """The watchdog is not content with a region."""
+        """The watchdog ends a region's subscription."""
         sub_ranges = list(self.sim.receiver._sub_of)
         if sub_ranges:
             self.sim.receiver.renew(self.random.choice(sub_ranges))
@@ -178,7 +178,7 @@ class World:
         self.sim.start()
 
     def heal(self) -> None:
-        """No fault goes on."""
+        """End all faults."""
         sim = self.sim
         old = sim.faults.old_server
         sim.faults = type(sim.faults)(old_server=old, cut=sim.faults.cut, gc=sim.faults.gc)

@@ -62,7 +62,7 @@ def pid_of(capture: Capture, group: int) -> int:
 
 @pytest.mark.slow
 def test_a_table_goes_from_one_group_to_another_and_back(tmp_path: Path) -> None:
-    """EXCHANGE PARTITION between tables of different groups, with rows before, between and behind; RENAME, TRUNCATE, partitions."""
+    """EXCHANGE PARTITION between tables of different groups, with rows before, during and after; also RENAME, TRUNCATE, partitions."""
 
     async def main() -> None:
         async with Playground(31, stores=2, resolved_interval=0.1) as playground:
@@ -139,14 +139,14 @@ def test_a_group_is_killed_and_goes_on_at_its_last_segment(tmp_path: Path) -> No
 
 
 class Sleepers(Processes):
-    """Processes that the coordinator cannot end, as if they were on a machine that it cannot reach any more."""
+    """Processes that the coordinator cannot kill, as if their machine were unreachable."""
 
     def kill(self, group: int, who: Who) -> None:
         return
 
 
 async def taken_over(playground: Playground, folder: Path, log: Path | str) -> None:
-    """A group is stopped in the middle of whatever it is at, replaced, and woken up: it may not publish, and ends."""
+    """A group is suspended in the middle of its work, replaced, and resumed: it may not publish, and ends."""
     _, transactions = session()
     ends: list[tuple[int, int, str]] = []
 
@@ -252,7 +252,8 @@ def children_of(pid: int) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_the_coordinator_is_killed_and_the_next_one_has_other_groups(tmp_path: Path) -> None:
-    """kill -9 of the coordinator: its groups end. Then 3, 2, 4 groups and one process go on with the same log, and a clean end is clean."""
+    """kill -9 of the coordinator ends its groups. Then 3, 2, 4 groups and one process continue the same log; a clean stop ends without
+    errors."""
 
     async def main() -> None:
         snapshot, transactions = session()
@@ -353,7 +354,7 @@ def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_
 
 @pytest.mark.slow
 def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
-    """Each says so to the coordinator."""
+    """Each group reports the error to the coordinator."""
 
     async def main() -> None:
         async with Playground(37, resolved_interval=0.1) as playground:
@@ -376,7 +377,8 @@ def test_groups_pause_below_the_low_water_mark(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_rules_that_change_hold_in_all_groups_from_one_ts_on(tmp_path: Path) -> None:
-    """First in one process without rules, then in groups with some: what no rule wants ends in every partition, and nothing else does."""
+    """First in one process without rules, then in groups with rules: tables that no rule selects end in every partition, the others
+    continue."""
 
     async def main() -> None:
         async with Playground(39, resolved_interval=0.1) as playground:

@@ -1,4 +1,4 @@
-"""A capture in groups, without stores: how partitions are divided, what is said on the connections, what the coordinator decides."""
+"""A capture in groups, without stores: how partitions are divided, what the connections carry, what the coordinator decides."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_where_groups_find_their_coordinator() -> None:
 
 @dataclass
 class Part:
-    """What the spans of one group ask for."""
+    """The spans that one group asks for."""
 
     owned: tuple[int, ...]
     spans: dict[int, Span] = field(default_factory=dict)
@@ -242,7 +242,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
 
 
 def test_messages_of_another_version_are_understood() -> None:
-    """While a cluster is upgraded: what only the other one knows is passed over, what has a default may lack."""
+    """During an upgrade: unknown fields are ignored, and missing fields with a default are allowed."""
     assert decode(b'{"is":"stop","more":1}') == Stop()
     assert decode(b'{"is":"head","ts":5,"last_to":4,"checksum":"x"}') == Head(5, 4)
     assert decode(b'{"is":"ended","code":"TM:ErrLog"}') == Ended("TM:ErrLog")
@@ -284,7 +284,7 @@ def scheduler(groups: int = 1, *, launches: bool = True) -> Scheduler:
 
 
 def in_phase(phase: Phase, *, launches: bool = False) -> Scheduler:
-    """A scheduler of one group that has been brought there, at time 100."""
+    """A scheduler of one group, brought into this phase, at time 100."""
     one = scheduler(launches=launches)
     one.begin(0)
     if phase is Phase.WAITING:
@@ -322,7 +322,7 @@ OF_TIME = {(Phase.WAITING, Event.SILENT), (Phase.RUNNING, Event.SILENT), (Phase.
     ("phase", "event"), [(p, e) for p in Phase for e in Event if e not in (Event.SILENT, Event.DUE) or (p, e) in OF_TIME], ids=str
 )
 def test_each_event_in_each_phase(phase: Phase, event: Event) -> None:
-    """As the table says; a pair that it does not have changes nothing."""
+    """Every pair in the table leads to the phase given there; any other pair changes nothing."""
     assert {pair for pair in TRANSITIONS if pair[1] in (Event.SILENT, Event.DUE)} == OF_TIME
     one = in_phase(phase, launches=(phase, event) == (Phase.WAITING, Event.SILENT))
     actions = happen(one, event)
@@ -503,7 +503,7 @@ def test_whatever_happens_one_attempt_at_a_time_has_a_group(steps: list[tuple[st
 
 @dataclass
 class Heard:
-    """A coordinator that writes down what it is told."""
+    """A coordinator that records what it is told."""
 
     came_: list[tuple[int, Who]] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What becomes of the wish at PD when things go wrong: G-4 and G-6."""
+"""The GC barrier at PD when things go wrong: G-4 and G-6."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
 def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PD refuses to note the wish for a while: the capture goes on, and the wish follows the log again when PD is back."""
+    """PD refuses the barrier for a while: the capture continues, and the barrier follows the log again when PD is back."""
     monkeypatch.setattr(gc, "PERIOD", 0.2)
 
     async def main() -> None:
@@ -55,7 +55,7 @@ def test_g4_a_pd_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("barriers", [False, True], ids=["safe points", "barriers"])
 def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, barriers: bool) -> None:
-    """Its wish has expired and TiDB has collected: it is not continued as if nothing had happened, and the log stays as it was."""
+    """The barrier has expired and TiDB has collected: the log is not continued as if nothing had happened, and stays as it was."""
 
     async def main() -> None:
         async with Playground(33, resolved_interval=0.1, gc_barriers=barriers) as playground:
@@ -92,7 +92,7 @@ def test_a_capture_that_was_away_for_too_long_says_what_is_lost(tmp_path: Path, 
 def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, barriers: bool
 ) -> None:
-    """A transaction that lives on holds a table: it is told in time who it is, and after gc-ttl the wish is taken back."""
+    """A long transaction holds a table: it is named in a warning in time, and after gc-ttl the barrier is removed."""
     monkeypatch.setattr(gc, "PERIOD", 0.2)
     monkeypatch.setattr(gc, "Holding", lambda ttl: Holding(12))
 
@@ -156,7 +156,7 @@ def test_a_capture_that_does_not_get_to_its_log_leaves_told_how_far_it_was(tmp_p
 
 
 def test_a_capture_without_pd_can_be_stopped(tmp_path: Path) -> None:
-    """Whoever waits for PD does not keep the capture from ending: what is resolved is sealed, and that is all."""
+    """A wait for PD does not keep the capture from ending: what is resolved is sealed first."""
 
     async def main() -> None:
         async with Playground(34, resolved_interval=0.1, pds=1) as playground:
@@ -200,7 +200,7 @@ def test_g6_a_log_that_cannot_be_made_leaves_no_wish(tmp_path: Path, monkeypatch
 def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes | str | None, workers: int | None
 ) -> None:
-    """No head.json is synced: what remains of one is empty, nothing, or an older one. TiDB has collected as far as the barrier let it."""
+    """No head.json is synced: after a crash it is empty, missing, or an older one. TiDB has collected as far as the barrier allowed."""
     monkeypatch.setattr(gc, "PERIOD", 0.2)
 
     async def main() -> None:
@@ -234,7 +234,7 @@ def test_after_a_power_loss_the_log_still_has_what_pd_lets_go_of(
 
 
 def test_the_barrier_stands_still_while_heads_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk takes heads, but not what a crash would leave of them."""
+    """The disk accepts heads, but not their sync."""
     monkeypatch.setattr(gc, "PERIOD", 0.1)
     full = True
 
@@ -269,7 +269,7 @@ def test_a_start_that_pd_refuses_leaves_a_running_capture_alone(
     s3_server: str,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On S3 nothing but owner.json tells writers apart: whoever raises its epoch ends the one before."""
+    """On S3 only owner.json tells writers apart: a writer that raises its epoch ends the one before."""
 
     async def main() -> None:
         async with Playground(38, resolved_interval=0.1) as playground:

@@ -1,4 +1,4 @@
-"""Locks whose clients are gone are ended as their transactions ended; those of living ones are left alone."""
+"""Locks of clients that are gone are resolved as their transactions ended; those of live clients are left alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def cluster() -> AsyncIterator[tuple[Playground, PdClient]]:
 
 
 async def resolve(playground: Playground, pd: PdClient, *, later_ms: int = 0, before: Mapping[int, int] | None = None) -> Found:
-    """As if it were so much later."""
+    """The resolver at a later time."""
     now = playground.cluster.oracle.next() + (later_ms << tso.LOGICAL_BITS)
     start, end = record_key(TABLE, 0), record_key(TABLE, 100)
     return await LockResolver(pd).resolve(start, end, now, now, before)
@@ -89,7 +89,7 @@ def test_what_the_primary_says_is_done() -> None:
 
 
 def test_a_client_that_commits_its_secondaries_is_left_to_it() -> None:
-    """However long that takes: as long as there are fewer of them at each look."""
+    """However long that takes, while each look finds fewer of them."""
 
     async def main() -> None:
         async with cluster() as (playground, pd):
@@ -111,7 +111,7 @@ def test_a_client_that_commits_its_secondaries_is_left_to_it() -> None:
 
 
 def test_what_ended_locks_are_called(caplog: pytest.LogCaptureFixture) -> None:
-    """An operator has nothing to do where a commit was carried out; a client that died is worth a warning. Both name the table."""
+    """A carried-out commit needs no attention from an operator; a dead client is worth a warning. Both name the table."""
     watchdog = Watchdog.__new__(Watchdog)
     watchdog.verdicts, watchdog._locks, watchdog._waiting = Verdicts(), {}, {}
     sub_range = SubRange(1, Span(1, b"a", b"b", 0, 10, "shop.orders (112)"), b"a", b"b", 10)
@@ -169,7 +169,7 @@ def test_async_commit_is_decided_by_the_secondaries(case: str) -> None:
 
 
 class Recorded:
-    """Region calls that a real TiKV once answered; what is asked is kept."""
+    """Region calls that a real TiKV answered; the requests are recorded."""
 
     def __init__(self, lock: kvrpcpb.LockInfo, status: kvrpcpb.CheckTxnStatusResponse) -> None:
         self.answers = {

@@ -94,7 +94,7 @@ def test_after_a_restart_no_span_begins_below_its_partitions_head(head: int) -> 
 
 
 def test_a_restart_follows_what_changed_between_the_slowest_head_and_the_schema() -> None:
-    """Tables that came and went above the slowest head have their rows there."""
+    """Tables that came and went above the slowest head have rows there."""
 
     class Known:
         resolved_ts = 300

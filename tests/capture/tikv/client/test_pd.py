@@ -209,7 +209,7 @@ def test_a_leader_that_is_not_yet_elected_is_waited_for() -> None:
 
 
 def test_a_member_that_is_starting_knows_no_cluster_yet(caplog: pytest.LogCaptureFixture) -> None:
-    """It answers with cluster 0, which is not another cluster; and a trouble is told once, however many calls meet it."""
+    """A starting PD answers with cluster 0, which is not another cluster. An error is logged once, however many calls meet it."""
     cluster = FakeCluster(2)
 
     async def use(pd: PdClient) -> None:
@@ -223,7 +223,7 @@ def test_a_member_that_is_starting_knows_no_cluster_yet(caplog: pytest.LogCaptur
 
 
 def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader stays while all others are replaced; when it goes at last, the new ones are known."""
+    """The leader stays while all other members are replaced; when it ends too, the new members are known."""
     monkeypatch.setattr("tidemill.capture.tikv.client.pd.LOOK_EVERY", 0.0)
     cluster = FakeCluster(3)
 
@@ -247,7 +247,7 @@ def test_members_that_are_exchanged_one_by_one_are_followed(monkeypatch: pytest.
 
 
 def test_a_handshake_that_takes_a_while_is_no_failure() -> None:
-    """A PD far away, or a busy one: half a second passes before its first byte comes."""
+    """A PD far away, or a busy one: its first byte takes half a second."""
     cluster = FakeCluster()
 
     async def use(pd: PdClient) -> None:
@@ -275,7 +275,7 @@ async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def test_of_several_addresses_the_one_that_was_given_is_used() -> None:
-    """PD advertises one for its own network and one for others."""
+    """PD advertises one address for its own network and one for others."""
     cluster = FakeCluster(2)
     for member in cluster.members:
         member.inside = [f"http://{member.name}.inside:2379"]
@@ -313,7 +313,7 @@ TSO_TROUBLE = [
 
 
 def test_what_a_pd_says_during_an_election_is_waited_out() -> None:
-    """The words of a real PD that has just become leader, or just ceased to be it; they come without a kind of their own."""
+    """Error texts of a real PD that has just become leader, or just ceased to be it; they have no error type."""
     cluster = FakeCluster()
     cluster.tso_trouble = list(TSO_TROUBLE)
 

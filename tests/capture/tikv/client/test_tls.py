@@ -102,7 +102,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, case: str, text: str) -> None:
 def test_a_name_that_the_cluster_does_not_allow_ends_the_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: Transport, where: str
 ) -> None:
-    """TiKV accepts the connection and answers each call so (cert-allowed-cn): trying again for ever would hide it."""
+    """TiKV accepts the connection and answers each call with this status (cert-allowed-cn): endless retries would hide the cause."""
 
     async def refuse(self: object, requests: object, context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "reason: CN not allowed")
@@ -125,7 +125,7 @@ def test_a_name_that_the_cluster_does_not_allow_ends_the_capture(
 
 
 def test_a_rotated_certificate_takes_effect_with_the_next_connection(tmp_path: Path) -> None:
-    """The client's authority is exchanged while the capture runs, then the servers' certificates: it goes on."""
+    """The client's CA is replaced while the capture runs, then the servers' certificates: it continues."""
 
     async def main() -> None:
         office = Office(tmp_path)
@@ -149,7 +149,7 @@ def test_a_rotated_certificate_takes_effect_with_the_next_connection(tmp_path: P
 
 
 def test_parts_of_an_initial_load_are_read_over_tls(tmp_path: Path) -> None:
-    """As a Spark task reads them; and the process that starts them is given the files."""
+    """As a Spark task reads them; the process that starts the tasks is given the files."""
 
     async def main() -> None:
         office = Office(tmp_path)

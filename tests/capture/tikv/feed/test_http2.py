@@ -39,7 +39,7 @@ def fresh_state() -> np.ndarray[Any, Any]:
 
 
 def deframe_all(wire: bytes, random_: random.Random) -> tuple[list[bytes], list[Control], bytes, np.ndarray[Any, Any]]:
-    """Present the bytes in random pieces, as a socket would, with little room for messages."""
+    """Feed the bytes in random chunks, as a socket would, with little room for messages."""
     state, cap = fresh_state(), 1 << 16
     out, ends, frames = np.zeros(cap + 64, np.uint8), np.zeros(8, np.int64), np.zeros((64, 4), np.int64)
     got: list[bytes] = []
@@ -338,7 +338,7 @@ def test_what_makes_no_sense_ends_the_stream_with_a_reason(answer: bytes, text: 
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_ping_is_answered_by_anything_that_comes(monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
-    """The answer to a PING may stand behind megabytes of rows: a store that sends is alive; one that hangs is given up."""
+    """The answer to a PING may be queued behind megabytes of rows: a store that sends is alive; a silent one is given up."""
     monkeypatch.setattr(http2, "KEEPALIVE", 0.2)
     monkeypatch.setattr(http2, "KEEPALIVE_TIMEOUT", 0.15)
     asked = asyncio.Event()
@@ -366,7 +366,7 @@ def test_a_ping_is_answered_by_anything_that_comes(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_name_server_that_is_away_keeps_nobody(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], None]) -> None:
-    """The look-up goes on, but neither the connection nor the end of the loop waits for it."""
+    """The look-up continues, but neither the connection nor the end of the loop waits for it."""
     away, asked = threading.Event(), []
 
     def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
@@ -387,7 +387,7 @@ def test_a_name_server_that_is_away_keeps_nobody(monkeypatch: pytest.MonkeyPatch
 
 
 def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one of two is dead."""
+    """The first of two addresses is dead."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in ("127.0.0.2", "127.0.0.1")]
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *a, **k: found if host == "tikv-0" else real(host, *a, **k))

@@ -1,4 +1,5 @@
-"""Stores that PD names and that are none: dead, hanging, speaking something else. Capture names them and goes on when they are back."""
+"""Addresses from PD that are no TiKV: dead, hanging, or speaking another protocol. The capture reports them, and continues when the stores
+are back."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Takes everything and says nothing, as a process that was stopped."""
+    """A server that accepts everything and answers nothing, like a suspended process."""
     while await reader.read(1 << 16):
         pass
     writer.close()

@@ -116,7 +116,7 @@ def test_a_store_that_goes_away_is_waited_for() -> None:
 
 @pytest.mark.parametrize("fate", ["committed above", "committed below", "rolled back"])
 def test_a_lock_in_the_way_is_waited_for(fate: str) -> None:
-    """What the transaction ends with decides whether its rows are there; one that began after the ts is in nobody's way."""
+    """The fate of the transaction decides whether its rows are there. A transaction that began after the ts does not block."""
 
     async def main() -> None:
         async with Playground(3) as playground:
@@ -195,7 +195,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_again(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends in the middle of the second part: of that nothing has a name, the first is not touched again."""
+    """The process ends in the middle of the second part: that part has no name yet, and the first is not touched again."""
 
     async def main() -> None:
         async with Playground(3, stores=2) as playground:
@@ -244,7 +244,7 @@ def test_a_reader_that_dies_leaves_whole_parts_and_only_what_is_missing_is_read_
 
 @pytest.fixture
 def small_messages(monkeypatch: pytest.MonkeyPatch) -> int:
-    """gRPC takes no message above so many bytes."""
+    """gRPC accepts no message above this size."""
     limit = 64 << 10
     options = dict(channels.OPTIONS) | {"grpc.max_receive_message_length": limit}
     monkeypatch.setattr(channels, "OPTIONS", tuple(options.items()))

@@ -96,7 +96,7 @@ def test_malformed_names_the_place(bad: bytes, offset: int, text: str) -> None:
 
 
 def test_broken_bytes_never_crash() -> None:
-    """Cut, flipped and stretched real messages: an error, or entries that lie inside the batch."""
+    """Real messages, cut, flipped and stretched: an error, or entries inside the batch."""
     random_ = random.Random(7)
     pool = [m for n in ("live_2pc", "scan_past", "feed_v2", "region_split", "not_leader") for m in recorded_messages(n)]
     scanner = Scanner()

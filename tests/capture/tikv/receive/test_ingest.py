@@ -1,4 +1,4 @@
-"""What the receiver counts and what it leaves: subscriptions that it has ended, rows above the frontier, commits of spilled prewrites."""
+"""What the receiver counts and drops: subscriptions that it has ended, rows above the frontier, commits of spilled prewrites."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = record_key(5, 1)
 
 
 class Bench:
-    """A receiver of one partition, one step at a time; piece 1 is subscribed as region 1, request 7."""
+    """A receiver of one partition, one step at a time; sub-range 1 is subscribed as region 1, request 7."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder, self.events = folder, list[Event]()
@@ -203,7 +203,7 @@ def test_commits_without_an_op_keep_that_of_prewrites_on_disk(small: Bench) -> N
 
 
 def test_a_commit_that_finds_no_prewrite_on_disk_is_scanned_again(small: Bench) -> None:
-    """Its resolved ts may have been told meanwhile: the log waits, and the scan begins below the row."""
+    """Its resolved ts may have been reported meanwhile: the log waits, and the scan begins below the row."""
     keys = [record_key(5, i) for i in range(100)]
     on_disk(small, [Row(type=PREWRITE, op_type=PUT, start_ts=11, key=key, value=b"v" * 100) for key in keys[:99]])
     commits = [Row(type=COMMIT, op_type=PUT, start_ts=11, commit_ts=15, key=key) for key in keys]

@@ -32,7 +32,7 @@ def row(event: dict[str, Any]) -> Row:
 
 
 def drive(matcher: Matcher, scanner: Scanner, rows: list[Row], random_: random.Random, region: int = 1, request: int = 7) -> list[Control]:
-    """The rows in one message, or each alone, or in between; several messages a batch."""
+    """Send the rows in one message, each alone, or mixed; several messages per batch."""
     controls: list[Control] = []
     at = 0
     while at < len(rows):

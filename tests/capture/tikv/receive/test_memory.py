@@ -1,4 +1,4 @@
-"""Memory stays within its quota, whatever a transaction's size, whatever stays uncommitted, however slow the disk is."""
+"""Memory stays within its quota: for transactions of any size, for prewrites that stay uncommitted, and for slow disks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log_of(folder: Path) -> tuple[LogWriter, PartitionLog]:
 
 @pytest.mark.parametrize("initialized_late", [False, True])
 def test_a_transaction_ten_times_the_quota(tmp_path: Path, initialized_late: bool) -> None:
-    """All prewrites come before the first commit, as TiKV sends them; some are rolled back, and other transactions go on between."""
+    """All prewrites come before the first commit, as TiKV sends them. Some are rolled back, and other transactions continue in between."""
     quota = 4 << 20
     rows = 40_000
     value = b"v" * 1000
@@ -133,7 +133,7 @@ def test_prewrites_on_disk_go_with_their_subscription(tmp_path: Path) -> None:
 
 
 def test_one_stuck_prewrite_a_slab_does_not_keep_the_slab() -> None:
-    """Every so often a prewrite is never committed: what lives is moved together, and keeps its bytes."""
+    """Some prewrites are never committed: the bytes in use are moved together and stay the same."""
     matcher = Matcher()
     scanner = Scanner(matcher.chunks)
     matcher.subscribe(0, 1, 7, 10)
@@ -174,7 +174,7 @@ def test_waiting_rows_are_moved_as_well() -> None:
 
 
 def test_a_slow_disk_stops_neither_the_reader_nor_the_streams(tmp_path: Path) -> None:
-    """The seal hangs while much more comes than the inbox holds: the streams live on, and then everything is there."""
+    """The seal hangs while much more comes than the inbox holds: the streams survive, and then everything is there."""
 
     async def main() -> None:
         async with Playground(21, stores=1, resolved_interval=0.1) as playground:
@@ -226,7 +226,7 @@ class HungDisk:
 
 
 def two_pieces(folder: Path, options: Options) -> tuple[LogWriter, Receiver, list[int]]:
-    """A receiver of two partitions, each with a piece whose scan is over; and the partitions as they are sealed."""
+    """A receiver of two partitions, each with a sub-range whose scan is complete; and the partitions as they are sealed."""
     writer = LogWriter.create(folder / "log", LogIdentity(cluster_id="1", start_ts=10, partitions=2), snapshot={})
     scratch = folder / "scratch"
     scratch.mkdir()
@@ -252,7 +252,8 @@ def stored(folder: Path, partition: int) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("what", ["rows", "prewrites"])
 def test_ingesting_goes_on_while_the_disk_of_scratch_files_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Piece 0 has more than fits; piece 1 lives: its rows are taken, its resolved ts moves on, its partition is sealed."""
+    """Sub-range 0 has more than fits into memory. Sub-range 1 stays live: its rows are taken, its resolved ts advances, its partition is
+    sealed."""
     disk = HungDisk(monkeypatch)
     quota = 8 << 20
     writer, receiver, sealed = two_pieces(tmp_path, Options.of_quota(quota))
@@ -297,7 +298,8 @@ def test_ingesting_goes_on_while_the_disk_of_scratch_files_hangs(tmp_path: Path,
 
 
 def test_a_long_scan_of_one_table_holds_nobody_elses_watermark(tmp_path: Path) -> None:
-    """Piece 0 scans many times the quota and is not through; after each of its batches piece 1 is complete up to the store's word."""
+    """Sub-range 0 scans many times the quota and is not done. After each of its batches sub-range 1 is complete up to the store's resolved
+    ts."""
     writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(4 << 20))
     receiver.place(2, 10, 0)
     receiver.subscribe(2, 0, 3, 7, 10, b"", b"", 0)  # not initialized: its partition is held
@@ -324,7 +326,7 @@ def test_a_long_scan_of_one_table_holds_nobody_elses_watermark(tmp_path: Path) -
 
 
 def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the quota no more is taken from the inbox: it fills, and the streams are not read until the disk is back."""
+    """Above the quota nothing more is taken from the inbox: it fills, and the streams are not read until the disk is back."""
     disk = HungDisk(monkeypatch)
     quota = 64 << 20
     writer, receiver, _ = two_pieces(tmp_path, Options.of_quota(quota))
@@ -337,7 +339,7 @@ def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(t
             rows = [Row(type=COMMITTED, op_type=PUT, key=key(i), start_ts=100, commit_ts=200, value=value) for i in range(sent, sent + 20)]
             room = receiver.inbox.put(0, message(1, 7, rows))
             sent += 20
-            if not room:  # is it only behind with taking, or does it take nothing more?
+            if not room:  # is it only late, or does it take nothing more?
                 drained = threading.Event()
                 receiver.inbox.when_room(drained.set)
                 while not drained.wait(0.05) and not receiver.full:
@@ -368,7 +370,7 @@ def test_a_disk_that_hangs_for_long_stops_the_reading_and_memory_stays_bounded(t
 def test_a_disk_of_scratch_files_that_is_full_or_away_stops_the_reading_until_it_takes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int
 ) -> None:
-    """What was to be spilled stays in memory; nothing is lost, and no file keeps room that it has no use for."""
+    """What was to be spilled stays in memory. Nothing is lost, and no file keeps unneeded disk space."""
     room = False
     written = runs._Scratch.write
 
@@ -431,7 +433,7 @@ def test_another_error_of_the_disk_ends_the_capture(tmp_path: Path, monkeypatch:
 
 
 class NoRoom(LocalStorage):
-    """A disk that takes so many more files of a kind, and then no more until it is told."""
+    """A disk that takes this many more files of a kind, and then no more until it is told."""
 
     drafts = heads = 1 << 30
 
@@ -451,7 +453,8 @@ class NoRoom(LocalStorage):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_seal_without_room_is_tried_again_and_nothing_is_lost_or_twice(tmp_path: Path, seed: int) -> None:
-    """Segments, heads: whichever finds no room first, in a small seal, in a big one of many segments, with and without runs on disk."""
+    """Segments or heads, whichever finds no disk space first: in a small seal, in a big one of many segments, with and without runs on
+    disk."""
     rng = random.Random(seed)
     place = NoRoom(tmp_path / "log", sync=False)
     writer = LogWriter.create(place, LogIdentity(cluster_id="1", start_ts=10, partitions=1), snapshot={})

@@ -36,7 +36,7 @@ class Span:
         self.lock = RangeLock(Part(A, Z, ts))
 
     def take(self, start: bytes, end: bytes, holder: Region) -> Part:
-        """Lock a range that is free: what lies unlocked there is cut."""
+        """Lock a free range: the unlocked parts in it are cut."""
         old = self.lock.touching(start, end)
         new = [Part(start, end, min(p.resolved_ts for p in old))]
         if old[0].start < start:
@@ -94,7 +94,7 @@ KEYS = st.integers(0, 24).map(lambda i: bytes([97 + i]))
 
 
 class Churn(RuleBasedStateMachine):
-    """Anything in any order: locked and unlocked parts cover the span side by side, and its resolved ts never goes back."""
+    """Any operations in any order: the parts cover the span without overlap, and its resolved ts never goes back."""
 
     def __init__(self) -> None:
         super().__init__()

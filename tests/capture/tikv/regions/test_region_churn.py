@@ -1,4 +1,4 @@
-"""The state machine of subscriptions under random churn: against a model of a cluster, and with anything in any order."""
+"""The region state machine under random churn: against a model of a cluster, and with any events in any order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Cluster:
         return found
 
     def judge(self, asked: R.Subscribe) -> StoreError | None:
-        """What the store says of a register."""
+        """The store's answer to a register."""
         now = next((r for r in self.regions if r.id == asked.region.id), None)
         assert asked.region.leader is not None
         if now is None:
@@ -82,8 +82,8 @@ class Cluster:
 
 
 def check_cover(driver: Driver, spans: Iterable[Span]) -> None:
-    """The pieces of each span cover it, do not overlap, each holds the frontier, and none is called further than a store has said of
-    all its keys."""
+    """The sub-ranges of each span cover it without overlap, each holds the frontier, and none has a higher resolved ts than stores have
+    sent for all its keys."""
     total = 0
     for span in spans:
         cover = driver.machine.covered(span.id)
@@ -163,8 +163,8 @@ def _answer_registers(driver: Driver, cluster: Cluster, healthy: bool) -> None:
 
 
 class Anything(RuleBasedStateMachine):
-    """Errors of every kind, answers of PD that fit nothing, streams that come and go, time, spans that come and go: the spans stay covered,
-    no piece's resolved ts goes back, and nothing is subscribed twice on one stream under the same ids."""
+    """Errors of every kind, answers of PD that do not fit, streams and spans that come and go, passing time: the spans stay covered, no
+    sub-range's resolved ts goes back, and nothing is subscribed twice on one stream with the same ids."""
 
     KINDS = ("not_leader", "epoch_not_match", "region_not_found", "server_is_busy", "congested", "unknown")
 
@@ -280,7 +280,7 @@ class Anything(RuleBasedStateMachine):
         self.close()
 
     def close(self) -> None:
-        """What the machine wants closed ends."""
+        """End the streams that the machine closes."""
         while self.driver.closed:
             self.driver.hang_up(self.driver.closed.pop())
 
@@ -297,7 +297,7 @@ class Anything(RuleBasedStateMachine):
         assert max(keys.values(), default=1) == 1
 
     def teardown(self) -> None:
-        """Without new trouble everything is live in bounded time."""
+        """Without new faults everything is live in bounded time."""
         driver = self.driver
         self.hold_back(False)
         whole = region(50, version=99)

@@ -1,4 +1,4 @@
-"""How subscriptions end and go on: late words, streams that are over, stores that complain, scans that wait their turn."""
+"""How subscriptions end and continue: late messages, ended streams, busy stores, scans that wait their turn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_scans_of_a_store_are_limited_and_the_schema_goes_first() -> None:
 
 
 def test_what_was_live_goes_before_what_catches_up() -> None:
-    """A region of a live table that splits does not wait behind the thousands of a table that is new."""
+    """When a region of a live table splits, it does not wait behind thousands of regions of a new table."""
     driver = Driver(RegionMachine(2, max_scans=1))
     driver.add(Span(1, A, M, 0, 10))
     driver.answer(region(1, A, M))
@@ -80,7 +80,7 @@ def test_an_idle_stream_is_closed() -> None:
 
 
 def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_again() -> None:
-    """Bytes that make no sense end a stream on our side: what is subscribed on it before the machine hears of that is not forgotten."""
+    """Malformed bytes end a stream on our side: what is subscribed on it before the machine hears of that is not forgotten."""
     driver = started(region(1, b"", M), region(2, M, b""))
     left, right = sub_ranges_of(driver)
     driver.resolve(right, 33)
@@ -134,7 +134,7 @@ def test_the_end_of_a_stream_is_nothing_to_who_has_left_it() -> None:
 
 
 def test_nothing_is_subscribed_on_a_stream_that_has_ended() -> None:
-    """Between the end of a stream and the receiver's word of it, who waits for its store gets a new one."""
+    """Between the end of a stream and the receiver's report of it, sub-ranges that wait for its store get a new stream."""
     driver = started(region(1, b"", M), region(2, M, b""))
     left, right = sub_ranges_of(driver)
     slot = driver.live[left].slot
@@ -172,7 +172,7 @@ def test_a_store_that_complains_is_given_fewer_scans(kind: str) -> None:
 
 
 def test_a_frozen_region_is_looked_for_again() -> None:
-    """The store that says nothing may not have it any more: PD is asked, and the store is told."""
+    """A silent store may not have the region any more: PD is asked, and the store gets a deregister."""
     driver = started(region(1))
     (sub_range,) = sub_ranges_of(driver)
     old = driver.live.pop(sub_range)
@@ -192,8 +192,8 @@ def test_a_frozen_region_is_looked_for_again() -> None:
     ids=["busy", "congested", "not found", "unknown"],
 )
 def test_errors_that_come_faster_than_they_can_be_handled(problem: StoreError) -> None:
-    """A store refuses every register at once, for a minute: its queue holds each region once, registers and questions to PD are as many
-    as the back-off lets through, and when it recovers every region is live from where it was."""
+    """A store refuses every register at once, for a minute: its queue holds each region once, back-off limits registers and questions to
+    PD, and when it recovers every region continues from its resolved ts."""
     n = 300
     borders = [A, *(A + i.to_bytes(2, "big") for i in range(1, n))]
     known = [region(i + 1, borders[i], borders[i + 1] if i + 1 < n else b"") for i in range(n)]

@@ -1,4 +1,4 @@
-"""What many tables cost: scan slots, request ids, questions to PD."""
+"""The cost of many tables: scan slots, request ids, questions to PD."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def table_key(i: int) -> bytes:
 
 
 def tables(n: int, store: int = 1) -> list[Region]:
-    """A region for each table, with its indexes in front of its rows."""
+    """A region per table, with its indexes before its rows."""
     borders = [b"", *(table_key(i) for i in range(1, n)), b""]
     return [region(i + 1, a, b, store=store) for i, (a, b) in enumerate(pairwise(borders))]
 
@@ -140,7 +140,7 @@ def test_tables_that_share_a_region_are_asked_for_once() -> None:
 
 
 def test_what_has_failed_is_asked_for_again() -> None:
-    """What was told before a failure is not to be trusted, by those that failed and, for a region that a store spoke of, by nobody."""
+    """Regions learned before a failure are not used for the sub-ranges that failed, and, if a store reported a region, for no sub-range."""
     driver, _ = started_with([region(1)], 3)
     first, second, _ = sorted(driver.live)
     driver.fail(first, error(epoch_not_match={}))
@@ -161,7 +161,7 @@ def test_what_pd_told_long_ago_is_asked_for_again() -> None:
 
 
 def test_two_spans_of_the_same_keys_are_asked_for_as_one_range() -> None:
-    """PD refuses ranges that overlap; a partition that is exchanged has two spans for a while."""
+    """PD refuses ranges that overlap; an exchanged partition has two spans for a while."""
     driver = Driver(RegionMachine(2))
     for i, (start, end) in enumerate(((A, M), (A, M), (F, Z), (b"zz", b"zzz"))):
         driver.machine.add_span(Span(i, start, end, i % 2, 10), 0.0)
@@ -174,7 +174,7 @@ def test_two_spans_of_the_same_keys_are_asked_for_as_one_range() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cache_knows_what_was_told_last_and_is_newest(seed: int) -> None:
-    """Against a plain list of all that was told, key by key."""
+    """Against a plain list of all that was learned, key by key."""
     random_ = random.Random(seed)
     cache, told = RegionCache(), dict[int, tuple[Region, float]]()  # by key
     for now in range(60):

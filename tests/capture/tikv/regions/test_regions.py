@@ -1,4 +1,4 @@
-"""The state machine of subscriptions: the C scenarios one by one, with what the machine asks for."""
+"""The region state machine: the C scenarios one by one, with the machine's actions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_c3_merge_takes_the_smaller_resolved_ts() -> None:
 
 
 def test_c3_merge_whose_errors_come_apart_waits_for_the_other_half() -> None:
-    """PD tells of the merged region while its right half still has its subscription: one subscription takes over both."""
+    """PD reports the merged region while its right half still has its subscription: one subscription replaces both."""
     driver = started(region(1, b"", M), region(2, M, b""))
     left, right = sub_ranges_of(driver)
     driver.resolve(left, 30)
@@ -83,7 +83,8 @@ def test_c3_merge_whose_errors_come_apart_waits_for_the_other_half() -> None:
 
 
 def test_a_half_that_never_fails_does_not_stop_the_other() -> None:
-    """The range lock is no reason to wait for ever: then there are two subscriptions of one region, with their own request ids."""
+    """The range lock must not delay a subscription forever: in the end there are two subscriptions of one region, with different request
+    ids."""
     driver = started(region(1, b"", M), region(2, M, b""))
     left, right = sub_ranges_of(driver)
     other = driver.live[right]
@@ -223,8 +224,8 @@ def test_c10_a_broken_stream_ends_all_its_subscriptions_and_no_other() -> None:
 
 
 def test_a_storm_of_errors_is_smoothed_and_work_grows_with_progress() -> None:
-    """5,000 regions of two stores, one of which breaks again and again, the other is busy: never more scans at a time than the
-    window, few questions to PD, and each region goes on from its own resolved ts."""
+    """5,000 regions of two stores; one store breaks repeatedly, the other is busy: never more scans at a time than the window, few
+    questions to PD, and each region continues from its own resolved ts."""
     n = 5000
     borders = [A, *(A + i.to_bytes(2, "big") for i in range(1, n))]
     known = [region(i + 1, borders[i], borders[i + 1] if i + 1 < n else b"", store=1 + i % 2) for i in range(n)]
@@ -377,7 +378,7 @@ def test_c22_a_duplicate_opens_the_stream_anew_and_is_fatal_the_second_time() ->
 
 @pytest.mark.parametrize("known_late", [False, True])
 def test_c23_falls_back_to_event_feed(known_late: bool) -> None:
-    """Without multiplexing a region can be subscribed once a stream: a second piece of it takes another stream."""
+    """Without multiplexing a region can be subscribed once per stream: a second sub-range of it takes another stream."""
     driver = Driver()
     driver.add(Span(1, A, M, 0, 10))
     driver.add(Span(2, M, Z, 1, 10))

@@ -1,4 +1,5 @@
-"""What we send, message by message, beside what TiCDC and a recorded client sent to the same servers; and what the answers become."""
+"""Our requests, message by message, compared with those that TiCDC and a recorded client sent to the same servers; and the answers as we
+read them."""
 
 from __future__ import annotations
 
@@ -143,7 +144,7 @@ def test_pd_calls_are_those_of_the_recorded_client() -> None:
 
 
 def barrier_requests() -> list[pdpb.SetGCBarrierRequest]:
-    """Those for the null keyspace, in their order."""
+    """The calls for the null keyspace, in order."""
     lines = (line for line in recording("pd9_gc_barriers") if line.get("type") == "pdpb.SetGCBarrierRequest")
     found = [pdpb.SetGCBarrierRequest.FromString(line["bytes"]) for line in lines]
     return [request for request in found if request.keyspace_scope.keyspace_id == 0xFFFFFFFF]
@@ -170,13 +171,14 @@ def test_gc_barriers_are_those_of_the_recorded_pd_9() -> None:
         assert (state.txn_safe_point, state.gc_safe_point) == (back.barrier_ts, back.barrier_ts)
         assert await pd.update_service_safe_point("oldstyle", 3600, later.barrier_ts + 1) == ("gc_worker", back.barrier_ts)
         await pd.delete_gc_barrier("tidemill")
-        await pd.delete_gc_barrier("tidemill")  # is not there any more
+        await pd.delete_gc_barrier("tidemill")  # it does not exist any more
 
     with_pd(Replay("pd9_gc_barriers"), use)
 
 
 def test_a_guard_at_the_recorded_pd_9() -> None:
-    """The log's wish as PD 9 took it; the limit itself is possible, below it the start is refused without asking for a barrier."""
+    """The log's GC barrier as PD 9 took it. A start exactly at the limit works; below it the start is refused without asking for a
+    barrier."""
     first, _, back, *_ = barrier_requests()
 
     async def use(pd: PdClient) -> None:
@@ -276,7 +278,7 @@ def test_ranges_are_encoded_as_ticdcs() -> None:
 
 
 def test_a_deregister_has_ticdcs_shape() -> None:
-    """TiCDC ends a whole request id; we end one region of it, for a request id carries all tables of a partition."""
+    """TiCDC ends a whole request id. We end one region of it, because a request id covers all tables of a partition."""
     theirs = next(r for r in ticdc_requests() if r.WhichOneof("request") == "deregister")
     ours = cdcpb.ChangeDataRequest(header=theirs.header, request_id=theirs.request_id)
     ours.deregister.SetInParent()

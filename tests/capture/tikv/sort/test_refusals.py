@@ -1,4 +1,4 @@
-"""The event loop asks why nothing is written while the ingest thread takes what was written away, or adds to it."""
+"""The event loop reads why nothing is written while the ingest thread changes the list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.capture.tikv.sort.spill import RowSpill
 
 
 class Written:
-    """Something under way. Another thread gets its turn whenever one looks at it."""
+    """Something under way. Another thread gets its turn whenever it is read."""
 
     def __init__(self, others_turn: Callable[[], None]) -> None:
         self._others_turn = others_turn

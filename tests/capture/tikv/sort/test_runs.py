@@ -1,4 +1,4 @@
-"""A catch-up that is many times larger than memory: its scratch files need no descriptors, and are merged where there are many."""
+"""A catch-up many times larger than memory: its scratch files need no descriptors, and many of them are merged."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_runs_that_there_is_no_room_to_merge_stay_as_they_are(tmp_path: Path, mo
 
 @pytest.mark.parametrize("seed", range(5))
 def test_merging_is_sorting(tmp_path: Path, seed: int) -> None:
-    """Of rows that lie anywhere, against a plain sort."""
+    """Rows at any addresses, against a plain sort."""
     random_ = random.Random(seed)
     keep = []
 
@@ -158,7 +158,7 @@ catch_up_in_small_pieces(Path(sys.argv[1]))
 
 
 def catch_up_in_small_pieces(folder: Path) -> None:
-    """Hundreds of scratch files, of rows and of prewrites, with descriptors for no more than a few."""
+    """Hundreds of scratch files, of rows and of prewrites, with only a few descriptors."""
     made = CatchUp(folder, Options(row_budget=1 << 12, prewrite_budget=1 << 13, most_runs=1 << 20))
     made.step(message(1, 7, [Row(type=COMMITTED, op_type=PUT, start_ts=11, commit_ts=12, key=record_key(4, 0), value=b"w")]))
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
@@ -219,7 +219,7 @@ def test_a_capture_takes_the_descriptors_that_it_may_have() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
 def test_what_lies_behind_the_last_row_on_disk_may_be_read(rows: int, tmp_path: Path) -> None:
-    """Kernels copy in steps of 32 bytes: without room behind it the last row of a file that ends with a page cannot be read."""
+    """Kernels copy in steps of 32 bytes: without padding, the last row of a file that ends with a page could not be read."""
     value = b"v" * 100
     data = np.frombuffer(b"k" * rows + value + bytes(64), np.uint8)
     records = np.zeros(rows, ROW)

@@ -315,7 +315,7 @@ def test_receiver_seals_what_is_resolved_and_survives_a_broken_stream(tmp_path: 
 
 
 def test_bounds_of_tables_that_moved_away_are_let_go(tmp_path: Path) -> None:
-    """EXCHANGE PARTITION each night must not make every row be compared with all of them; and no row of theirs gets into the log."""
+    """A nightly EXCHANGE PARTITION must not add up: rows are compared with few bounds, and no row of the other table gets into the log."""
     with new_log(tmp_path) as writer:
         log = PartitionLog(writer.partition(0), tmp_path)
         receiver = Receiver([log], tmp_path, lambda events: None)
@@ -394,7 +394,7 @@ def test_a_head_never_passes_an_unmatched_commit_a_missing_region_or_the_ceiling
         receiver.subscribe(1, 0, 1, 7, START, b"", other, 0)
         receiver.place(2, START, 0)
         initialized = message(1, 7, [lock, Row(type=INITIALIZED)])
-        assert step(initialized, resolved(40, 7, 1)) == START, "piece 2 has no region yet"
+        assert step(initialized, resolved(40, 7, 1)) == START, "sub-range 2 has no region yet"
         receiver.subscribe(2, 0, 2, 7, START, other, b"", 0)
         assert step(resolved(60, 7, 2)) == START, "its scan is not over"
         assert step(message(2, 7, [Row(type=INITIALIZED)])) == START
@@ -525,7 +525,7 @@ def test_an_announced_segment_of_no_rows_does_not_hold_the_head(tmp_path: Path) 
 
 
 def test_on_an_object_store_partitions_are_sealed_side_by_side(tmp_path: Path) -> None:
-    """Each waits for its store: none of two PUTs is answered before the other one has come."""
+    """Each seal waits for its store: neither of two PUTs is answered before the other one has come."""
     bucket, both = Bucket(), threading.Barrier(2)
     LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 2), snapshot={}).close()
 
@@ -551,7 +551,7 @@ def test_on_an_object_store_partitions_are_sealed_side_by_side(tmp_path: Path) -
 
 
 def test_a_put_that_failed_in_the_middle_of_a_big_interval_is_made_again_as_it_was_announced(tmp_path: Path) -> None:
-    """The announcement binds this writer too, however the rest would be cut now."""
+    """The announcement binds this writer too, however it would cut the rest now."""
     bucket, fails = Bucket(), True
     LogWriter.create(MemoryStorage(bucket), LogIdentity("1", START, 1), snapshot={}).close()
 
@@ -597,8 +597,8 @@ def test_a_put_that_failed_in_the_middle_of_a_big_interval_is_made_again_as_it_w
 @pytest.mark.parametrize("fails", ["create", "swap", "both"])
 @pytest.mark.parametrize("at", range(8))
 def test_a_big_seal_that_an_object_store_cuts_short_goes_on_with_what_it_announced(tmp_path: Path, fails: str, at: int) -> None:
-    """Whichever request fails, also where what is left is little enough to be sealed in one piece: the announced segment ends where it was
-    announced to end. What is left of a seal may be less than is merged at first."""
+    """Whichever request fails, also if the rest is small enough to be sealed at once: the announced segment ends where it was announced.
+    The rest of a seal may be too small to be merged."""
     bucket, seen, away = Bucket(), 0, 3
 
     def gate(what: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""How long a capture that gets no further may hold garbage collection back."""
+"""How long a stuck capture may hold back garbage collection."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_marks_are_told_again_after_it_has_caught_up() -> None:
 
 
 def test_a_log_that_was_away_for_longer_has_time_to_catch_up() -> None:
-    """It begins three days behind, needs an hour for the scans, then gets on twice as fast as the clock: six days all in all."""
+    """It begins three days behind, needs an hour for the scans, then catches up at twice the speed of the clock: six days in all."""
     holding = Holding(TTL)
     shares(holding, 0, 60, [-3 * TTL])
     for m in range(60, 3 * 1440):

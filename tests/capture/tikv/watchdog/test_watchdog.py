@@ -1,4 +1,4 @@
-"""Regions that say nothing, or the same for ever: found, named, and subscribed again alone."""
+"""Regions that are silent or frozen are found, named, and subscribed again alone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
 
 
 def test_time_goes_on_through_new_subscriptions() -> None:
-    """A piece that is subscribed again every second, in vain, has held the watermark since the first time."""
+    """A sub-range that is subscribed again every second, in vain, has held the resolved ts since the first time."""
     fleet = Fleet(4)
     fleet.pass_time(3)
     for sub_range in range(100, 130):
@@ -86,7 +86,7 @@ def test_our_own_sleep_is_nobodys_fault() -> None:
 
 @pytest.mark.parametrize("transport", Transport)
 def test_a_silent_region_is_subscribed_again_alone(tmp_path: Path, transport: Transport) -> None:
-    """A store forgets one subscription: its rows are not lost, and no other region begins again."""
+    """A store forgets one subscription: no row is lost, and no other region is subscribed again."""
 
     async def main() -> None:
         async with Playground(8, stores=2, resolved_interval=0.1) as playground:
@@ -131,7 +131,7 @@ def test_a_stream_of_which_nothing_is_heard_is_opened_anew(tmp_path: Path) -> No
 
 
 def test_a_region_that_no_store_takes_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store answers region_not_found for ever: the status says so, for which range, and since when; then it goes on."""
+    """The store answers region_not_found forever: the status says so, for which range, and since when; then it recovers."""
 
     async def main() -> None:
         async with Playground(10, resolved_interval=0.1) as playground:
@@ -177,7 +177,7 @@ def test_the_status_verb_names_what_holds_the_watermark(tmp_path: Path, capsys: 
 
 
 def test_a_region_that_is_lost_while_others_are_searched_for_locks() -> None:
-    """The search is of the region as it was: a piece that has none any more when its turn comes ends nothing."""
+    """The search uses the region as it was: a sub-range without a region when its turn comes ends nothing."""
     sub_ranges = {i: SubRange(i, Span(i, b"", b"", 0, 0, "t"), b"", b"", 0, region=Region(i, b"", b"", 1, 1, None)) for i in range(1, 20)}
     puller: Any = SimpleNamespace(pd=None, machine=SimpleNamespace(sub_range=sub_ranges.get))
     dog = Watchdog(puller, SimpleNamespace(), lambda _: None, 1)  # type: ignore[arg-type]

@@ -456,8 +456,8 @@ class Capture:
     def _look(self) -> dict[str, Any]:
         """Bring the status up to date and return it."""
         status = self.status
-        away = self._retry.outage
-        status.storage = away.as_dict() if away is not None else None
+        outage = self._retry.outage
+        status.storage = outage.as_dict() if outage is not None else None
         if status.state in ("running", "stopping"):
             groups = self.manager.sections() if self.manager is not None else []
             status.take([self.pulling.look(), *groups])

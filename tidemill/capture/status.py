@@ -95,7 +95,7 @@ class CaptureStatus:
     heads: list[int] = field(default_factory=list)  # per partition
     tables: int = 0  # physical
     regions: dict[str, int] = field(default_factory=dict)  # sub-ranges by phase
-    rows: int = 0  # since the start of the process, as the next five
+    rows: int = 0  # since the start of the process, as the counters below
     bytes: int = 0
     segments: int = 0
     received_bytes: int = 0

@@ -137,9 +137,9 @@ class StorageRetry:
             self._waiting -= 1
             if self._outage is None or not (back or self._waiting == 0):
                 return
-            away, self._outage = self._outage, None
+            ended, self._outage = self._outage, None
         if back:
-            self._tell("storage is back after %d s", away.as_dict()["seconds"])
+            self._tell("storage is back after %d s", ended.as_dict()["seconds"])
 
 
 class _Wait:

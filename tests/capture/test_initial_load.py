@@ -259,7 +259,7 @@ def test_a_part_that_is_gone_from_complete_tables_is_told(tmp_path: Path) -> Non
     assert verify(str(tmp_path)).is_whole
     storage.delete(f"{plan.parts()[0].folder}/{plan.parts()[0].name}")
     [problem] = verify(str(tmp_path)).problems
-    assert "complete.json: 1 parts are not there" in str(problem)
+    assert "complete.json: 1 parts are missing" in str(problem)
 
 
 @pytest.mark.parametrize("seed", range(5))

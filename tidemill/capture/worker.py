@@ -126,7 +126,7 @@ class Pulling:
         if self._on_schema is not None:
             schema, head = len(self.partitions), self.writer.schema.head
             if self.history.resolved_ts != head:  # a change between the two would never become a span
-                raise LogError(f"schemas are known up to {self.history.resolved_ts}, and their stream would go on at {head}")
+                raise LogError(f"schemas are known up to {self.history.resolved_ts}, but their stream would continue at {head}")
             for i, (_, (start, end)) in enumerate(capture_ranges(self.history.job_table_ids)):
                 low, high = encode_range(start, end)
                 self.puller.add_span(Span(SCHEMA_SPANS + i, low, high, schema, head, "schema", urgent=True))

@@ -332,7 +332,7 @@ class _Check:
             if lacking and initial_load.is_complete(self.storage, ts):
                 self.problem(f"{folder}/{initial_load.COMPLETE}", f"{len(lacking)} parts are missing, although the file says that none is")
             elif plan is None or ts < self.report.start_ts or lacking:
-                why = f"{len(lacking)} parts are still to be read" if lacking else "it is not needed any more"
+                why = f"{len(lacking)} parts are still to be read" if lacking else "not needed any more"
                 self.note(folder, f"tables as of {ts}: {why}")
             else:
                 for part in plan.parts():

@@ -103,7 +103,7 @@ def error_of(outcome: Outcome, path: str, why: object) -> LogError:
 
 _AWAY_HINT = "The stored data is not in doubt. When the storage (disk, mount, network, endpoint) answers again, work goes on where it was."
 _REFUSED_HINT = (
-    "Check the address (bucket, endpoint, region, path), at the credentials, and their permissions: list, read, write and delete below "
+    "Check the address (bucket, endpoint, region, path), the credentials and their permissions: list, read, write and delete below "
     "this place. Then start again: it goes on where it was."
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.capture.tikv.watchdog.detect import Patience, StuckReason, Survey, Watch
+from tidemill.capture.tikv.watchdog.detect import StuckReason, StuckThresholds, Survey, Watch
 from tidemill.kernels.receive.layout import ACTIVE, SUB
 
 
@@ -14,9 +14,9 @@ class Fleet:
     def __init__(self, n: int) -> None:
         self.subs = np.zeros(n, SUB)
         self.subs["state"], self.subs["initialized"], self.subs["resolved"] = ACTIVE, 1, 100
-        self.subs["piece"] = np.arange(1, n + 1)
+        self.subs["sub_range"] = np.arange(1, n + 1)
         self.subs["partition"] = np.arange(n) % 2
-        self.watch = Watch(2, Patience(silent=10, frozen=20, scanning=100))
+        self.watch = Watch(2, StuckThresholds(silent=10, frozen=20, scanning=100))
         self.now = 0.0
 
     def pass_time(self, seconds: int, *, quiet: tuple[int, ...] = (), still: tuple[int, ...] = ()) -> None:

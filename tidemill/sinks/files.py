@@ -1,4 +1,4 @@
-"""`file:///DIR`: one file of length-prefixed messages a topic, partition and batch. Format: docs/sinks/files.md."""
+"""`file:///DIR`: a file of length-prefixed messages for each topic, partition and batch. Format: docs/sinks/files.md."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join, sync_folder
 
 _NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
 _PARTS = ".parts"
 
 
 def file_name(from_ts: int, to_ts: int) -> str:
-    """The name of a batch's file: its interval (from_ts, to_ts]."""
+    """Return the name of a batch's file, made from its interval (from_ts, to_ts]."""
     return f"{from_ts:020d}-{to_ts:020d}.messages"
 
 
 def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a messages file, in order. Raises SinkError for a file that ends inside a message."""
+    """Yield the keys and values of a messages file, in order. Raises SinkError for a file that ends inside a message."""
     data = path.read_bytes()
     at = 0
 
@@ -45,29 +45,17 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-class FilesTaskSink:
-    """Frames of one item go into parts; `flush` publishes them."""
+class FilesTaskSink(PartTaskSink):
+    """Writes the frames of one item to parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
-        self._parts = PartWriter(Path(uri.path) / _PARTS)
+        super().__init__(Path(uri.path) / _PARTS)
         self._writer = Writer()
-        self._taken = 0
-
-    def begin(self, ctx: BatchContext) -> None:
-        self._parts.begin(ctx)
-        self._taken = 0
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         for target, data in self._writer.frames(messages):
             self._parts.append(targets[target], data)
         self._taken += len(messages)
-
-    def flush(self) -> int:
-        self._parts.publish()
-        return self._taken
-
-    def abandon(self) -> None:
-        self._parts.abandon()
 
 
 class FilesDriverSink(ByDispatchers):
@@ -81,8 +69,8 @@ class FilesDriverSink(ByDispatchers):
         self._fresh = fresh
         self._checked = False
         self._tail: dict[Target, bytearray] = {}
-        self._eventful: set[Target] = set()  # targets with a DDL in this batch
-        self._idle: dict[Target, Path] = {}  # files of the batch before that hold nothing but a resolved event
+        self._with_ddl: set[Target] = set()  # targets with a DDL in this batch
+        self._idle: dict[Target, Path] = {}  # files of the last batch that hold only a resolved event
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
         return partition_counts(self._uri, topics)
@@ -96,14 +84,14 @@ class FilesDriverSink(ByDispatchers):
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
-            self._eventful.add((topic, partition))
+            self._with_ddl.add((topic, partition))
 
     def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
         for target in targets:
             self._tail.setdefault(target, bytearray()).extend(frame(key, value))
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """All files are complete and synced before the first of them gets its name."""
+        """Complete and sync all files, then give them their names."""
         with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
@@ -111,7 +99,7 @@ class FilesDriverSink(ByDispatchers):
             published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
             for folder in {path.parent for path in published.values()}:
                 sync_folder(folder)
-            self._drop_idle(published, busy=self._eventful | parts.keys())
+            self._drop_idle(published, busy=self._with_ddl | parts.keys())
             self._write_state(ctx)
         self._forget()
         self._parts.end(ctx)
@@ -125,10 +113,10 @@ class FilesDriverSink(ByDispatchers):
 
     def _forget(self) -> None:
         self._tail.clear()
-        self._eventful.clear()
+        self._with_ddl.clear()
 
     def _joined(self, ctx: BatchContext, target: Target, parts: list[Path]) -> Path:
-        """One file of all that the target gets in this batch, still under a temporary name. The first part is taken as it is."""
+        """Join all messages of a target in this batch to one file with a temporary name. The first part is not copied."""
         path = self._parts.scratch(ctx, target)
         if parts:
             parts[0].rename(path)
@@ -145,7 +133,7 @@ class FilesDriverSink(ByDispatchers):
         return ready.replace(folder / file_name(ctx.from_ts, ctx.to_ts))
 
     def _drop_idle(self, published: dict[Target, Path], busy: set[Target]) -> None:
-        """A file with only a resolved event goes when the next one of its partition is there: an idle feed does not fill the disk."""
+        """Remove a file with only a resolved event when the partition has its next file. So an idle changefeed does not fill the disk."""
         for target, path in published.items():
             before = self._idle.pop(target, None)
             if before is not None and before != path:
@@ -154,7 +142,7 @@ class FilesDriverSink(ByDispatchers):
                 self._idle[target] = path
 
     def _check(self, ctx: BatchContext) -> None:
-        """A folder belongs to one changefeed. `fresh` empties its own folder of batches first, never another's."""
+        """Check that the folder belongs to this changefeed. With `fresh`, remove the batches in it; never those of another changefeed."""
         with file_errors("opening the messages folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             where = str(self._folder)

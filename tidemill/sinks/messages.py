@@ -1,4 +1,4 @@
-"""`messages:///FILE.jsonl`: every message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
+"""`messages:///FILE.jsonl`: each message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.config.uri import SinkUri
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
 
 
 def _parts_root(uri: SinkUri) -> Path:
@@ -20,19 +20,14 @@ def _parts_root(uri: SinkUri) -> Path:
     return path.with_name(path.name + ".parts")
 
 
-class MessagesTaskSink:
-    """Lines of one item go into parts; `flush` publishes them."""
+class MessagesTaskSink(PartTaskSink):
+    """Writes the lines of one item to parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
-        self._parts = PartWriter(_parts_root(uri))
+        super().__init__(_parts_root(uri))
         self._writer = Writer()
         self._prefixes: list[bytes] = []
         self._targets: Sequence[Target] = ()
-        self._taken = 0
-
-    def begin(self, ctx: BatchContext) -> None:
-        self._parts.begin(ctx)
-        self._taken = 0
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         if targets is not self._targets:
@@ -40,13 +35,6 @@ class MessagesTaskSink:
         for target, lines in self._writer.json_lines(messages, self._prefixes):
             self._parts.append(targets[target], lines)
         self._taken += len(messages)
-
-    def flush(self) -> int:
-        self._parts.publish()
-        return self._taken
-
-    def abandon(self) -> None:
-        self._parts.abandon()
 
 
 class MessagesDriverSink(ByDispatchers):
@@ -75,7 +63,7 @@ class MessagesDriverSink(ByDispatchers):
         self._tail += [json_line(topic, partition, key, value) for topic, partition in targets]
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """Append and sync. A failure half-way is taken back, so that the file never holds part of a batch while the driver lives."""
+        """Append and sync. A failure is undone, so that the file never holds part of a batch while the driver lives."""
         file = self._opened()
         ctx.look(now=True)
         with file_errors("appending a batch", self._path):
@@ -88,7 +76,7 @@ class MessagesDriverSink(ByDispatchers):
                 os.fsync(file.fileno())
             except BaseException:
                 self._file = None
-                with contextlib.suppress(OSError):  # what is buffered may not fit either
+                with contextlib.suppress(OSError):  # closing writes the buffer, which may fail too
                     file.close()
                 os.truncate(self._path, start)
                 raise
@@ -116,7 +104,7 @@ class MessagesDriverSink(ByDispatchers):
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Remove what follows the last newline: a line that a crash left unfinished."""
+    """Remove an unfinished last line, which a crash left."""
     with path.open("r+b") as file:
         end = size = file.seek(0, os.SEEK_END)
         while end:

@@ -1,7 +1,7 @@
 """The Avro kernel: ROW records → one message a row. Reference: `tidemill.protocols.avro.encode`.
 
-One pass with a bounded buffer, as in `kernels.open.open_kernel`: before each row the room is checked that it could need at most; if
-it is not there, or the row is one for the reference, the call ends with the row's index and is resumed there.
+It makes one pass with a bounded buffer, as `kernels.open.open_kernel` does. Before each row it checks the room that the row could need.
+If there is too little, or the row falls back to the reference, the call ends with the row's index and is resumed there.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.records import (  # fmt: skip
-    MESSAGE,
+    M_COMMIT,
+    M_KEY,
+    M_KEYLEN,
+    M_ROWS,
+    M_TARGET,
+    M_VALLEN,
+    M_VALUE,
+    MESSAGE_BYTES,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -28,7 +35,7 @@ from tidemill.records import (  # fmt: skip
     R_VALLEN,
     R_VALUE,
     RECORD_OVERHEAD,
-    ROW,
+    ROW_BYTES,
 )
 
 use_cache()
@@ -36,7 +43,7 @@ use_cache()
 # Words (int64) of the state: it outlives the calls for one chunk.
 (
     ST_OUTCOME,
-    ST_OUT,  # address of the buffer: key and value of each message, one behind the other
+    ST_OUT,  # address of the buffer: key and value of each message, one after the other
     ST_OUT_SIZE,
     ST_OUT_USED,
     ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; key and value are offsets here: the buffer may still grow
@@ -46,13 +53,9 @@ use_cache()
     ST_READY_VALUE,
     ST_READY_VALUE_LEN,
     ST_MAX_BYTES,
-    ST_CRC,  # address of the tables of `sums`
-) = range(12)
+) = range(11)
 STATE_WORDS = 16
 
-ROW_BYTES = ROW.itemsize
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 TEXT_C, TEXT_U = 0x6302, 0x7502  # the size and the letter, as a little-endian word
 U1, U18 = np.uint64(1), np.uint64(18)
@@ -61,16 +64,13 @@ READ_AHEAD = 64  # bytes that writers may write past what they return
 
 @spliced
 def w_fields(T, p, table, avro, count, S):
-    """The first `count` fields of the row that was located, heads included. Returns (end of the key, end); -1: for the reference."""
+    """Write the first `count` fields of the located row, with heads. Returns (end of the key, end); -1: fall back to the reference."""
     fields = ld64(avro + 8 * A.A_FIELDS)
     keys = ld64(avro + 8 * A.A_KEY_COUNT)
     pool = ld64(avro + 8 * A.A_POOL)
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     key_end = p
     if keys > 0:
         st64(p, ld64(avro + 8 * A.A_KEY_HEAD))
@@ -81,7 +81,7 @@ def w_fields(T, p, table, avro, count, S):
             st64(p, ld64(avro + 8 * A.A_VALUE_HEAD))
             p += A.HEAD_BYTES
         field = fields + A.FIELD_BYTES * i
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(field + 4 * A.F_SLOT))
+        place = place_of(cache, ld32s(field + 4 * A.F_SLOT))
         if place == L.PLACE_NULL:
             branch = ld32s(field + 4 * A.F_NULL)
             if branch < 0:
@@ -109,7 +109,7 @@ def w_fields(T, p, table, avro, count, S):
 
 @jit
 def w_extension(p, row, old_len):
-    """The fields of enable-tidb-extension: operation, commit ts, its milliseconds."""
+    """Write the fields of enable-tidb-extension: operation, commit ts, its milliseconds."""
     st16(p, TEXT_U if old_len > 0 else TEXT_C)
     commit_ts = ldu64(row + R_COMMIT)
     p = w_varint(p + 2, commit_ts << U1)
@@ -117,8 +117,8 @@ def w_extension(p, row, old_len):
 
 
 @spliced
-def w_row(T, C, p, table, avro, row, S):
-    """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
+def w_row(T, p, table, avro, row, S):
+    """Write the key and value of a row's message. Returns (end of the key, end); end -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
     flags = ld64(avro + 8 * A.A_FLAGS)
@@ -136,7 +136,7 @@ def w_row(T, C, p, table, avro, row, S):
         end = w_extension(end, row, old_len)
         if flags & A.FLAG_CHECKSUM:
             key, key_len, old = ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld64(row + R_OLD)
-            end = w_checksum(T, C, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
+            end = w_checksum(T, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
     return key_end, end
 
 
@@ -152,7 +152,6 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
     messages = ld64(st + 8 * ST_MESSAGES)
     max_bytes = ld64(st + 8 * ST_MAX_BYTES)
     ready = ld64(st + 8 * ST_READY)
-    C = ld64(st + 8 * ST_CRC)
     outcome = L.DONE
     while i < n:
         row = rows + ROW_BYTES * i
@@ -187,9 +186,9 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
             if flags & L.FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
                 outcome = L.UNKNOWN
                 break
-            key_end, end = w_row(T, C, p, table, avro, row, S)
+            key_end, end = w_row(T, p, table, avro, row, S)
             if end < 0:
-                st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+                invalidate(table)
                 outcome = L.UNKNOWN
                 break
         if end - p + RECORD_OVERHEAD > max_bytes:

@@ -27,8 +27,9 @@ from tidemill.kernels.intrinsics import (
     st32,
 )  # fmt: skip
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.rows.locate import find
-from tidemill.kernels.templates.template_kernel import DIFFERENT, SAME, differs
+from tidemill.kernels.rows.changed import CHANGED, SAME
+from tidemill.kernels.rows.locate import find, place_of
+from tidemill.kernels.templates.template_kernel import differs
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import unescape
@@ -213,11 +214,11 @@ def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2)
         column = columns + X.COLUMN_BYTES * i
         if changed:
             found = differs(T, p, column, cache, S, other, S2, zone)
-            if found == DIFFERENT:
+            if found == CHANGED:
                 column = changed + X.COLUMN_BYTES * i
             elif found != SAME:
                 return -1
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * X.C_SLOT))
+        place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
         if place == L.PLACE_NULL:
             st8(p, tag)
             p = put(p + 1, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))

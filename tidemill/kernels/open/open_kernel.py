@@ -1,9 +1,8 @@
 """The Open Protocol kernel: ROW records → framed and batched messages. Reference: `tidemill.protocols.open.encode` and `batch`.
 
-One pass with bounded buffers: before each row the room is checked that it could need at most; if it is not there, or the row is one
-for the reference, the call ends with the row's index and is resumed there.
-
-Options are bits of the state (MODE_…). What only some columns are written for has a second program, of the handle key's columns.
+It makes one pass with bounded buffers. Before each row it checks the room that the row could need. If there is too little, or the row
+falls back to the reference, the call ends with the row's index and is resumed there.
+Options are bits of the state (MODE_…). A second program has only the handle key's columns, for events that have no others.
 """
 
 from __future__ import annotations
@@ -31,14 +30,22 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )  # fmt: skip
-from tidemill.kernels.messages.compress import w_lz4, w_snappy
+from tidemill.kernels.messages.compress import compress_in_place
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, is_bytes
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.kernels.write.numbers import SIGN64, w_i64, w_u64
 from tidemill.kernels.write.values import w_json_value
 from tidemill.records import (  # fmt: skip
-    MESSAGE,
+    M_COMMIT,
+    M_KEY,
+    M_KEYLEN,
+    M_ROWS,
+    M_TARGET,
+    M_VALLEN,
+    M_VALUE,
+    MESSAGE_BYTES,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -49,7 +56,7 @@ from tidemill.records import (  # fmt: skip
     R_VALLEN,
     R_VALUE,
     RECORD_OVERHEAD,
-    ROW,
+    ROW_BYTES,
 )
 
 use_cache()
@@ -65,7 +72,7 @@ use_cache()
     ST_VALUES_USED,
     ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; key and value are offsets here: buffers may still grow
     ST_MESSAGE_COUNT,
-    ST_GROUP,  # the group of the row that is next
+    ST_GROUP,  # the group of the next row
     ST_GROUPS,  # address of the groups' first rows (int32)
     ST_READY_KEY,  # an event made by the reference for the row at which the call begins: addresses and lengths, length -1: none
     ST_READY_KEY_LEN,
@@ -82,7 +89,7 @@ STATE_WORDS = 24
 MODE_NO_OLD = 1  # updates have no p
 MODE_UPDATED = 2  # p has only columns whose value changed
 MODE_HANDLE_DELETES = 4  # d has only the handle key
-MODE_HANDLE_LARGE = 8  # of an event that is too large only the handle key is sent
+MODE_HANDLE_LARGE = 8  # an event that is too large has only the handle key
 MODE_SNAPPY = 16
 MODE_LZ4 = 32
 
@@ -90,15 +97,10 @@ MODE_LZ4 = 32
 X_COLUMNS, X_COLUMN_COUNT, X_POOL = range(3)
 X_WORDS = 4
 
-# What is remembered of a column of the new image: its text (address, size) and its value (address, size; NULL and absent are negative).
+# The mark of a column of the new image: its text (address, size) and its value (address, size; NULL and absent are negative).
 MARK_TEXT, MARK_TEXT_LEN, MARK_VALUE, MARK_VALUE_LEN = range(0, 32, 8)
 MARK_BYTES = 32
 
-SAME, CHANGED, ASK = 0, 1, 2  # ASK: for the reference
-
-ROW_BYTES = ROW.itemsize
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 VERSION_1 = 1 << 56  # the message version, 1, as a big-endian word
 _TS, _RID, _PTN, _TAIL, _U, _P, _D, _OHK, _TRUE = (
@@ -112,7 +114,7 @@ KEY_ROOM = 192  # most bytes of a message key apart from its names
 
 @jit
 def put_text(target, source, size):
-    """Copy a program's constant, mostly of up to 32 bytes. Returns the end."""
+    """Copy a program's constant, which mostly has up to 32 bytes. Returns the end."""
     copy32(target, source)
     done = 32
     while done < size:
@@ -123,13 +125,13 @@ def put_text(target, source, size):
 
 @jit
 def big_endian(v):
-    """An int64 as the word that is stored for it in network order."""
+    """Return an int64 with its bytes in network order."""
     return as_i(bswap64(as_u(v)))
 
 
 @jit
 def has_lost_bytes(a, n):
-    """Whether JSON text at a has an escaped U+FFFD: then other bytes could have the same text."""
+    """Return whether JSON text at a has an escaped U+FFFD. Different bytes can have such a text."""
     for i in range(n - 5):
         if ld8(a + i) == 92 and ld32(a + i + 1) == _UFFF and ld8(a + i + 5) == 100:
             return True
@@ -138,19 +140,19 @@ def has_lost_bytes(a, n):
 
 @jit
 def is_zero_text(a):
-    """Whether the number at a, which is followed by a brace, is 0 or -0."""
+    """Return whether the number at a, which is followed by a brace, is 0 or -0."""
     a += 1 if ld8(a) == 45 else 0
     return ld16(a) == _ZERO_BRACE
 
 
 @jit
 def value_state(op, prefix, mark, text, size, a, n):
-    """SAME, CHANGED or ASK: the value of n bytes at a, whose column has the text of `size` bytes (the first `prefix` before the value),
-    against the mark's."""
+    """Compare a value with the mark's: SAME, CHANGED or ASK. The value is n bytes at a. Its column's text has `size` bytes, the first
+    `prefix` before the value."""
     m = ld64(mark + MARK_VALUE_LEN)
     if n < 0 and n == m:
         return SAME
-    if n >= 0 and m >= 0 and (op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB):
+    if n >= 0 and m >= 0 and is_bytes(op):
         return SAME if n == m and same_bytes(a, ld64(mark + MARK_VALUE), n) else CHANGED
     if size == ld64(mark + MARK_TEXT_LEN) and same_bytes(text, ld64(mark + MARK_TEXT), size):
         return ASK if op == L.OP_TEXT and has_lost_bytes(text, size) else SAME
@@ -161,21 +163,17 @@ def value_state(op, prefix, mark, text, size, a, n):
 
 @spliced
 def w_columns(T, p, table, program, count, pool, marks, against, S):
-    """{"column":{…},…} of the row that was located; -1: for the reference.
+    """Write {"column":{…},…} of the row that was located; -1: fall back to the reference.
 
-    marks: 0, or room where each column is remembered; with `against` columns whose value is the remembered one are left out (p stays if
-    all are).
+    marks: 0, or room for a mark of each column. With `against`, columns whose value equals the mark are left out; if all are, p stays.
     """
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     start = p
     for i in range(count):
         column = program + L.COLUMN_BYTES * i
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * L.P_SLOT))
+        place = place_of(cache, ld32s(column + 4 * L.P_SLOT))
         text = p
         a = 0
         n = place
@@ -206,7 +204,7 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
                     p = text
                     continue
                 st8(text, 123 if text == start else 44)
-                if i == count - 1:  # its text ends the image, which is done below
+                if i == count - 1:  # its text includes the end of the image, which is written below
                     p -= 1
             else:
                 st64(mark + MARK_TEXT, text)
@@ -221,7 +219,7 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
 
 @spliced
 def w_event_value(T, p, table, row, mode, only_handle, marks, S):
-    """The value JSON of a row; -1: for the reference."""
+    """Write the value JSON of a row; -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
     if value_len > 0 and mode & MODE_NO_OLD:
@@ -267,17 +265,8 @@ def w_event_value(T, p, table, row, mode, only_handle, marks, S):
 
 
 @jit
-def compress_in_place(p, end, mode, hashes):
-    """Compress the text from p to end; returns the new end. Needs as much room behind it, and a little more."""
-    room = end + 64
-    size = w_snappy(room, p, end - p, hashes) - room if mode & MODE_SNAPPY else w_lz4(room, p, end - p, hashes) - room
-    memmove(p, room, size)
-    return p + size
-
-
-@jit
 def w_event_key(p, table, flags, row, only_handle):
-    """The key JSON of a row."""
+    """Write the key JSON of a row."""
     key = ld64(row + R_KEY)
     st64(p, _TS)
     p = w_u64(p + 6, ldu64(row + R_COMMIT))
@@ -300,7 +289,7 @@ def w_event_key(p, table, flags, row, only_handle):
 
 @entry(7)
 def open_rows(i, n, rows, tables, T, S, st):
-    """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
+    """Encode rows i to n - 1 after those in the state's buffers. Returns the row at which the call ended (see ST_OUTCOME).
 
     rows: ROW records grouped by target. tables: table words, indexed by ROW.table. T: constant tables. S: scratch. st: state.
     """
@@ -365,14 +354,14 @@ def open_rows(i, n, rows, tables, T, S, st):
                 value_end = w_event_value(T, value_json, table, row, mode, only_handle, marks, S)
                 key_end = w_event_key(key_json, table, flags, row, only_handle)
                 if compressed and value_end >= 0:
-                    value_end = compress_in_place(value_json, value_end, mode, hashes)
+                    value_end = compress_in_place(value_json, value_end, mode & MODE_SNAPPY, hashes)
                 if only_handle or not mode & MODE_HANDLE_LARGE or value_end < 0:
                     break
                 if key_end - key_json + value_end - value_json + RECORD_OVERHEAD + 16 + 8 <= max_bytes:
                     break
                 only_handle = True
             if value_end < 0:
-                st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+                invalidate(table)
                 outcome = L.UNKNOWN
                 break
         key_size = key_end - key_json

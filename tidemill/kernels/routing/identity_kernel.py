@@ -1,46 +1,35 @@
-"""Kernels about a row's key columns: did an update change one, and what do they hash to? Reference: `tidemill.protocols.common.celltext`.
+"""Kernels for a row's key columns: whether an update changed one, and their hash. Reference: `tidemill.protocols.common.celltext`.
 
-Columns stand in a list of words (int64) for each table: its length, the seed of the hash, then X_WORDS words a column.
+Each table has a list of columns as int64 words: its length, the seed of the hash, then X_WORDS words for each column.
 """
 
 from __future__ import annotations
 
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, integer_changed, is_bytes, is_integer
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
-from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
-from tidemill.kernels.write.tables import FLOAT_PLAIN, O_CRC
+from tidemill.kernels.rows.locate import find, locate_row, place_map, place_of
+from tidemill.kernels.write.crc import crc32
+from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.values import w_plain, w_stored_float
-from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
+from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
 
 use_cache()
 
-X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: for the reference
+X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: fall back to the reference
 X_WORDS = 8
 X_BYTES = 8 * X_WORDS
 X_HEAD = 16  # bytes before the first column
 
-SAME, CHANGED, ASK = 0, 1, 2
-"""What `changed_rows` writes: ASK means that the reference has to decide."""
-
-ROW_BYTES = ROW.itemsize
 TEXT_ROOM = 512  # most bytes of a number or time as text
 LOW32 = 0xFFFFFFFF
 
 
 @jit
-def crc32(T, state, a, n):
-    """Continue a CRC32-IEEE (not complemented) over n bytes."""
-    for i in range(n):
-        state = (state >> 8) ^ ld32(T + O_CRC + 4 * ((state ^ ld8(a + i)) & 255))
-    return state
-
-
-@jit
 def w_short_text(T, p, op, fsp, a, n, zone, S):
-    """A number or a time as text, in at most TEXT_ROOM bytes; -1: for the reference."""
+    """Write a number or a time as text, in at most TEXT_ROOM bytes; -1: fall back to the reference."""
     if op == L.OP_DOUBLE or op == L.OP_FLOAT:
         return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
     if op == L.OP_JSON or op == L.OP_VECTOR:
@@ -48,27 +37,15 @@ def w_short_text(T, p, op, fsp, a, n, zone, S):
     return w_plain(T, p, op, fsp, a, n, zone)
 
 
-@jit
-def is_bytes(op):
-    """Whether the text of a value is its stored bytes."""
-    return op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB
-
-
 @spliced
 def value_changed(T, op, fsp, a, n, b, m, zone, S):
-    """SAME, CHANGED or ASK for two values of a column."""
+    """Return SAME, CHANGED or ASK for two values of a column."""
     if n == m and same_bytes(a, b, n):
         return SAME
     if is_bytes(op):
         return CHANGED
-    if op == L.OP_INT or op == L.OP_YEAR:
-        if bad_width(n) or bad_width(m):
-            return ASK
-        return SAME if int_of(a, n) == int_of(b, m) else CHANGED
-    if op == L.OP_UINT:
-        if bad_width(n) or bad_width(m):
-            return ASK
-        return SAME if as_i(uint_of(a, n)) == as_i(uint_of(b, m)) else CHANGED
+    if is_integer(op):
+        return integer_changed(op, a, n, b, m)
     room = S + L.TEXT_AT
     size = 0
     for image in range(2):
@@ -85,7 +62,7 @@ def value_changed(T, op, fsp, a, n, b, m, zone, S):
 
 @entry(8)
 def changed_rows(n, rows, tables, T, S, S2, pairs, out):
-    """For each row a byte (SAME, CHANGED, ASK): does a listed column differ between the images? Rows with one image are SAME.
+    """Write a byte for each row: SAME, CHANGED or ASK, for the listed columns of both images. Rows with one image are SAME.
 
     S and S2: scratch for the old and the new image. pairs: room for a (place, address, length) of each listed column.
     """
@@ -113,13 +90,10 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
                 if not locate_row(table, a, value_len if image else old_len, scratch):
                     result = ASK
                     break
-                offsets = ld64(cache + 8 * L.C_OFFSETS)
-                data = ld64(cache + 8 * L.C_DATA)
-                large = ld64(cache + 8 * L.C_LARGE)
-                last = ld64(cache + 8 * L.C_LAST)
+                offsets, data, large, last = place_map(cache)
                 for c in range(columns):
                     column = extra + X_HEAD + X_BYTES * c
-                    place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
+                    place = place_of(cache, ld64(column + 8 * X_SLOT))
                     a = 0
                     size = 0
                     kind = 0
@@ -154,7 +128,7 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
 
 @entry(7)
 def hash_rows(i, n, rows, tables, T, S, out):
-    """For each row from i on its 32-bit hash (new image, or old of a delete); returns the row at which the reference has to help."""
+    """Write the 32-bit hash of each row from i on (new image, or a delete's old one). Returns the first row that falls back, or n."""
     while i < n:
         row = rows + ROW_BYTES * i
         table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)
@@ -174,13 +148,10 @@ def hash_rows(i, n, rows, tables, T, S, out):
                 return i
             zone = ld64(table + 8 * L.T_ZONE)
             cache = ld64(table + 8 * L.T_CACHE)
-            offsets = ld64(cache + 8 * L.C_OFFSETS)
-            data = ld64(cache + 8 * L.C_DATA)
-            large = ld64(cache + 8 * L.C_LARGE)
-            last = ld64(cache + 8 * L.C_LAST)
+            offsets, data, large, last = place_map(cache)
             for c in range(columns):
                 column = extra + X_HEAD + X_BYTES * c
-                place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
+                place = place_of(cache, ld64(column + 8 * X_SLOT))
                 if place == L.PLACE_NULL:
                     result ^= ld64(column + 8 * X_NULL_CRC)
                     continue

@@ -1,9 +1,9 @@
 """Constant tables that the encode kernels read. They form one block; its address is passed to every entry point.
 
 Layout (byte offsets): two-digit texts, hex digits, powers of ten, short JSON escapes, base64 pairs, the 128-bit powers of ten of
-Schubfach, the bit map of runes that Go prints as they are, a CRC32 table, 32 bytes of ones and 32 of zeros, for each byte that is no
-start of a longer rune its text in strconv.Quote inside JSON (up to seven bytes, and their number), and how TiDB prints documents: its
-short escapes and the style of its floats. There is a block for each way of printing them.
+Schubfach, the bit map of runes that Go prints as they are, the eight CRC-32 tables of `crc.crc32`, 32 bytes of ones and 32 of zeros, the
+text of each single-byte rune or invalid byte in strconv.Quote inside JSON (up to seven bytes, and their number), and how TiDB prints
+documents: its short escapes and the style of its floats. Each way of printing documents has a block of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ O_POW10 = O_BASE64 + 8192
 POW10_MIN, POW10_MAX = -292, 324
 O_PRINTABLE = O_POW10 + (POW10_MAX - POW10_MIN + 1) * 16 + 16
 O_CRC = O_PRINTABLE + 0x110000 // 8 + 64
-O_MASK = O_CRC + 1024
+O_MASK = O_CRC + 8192
 O_QUOTE = O_MASK + 64
 O_DOCUMENT_SHORT = O_QUOTE + 2048 + 64
 O_DOCUMENT_FLOAT = O_DOCUMENT_SHORT + 128  # int64: a style of `numbers.w_float`
@@ -34,13 +34,13 @@ SIZE = O_DOCUMENT_FLOAT + 64
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 FLOAT_JSON, FLOAT_PLAIN, FLOAT_MYSQL = 0, 1, 2
-"""Styles of `numbers.w_float`: of encoding/json, without exponent, of documents in newer versions of TiDB."""
+"""Styles of `numbers.w_float`: encoding/json's, without exponent, that of documents in newer versions of TiDB."""
 _DOCUMENT_FLOATS = {JsonStyle.GO: FLOAT_JSON, JsonStyle.MYSQL: FLOAT_MYSQL}
 _SHORT = {0x22: b'"', 0x5C: b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
 
 
 def _power_of_ten(exponent: int) -> int:
-    """ceil(10**exponent * 2**s) for the s that puts it into [2**127, 2**128): the table of the Schubfach algorithm."""
+    """Return ceil(10**exponent * 2**s), with s such that it is in [2**127, 2**128). The table of the Schubfach algorithm."""
     if exponent >= 0:
         value: int = 10**exponent
         bits = value.bit_length()
@@ -54,10 +54,14 @@ def _power_of_ten(exponent: int) -> int:
     return value
 
 
-def _crc_of_byte(byte: int) -> int:
-    for _ in range(8):
-        byte = (byte >> 1) ^ 0xEDB88320 if byte & 1 else byte >> 1
-    return byte
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    """Return eight tables of 256 words: the change of the state by a byte that 0 to 7 more bytes of a word follow."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        # The state after a byte and 0 to 7 zero bytes, from an empty state.
+        for behind in range(8):
+            tables[behind, byte] = (zlib.crc32(bytes([byte, *bytes(behind)])) ^ zlib.crc32(bytes(1 + behind))) & 0xFFFFFFFF
+    return tables
 
 
 def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
@@ -80,7 +84,7 @@ def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
     for first, last in printable_ranges():
         printable[first : last + 1] = 1
     block[O_PRINTABLE : O_PRINTABLE + 0x110000 // 8] = np.packbits(printable, bitorder="little").tobytes()
-    block[O_CRC : O_CRC + 1024] = b"".join(_crc_of_byte(i).to_bytes(4, "little") for i in range(256))
+    block[O_CRC : O_CRC + 8192] = _crc_tables().tobytes()
     block[O_MASK : O_MASK + 32] = b"\xff" * 32
     for byte in range(256):
         text = json_string(go_quote(bytes([byte])))[1:-1]
@@ -98,12 +102,12 @@ _BLOCKS = {JsonStyle.GO: TABLES}
 
 
 def tables_at(style: JsonStyle = JsonStyle.GO) -> int:
-    """Address of the block that prints documents in a style."""
+    """Return the address of the block that prints documents in a style."""
     if style not in _BLOCKS:
         _BLOCKS[style] = _build(style)
     return _BLOCKS[style].ctypes.data
 
 
 def crc_state(data: bytes, state: int = 0xFFFFFFFF) -> int:
-    """The running state of a CRC32-IEEE after `data` (`zlib.crc32` gives its complement), to be continued in a kernel."""
+    """Return the running state of a CRC32-IEEE after `data`, for a kernel to continue. It is the complement of `zlib.crc32`."""
     return zlib.crc32(data, state ^ 0xFFFFFFFF) ^ 0xFFFFFFFF

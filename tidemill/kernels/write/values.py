@@ -1,4 +1,4 @@
-"""One value: stored bytes → text, by what the column is (`layout.ValueOp`). All writers return the end, or -1: for the reference."""
+"""One value: stored bytes → text, by the column's `layout.ValueOp`. All writers return the end, or -1: fall back to the reference."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, spliced, st8
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import is_bytes
 from tidemill.kernels.rows.locate import json_end
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.numbers import bad_width, decimal_size, float_of, int_of, uint_of, w_decimal, w_float, w_i64, w_u64
@@ -18,7 +19,7 @@ INFINITE32 = np.uint64(0x7F800000)
 
 @jit
 def w_stored_float(T, p, op, a, n, style, S):
-    """FLOAT and DOUBLE."""
+    """Write FLOAT and DOUBLE."""
     if n != 8:
         return -1
     if op == L.OP_DOUBLE:
@@ -28,7 +29,7 @@ def w_stored_float(T, p, op, a, n, style, S):
 
 @jit
 def w_vector(T, p, a, n, S):
-    """VECTOR: a count and float32 numbers → [1,2.5,-3]."""
+    """Write VECTOR: a count and float32 numbers → [1,2.5,-3]."""
     if n < 4 or n != 4 + 4 * ld32(a):
         return -1
     st8(p, 91)
@@ -47,7 +48,7 @@ def w_vector(T, p, a, n, S):
 
 @jit
 def w_plain(T, p, op, fsp, a, n, zone):
-    """Values whose text needs no escapes: numbers and times."""
+    """Write the values whose text needs no escapes: numbers and times."""
     if op == L.OP_DECIMAL:
         return w_decimal(T, p, a, n)
     if bad_width(n):
@@ -82,7 +83,7 @@ def w_plain(T, p, op, fsp, a, n, zone):
 
 @spliced
 def w_json_value(T, p, op, fsp, a, n, zone, S):
-    """The value as Open Protocol writes it, without quotation marks (they stand in the program)."""
+    """Write the value as Open Protocol writes it, without quotation marks (they stand in the program)."""
     if op == L.OP_TEXT:
         return w_escaped(T, p, a, n, MODE_HTML, S)
     if op == L.OP_BLOB:
@@ -100,8 +101,8 @@ def w_json_value(T, p, op, fsp, a, n, zone, S):
 
 @jit
 def value_fits(op, a, n):
-    """Whether n bytes can be a value of this kind. Looks at sizes and at the parts of times, not inside decimals and documents."""
-    if op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB:
+    """Return whether n bytes can be a value of this kind. Checks sizes and the parts of times, not the inside of decimals and documents."""
+    if is_bytes(op):
         return True
     if op == L.OP_DOUBLE or op == L.OP_FLOAT:
         return n == 8

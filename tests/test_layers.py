@@ -208,7 +208,7 @@ def test_the_page_draws_these_layers() -> None:
 
 WHOLE = {"chaos", "golden", "integration", "realpd", "soak", "support"}
 """Folders of tests that test no single room: whole programs, material and helpers."""
-OUTSIDE = {"bench", "examples"}
+OUTSIDE = {"bench", "docs", "examples"}
 """Those whose subject stands beside the package."""
 
 

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.kernels.templates.test_texts_random import random_programs
+from tests.support.random_programs import random_programs
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.text_rows import encode_all, outcome
 from tidemill.errors import MalformedRow, MessageTooLarge

@@ -9,8 +9,8 @@ from itertools import groupby
 
 import pytest
 
-from tests.kernels.templates.test_texts_random import random_programs
 from tests.support import ticdc
+from tests.support.random_programs import random_programs
 from tests.support.random_rows import TYPES, broken, random_record
 from tests.support.text_rows import golden_records, outcome
 from tidemill.errors import MalformedRow

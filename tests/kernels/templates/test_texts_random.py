@@ -6,11 +6,11 @@ import os
 import random
 import re
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from tests.support.random_programs import random_programs
 from tests.support.random_rows import TYPES, broken, random_record, random_table
 from tests.support.text_encoders import CANAL, QUIET, SIMPLE, VARIANTS, encoder_of
 from tests.support.text_rows import encode_all, outcome
@@ -29,20 +29,12 @@ from tidemill.protocols.options import (
 )
 from tidemill.tidb.keys import parse_record_key
 from tidemill.tidb.schema.codes import MySQLType
-from tidemill.tidb.types.jsonstyle import JsonStyle
 
 SCALE = int(os.environ.get("TIDEMILL_FUZZ", "1"))
-ZONES = (ZoneInfo("UTC"), ZoneInfo("America/Sao_Paulo"), ZoneInfo("Asia/Shanghai"))
 
 
 def plain(encoder: TextRowEncoder, record: Any) -> bytes:
     return encoder.value_of(record, 1_795_000_000_000)
-
-
-def random_programs(rng: random.Random, count: int, *types: MySQLType) -> list[TableProgram]:
-    tables = [random_table(rng, types) if types else random_table(rng) for _ in range(count)]
-    style = rng.choice(list(JsonStyle))
-    return [TableProgram("s<é", f"t{i}'1;,", table, rng.choice(ZONES), style) for i, table in enumerate(tables)]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.protocols.canal.test_packets import frames
 from tests.support import ticdc
+from tests.support.canal import frames
 from tests.support.random_rows import maximal_varint
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal import DdlMessage, OtherEntry, RowEvent, RowKind, TransactionMark, decode, packet

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.canal.test_packets import GOLDEN
+from tests.support.canal import GOLDEN
 from tests.support.captures import stored_changes
 from tests.support.sqllogs import SqlLog
 from tests.support.text_rows import golden_records

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.canal import frames
 from tests.support.random_rows import maximal_varint
 from tidemill.protocols.canal import packets as p
 from tidemill.protocols.canal.codes import PacketType
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "canal"
-
 SHORTER = {"bad_types", "bad_frame_empty", "client_java_110", "client_node", "get_pipelined", "raw_false"}
 """Recordings with packets that are written in another way: of other clients, by hand, and of a server that does not keep bytes."""
-
-
-def frames() -> list[dict[str, Any]]:
-    """Recorded frames of conversations between Canal 1.1.8 and its clients."""
-    with gzip.open(GOLDEN / "frames.jsonl.gz", "rt") as file:
-        return [json.loads(line) for line in file]
 
 
 def test_recorded_packets_are_read_and_written() -> None:

@@ -19,6 +19,7 @@ from tests.support.memory_storage import Bucket, MemoryStorage
 from tests.support.progress import id_of
 from tidemill.capture import growth
 from tidemill.capture.capture import Capture
+from tidemill.changelog import layout
 from tidemill.changelog.layout import Affinity, Layout, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
@@ -95,15 +96,15 @@ def test_a_log_whose_folders_have_moved_on_keeps_its_layout(tmp_path: Path) -> N
         for folder in folders:
             folder.set_head(START + 9)
         writer.partition(1).set_head(START + 10)
-        growth.ask(writer.storage, 4)
-        assert growth.grow(writer, growth.Settled(START + 9, 4)), "the capture begins again and tries again"
+        growth.ask(writer.storage, growth.Request(4))
+        growth.change_layout(writer, growth.Settled(START + 9, growth.Change(4)))
         assert LogReader(tmp_path / "log").partitions == 2
-        assert growth.wish(writer.storage) == 4
+        assert growth.requested(writer.storage) == growth.Request(4), "the capture begins again and tries again"
         for folder in folders:
             folder.set_head(START + 11)
-        growth.grow(writer, growth.Settled(START + 11, 4))
+        growth.change_layout(writer, growth.Settled(START + 11, growth.Change(4)))
         assert LogReader(tmp_path / "log").partitions == 4
-        assert growth.wish(writer.storage) is None
+        assert growth.requested(writer.storage) is None
 
 
 @pytest.mark.slow
@@ -132,14 +133,14 @@ def test_a_log_grows_while_it_is_written(tmp_path: Path, workers: int) -> None:
                 reader = LogReader(tmp_path / "log")
                 for partitions in (4, 5):
                     await complete(capture, playground.cluster.oracle.next())
-                    growth.ask(reader.storage, partitions)
+                    growth.ask(reader.storage, growth.Request(partitions))
                     await until(lambda: reader.identity_now().partitions == partitions)  # noqa: B023
                     ts = playground.cluster.oracle.next()
                     await complete(capture, ts)
                 stop.set()
                 await writing
                 await complete(capture, playground.cluster.oracle.next())
-                assert not reader.storage.read(growth.FILE)
+                assert not reader.storage.read(layout.GROWTH)
                 assert len(capture.status.heads) == 5
             changes, _ = compare(playground.cluster, tmp_path / "log")
             assert changes >= n
@@ -164,7 +165,7 @@ def test_a_table_that_is_held_up_is_waited_for_and_holds_nobody(tmp_path: Path, 
                 await complete(capture, playground.cluster.oracle.next())
                 pending = playground.cluster.prewrite([(key, playground.cluster.mvcc.get(key, 1 << 62))], ttl_ms=3_600_000)
                 monkeypatch.setattr(growth, "HOLD_S", 3.0)
-                growth.ask(capture.writer.storage, 3)
+                growth.ask(capture.writer.storage, growth.Request(3))
                 await until(lambda: "one was held up" in capture.status.growth)
                 ts = playground.cluster.oracle.next()
                 await until(lambda: capture.writer.schema.head >= ts)
@@ -189,7 +190,13 @@ def test_what_cannot_be_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
     grow = ["log", "grow", str(tmp_path / "new"), "--partitions", "4"]
     assert ended(*grow, "--wait", "0") == 0
     assert "not yet" in capsys.readouterr().out
-    assert growth.wish(LocalStorage(str(tmp_path / "new"))) == 4
+    assert growth.requested(LocalStorage(str(tmp_path / "new"))) == growth.Request(4)
+    split = ["log", "split", str(tmp_path / "new"), "--table", "d.t"]
+    assert ended(*split, "--over", "3") == 1
+    assert "2 partitions: a table cannot be split over 3" in capsys.readouterr().err
+    assert ended(*split, "--over", "2", "--wait", "0") == 0
+    assert "not yet" in capsys.readouterr().out
+    assert growth.requested(LocalStorage(str(tmp_path / "new"))) == growth.Request(table="d.t", over=2)
     growing = threading.Timer(0.3, _grow, [tmp_path / "new"])
     growing.start()
     assert ended(*grow) == 0
@@ -207,4 +214,4 @@ def _grow(log: Any) -> None:
     with LogWriter.open(log) as writer:
         for folder in (writer.schema, *(writer.partition(p) for p in writer.partitions)):
             folder.set_head(START + 9)
-        assert growth.grow(writer, growth.Settled(START + 9, 4))
+        growth.change_layout(writer, growth.Settled(START + 9, growth.Change(4)))

@@ -17,8 +17,8 @@ from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.changelog import imports
-from tidemill.changelog.drop import drop
 from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.retention import drop
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter

@@ -73,7 +73,7 @@ def test_identity_keeps_all_fields_and_those_of_later_versions() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"format": 4}, LogError, "format 4; this Tidemill reads formats 1, 2 and 3"),
+        ({"format": 5}, LogError, "format 5; this Tidemill reads formats 1 to 4"),
         ({"format": True}, LogError, "format True"),
         ({"format": None}, LogError, "format None"),
         ({"source": "mysql"}, LogCorrupt, "mysql"),

@@ -10,8 +10,9 @@ import pytest
 from tests.support.actors import Actor, at_gate
 from tests.support.logs import START, Change, batch_of, changes_of, put
 from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.changelog.layout import LogIdentity, Owner, SegmentName
+from tidemill.changelog.layout import LogIdentity, SegmentName
 from tidemill.changelog.options import LogOptions
+from tidemill.changelog.ownership import Owner
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.changelog.storage.conditional import Outcome
 from tidemill.changelog.verify import verify

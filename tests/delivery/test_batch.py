@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.away import Mount
-from tidemill.changelog.layout import Affinity, Interval
+from tidemill.changelog.layout import Interval
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.machine.failures import JobLost, Stopped, error_of
@@ -56,7 +56,6 @@ class Surroundings:
     outcome: Callable[[Sequence[WorkItem]], list[TaskResult]] = lambda items: [TaskStats(i.number, messages=2, acked=2) for i in items]
     fail_finish: list[TidemillError] = field(default_factory=list)
     calls: list[Any] = field(default_factory=list)
-    affinity: Affinity = Affinity.TABLE
     parallelism: int = 2
 
     # upstream

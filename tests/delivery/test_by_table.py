@@ -23,7 +23,7 @@ from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs import log_upstream
-from tidemill.delivery.position import Position, end_of, ranges_of
+from tidemill.delivery.position import Position, end_of, levelled, ranges_of
 from tidemill.errors import ConfigError
 from tidemill.spark.jobs import LocalRunner
 from tidemill.spark.offset_source import ClockReader
@@ -48,6 +48,11 @@ def test_positions() -> None:
     ranges = ranges_of(Position(5), apart)
     assert ranges == ((5, 5), (5, 9))
     assert end_of(5, ranges) == apart
+
+
+def test_partitions_that_share_tables_go_together() -> None:
+    assert levelled([5, 9, 7, 8], (0, 1, 2, 3)) == [5, 9, 7, 8]
+    assert levelled([5, 9, 7, 8], (0, 1, 0, 1)) == [5, 8, 5, 8]
 
 
 @pytest.fixture

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.changelog.layout import Affinity, Interval
+from tidemill.changelog.layout import Interval
+from tidemill.changelog.spread import Layout, SplitTable
 from tidemill.delivery.plan import SMALL_BYTES, BrokenPlan, Load, Split, batch_end, check, end_by_size, splits, work_items
 
 MB = 1 << 20
 
 
-def load(partition: int, size: int, parts: int = 1) -> Load:
+def load(partition: int, size: int, parts: int = 1, unit: int | None = None) -> Load:
     if not size:
-        return Load(partition, (), ())
-    return Load(partition, (Interval(0, 10, tuple(f"{partition}/{k}" for k in range(parts))),), (size,))
+        return Load(partition, (), (), unit=unit)
+    return Load(partition, (Interval(0, 10, tuple(f"{partition}/{k}" for k in range(parts))),), (size,), unit=unit)
 
 
 def test_a_batch_ends_at_the_first_barrier() -> None:
@@ -36,18 +37,18 @@ def test_a_batch_ends_when_it_has_enough() -> None:
 
 
 def test_little_is_one_item() -> None:
-    assert splits([load(0, 10), load(1, 20)], Affinity.TABLE, 8, 16) == [Split((0, 1))]
-    assert splits([load(0, 0)], Affinity.TABLE, 8, 16) == []
+    assert splits([load(0, 10), load(1, 20)], 8, 16) == [Split((0, 1))]
+    assert splits([load(0, 0)], 8, 16) == []
 
 
 def test_log_partitions_are_taken_whole_where_tables_stay_together() -> None:
-    planned = splits([load(p, 64 * MB) for p in range(4)], Affinity.TABLE, 4, 16)
+    planned = splits([load(p, 64 * MB) for p in range(4)], 4, 16)
     assert sorted(s.partitions for s in planned) == [(0,), (1,), (2,), (3,)]
     assert {s.shares for s in planned} == {1}
 
 
 def test_a_heavy_log_partition_is_shared_by_targets() -> None:
-    planned = splits([load(0, 300 * MB), load(1, 50 * MB), load(2, 50 * MB)], Affinity.TABLE, 4, 16)
+    planned = splits([load(0, 300 * MB), load(1, 50 * MB), load(2, 50 * MB)], 4, 16)
     heavy = [s for s in planned if s.partitions == (0,)]
     assert [(s.share, s.shares) for s in heavy] == [(0, 3), (1, 3), (2, 3)]
     assert Split((1, 2)) in planned
@@ -55,56 +56,76 @@ def test_a_heavy_log_partition_is_shared_by_targets() -> None:
 
 def test_no_item_is_without_a_target() -> None:
     """All rows of one busy log partition may go to a single message partition: then one item does it all."""
-    for affinity in Affinity:
-        assert splits([load(0, 300 * MB)], affinity, 16, 1) == [Split((0,))]
-        assert [s.share for s in splits([load(0, 300 * MB)], affinity, 16, 3)] == [0, 1, 2]
+    for unit in (None, 0):
+        assert splits([load(0, 300 * MB, unit=unit)], 16, 1) == [Split((0,))]
+        assert [s.share for s in splits([load(0, 300 * MB, unit=unit)], 16, 3)] == [0, 1, 2]
 
 
 def test_every_item_reads_everything_where_tables_are_spread() -> None:
-    planned = splits([load(p, 64 * MB) for p in range(3)], Affinity.KEY, 2, 16)
+    planned = splits([load(p, 64 * MB, unit=0) for p in range(3)], 2, 16)
     assert planned == [Split((0, 1, 2), 0, 2), Split((0, 1, 2), 1, 2)]
 
 
-@given(
-    sizes=st.lists(st.sampled_from([0, 1, SMALL_BYTES, 20 * MB, 300 * MB]), min_size=1, max_size=8),
-    affinity=st.sampled_from(list(Affinity)),
-    parallelism=st.integers(1, 9),
-    targets=st.integers(1, 9),
-)
-def test_every_plan_has_one_item_for_each_pair(sizes: list[int], affinity: Affinity, parallelism: int, targets: int) -> None:
-    """By brute force: a table of a log partition (or, spread, of all of them) and a target have exactly one item that sees all its rows."""
-    loads = [load(p, size) for p, size in enumerate(sizes)]
-    planned = splits(loads, affinity, parallelism, targets)
-    check(planned, loads, affinity)
-    busy = [p for p, size in enumerate(sizes) if size]
-    tables = [(p,) for p in busy] if affinity is Affinity.TABLE else [tuple(busy)] if busy else []
-    for homes, target in product(tables, range(targets)):
-        readers = [s for s in planned if target % s.shares == s.share and set(s.partitions) & set(homes)]
+def test_only_partitions_of_a_split_table_are_read_together() -> None:
+    loads = [load(0, 40 * MB, unit=0), load(1, 60 * MB, unit=1), load(2, 60 * MB, unit=0), load(3, 0, unit=1)]
+    assert sorted((s.partitions, s.share) for s in splits(loads, 3, 16)) == [((0, 2), 0), ((0, 2), 1), ((1,), 0)]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    n = draw(st.integers(1, 8))
+    over = st.lists(st.integers(0, n - 1), min_size=2, max_size=n, unique=True)
+    homes = draw(st.lists(over, max_size=3)) if n > 1 else []
+    keys = [tuple(bytes([k + 1]) for k in range(len(partitions) - 1)) for partitions in homes]
+    return Layout(1, n, tuple(SplitTable(100 + i, "d.t", keys[i], tuple(partitions)) for i, partitions in enumerate(homes)))
+
+
+@given(layout=layouts(), data=st.data(), parallelism=st.integers(1, 9), targets=st.integers(1, 9))
+def test_every_plan_has_one_item_for_each_pair(layout: Layout, data: st.DataObject, parallelism: int, targets: int) -> None:
+    """By brute force: a table of a log partition, or split over several, and a target have exactly one item that sees all its rows."""
+    units = layout.units()
+    sizes = [data.draw(st.sampled_from([0, 1, SMALL_BYTES, 20 * MB, 300 * MB])) for _ in range(layout.partitions)]
+    loads = [load(p, size, unit=units[p]) for p, size in enumerate(sizes)]
+    planned = splits(loads, parallelism, targets)
+    check(planned, loads)
+    busy = {p for p, size in enumerate(sizes) if size}
+    tables = [{p} for p in busy] + [set(split.partitions) & busy for split in layout.split_tables]
+    for homes, target in product([homes for homes in tables if homes], range(targets)):
+        readers = [s for s in planned if target % s.shares == s.share and set(s.partitions) & homes]
         assert len(readers) == 1
-        assert set(homes) <= set(readers[0].partitions)
+        assert homes <= set(readers[0].partitions)
     assert all(s.share < targets for s in planned), "an item reads everything and delivers nothing"
 
 
+@given(layout=layouts())
+def test_units_are_the_partitions_that_tables_join(layout: Layout) -> None:
+    """Compared with joining by hand until nothing changes any more."""
+    joined = [{p} for p in range(layout.partitions)]
+    for split in layout.split_tables * layout.partitions:
+        together = set[int]().union(*(joined[p] for p in split.partitions))
+        for p in together:
+            joined[p] = together
+    assert [min(one) for one in joined] == list(layout.units())
+
+
 @pytest.mark.parametrize(
-    ("planned", "affinity"),
+    ("planned", "units"),
     [
-        ([Split((0,)), Split((0, 1))], Affinity.TABLE),  # twice
-        ([Split((0,))], Affinity.TABLE),  # partition 1 has no item
-        ([Split((0, 1), 0, 2)], Affinity.TABLE),  # half of the targets have none
-        ([Split((0, 1), 0, 2), Split((0,), 1, 2), Split((1,), 1, 3)], Affinity.TABLE),
-        ([Split((0,)), Split((1,))], Affinity.KEY),  # a table could be in both
-        ([Split((0, 1, 2))], Affinity.TABLE),  # there is no partition 2
+        ([Split((0,)), Split((0, 1))], (0, 1)),  # twice
+        ([Split((0,))], (0, 1)),  # partition 1 has no item
+        ([Split((0, 1), 0, 2)], (0, 1)),  # half of the targets have none
+        ([Split((0, 1), 0, 2), Split((0,), 1, 2), Split((1,), 1, 3)], (0, 1)),
+        ([Split((0,)), Split((1,))], (0, 0)),  # a table could be in both
+        ([Split((0, 1, 2))], (0, 1)),  # there is no partition 2
     ],
 )
-def test_broken_plans_are_refused(planned: list[Split], affinity: Affinity) -> None:
+def test_broken_plans_are_refused(planned: list[Split], units: tuple[int, int]) -> None:
     with pytest.raises(BrokenPlan):
-        check(planned, [load(0, MB), load(1, MB)], affinity)
+        check(planned, [load(p, MB, unit=unit) for p, unit in enumerate(units)])
 
 
 def test_parts_of_an_interval_are_chains_side_by_side() -> None:
     whole = Load(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b1", "b2", "b3")), Interval(20, 30, ("c",))), (1, 1, 1))
     assert whole.chains == [("a", "b1", "c"), ("b2",), ("b3",)]
-    items = work_items(
-        [whole], Affinity.TABLE, 2, feed="f", batch=1, epoch=2, from_ts=0, to_ts=30, pack="p", sink="blackhole://", fence="e", targets=4
-    )
+    items = work_items([whole], 2, feed="f", batch=1, epoch=2, from_ts=0, to_ts=30, pack="p", sink="blackhole://", fence="e", targets=4)
     assert [(i.number, i.chains, i.small) for i in items] == [(0, (("a", "b1", "c"), ("b2",), ("b3",)), True)]

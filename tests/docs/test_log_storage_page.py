@@ -16,10 +16,10 @@ from tests.support.logs import START, batch_of, put
 from tests.support.s3 import make_bucket, s3_server  # noqa: F401
 from tests.support.s3_faults import Fault, spoiled
 from tidemill.changelog import feeds
-from tidemill.changelog.drop import drop
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.retention import drop
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter

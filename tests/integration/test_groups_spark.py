@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 from tests.support.captures import compare, until
+from tests.support.progress import id_of
+from tests.support.runs import tidemill
 from tests.support.sessions import session
 from tests.support.standalone import Standalone
 from tidemill.changelog import initial_load
@@ -24,6 +26,7 @@ from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.playground.server import Playground
+from tidemill.tidb.keys import record_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -205,5 +208,35 @@ def test_a_cluster_without_tidemill_is_told_at_once(tmp_path: Path) -> None:
             assert process.returncode == 1
             assert b"cannot run a group" in err
             assert b"Install the same Tidemill" in err
+
+    run(main())
+
+
+def test_a_log_in_groups_of_a_spark_job_grows_and_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The job ends with the old layout, another one begins with the new."""
+
+    async def main() -> None:
+        async with Playground(43, stores=2, resolved_interval=0.2) as playground:
+            write = writer(playground)
+            playground.execute("create database hot; create table hot.hottest (id int primary key, v int)")
+            table_id = id_of(playground, "hottest")
+            playground.cluster.split(record_key(table_id, handle) for handle in (100, 200, 300))
+            log = str(tmp_path / "log")
+            async with capture(playground, tmp_path, "local[3]", 2, "--log-partitions", "3") as one:
+                for n, request in enumerate((("grow", log, "--partitions", "4"), ("split", log, "--table", "hot.hottest", "--over", "4"))):
+                    await one.until(lambda: len(one.groups()) == 2)
+                    playground.execute(f"replace into hot.hottest (id, v) values (5, {n}), (150, {n}), (250, {n}), (350, {n})")
+                    await one.complete(await written(write, [10] * 10))
+                    code, said, err = await asyncio.to_thread(tidemill, capsys, "log", *request, "--wait", "300")
+                    assert (code, "for rows from" in said) == (0, True), said + err
+                await one.until(lambda: len(one.groups()) == 2)
+                playground.execute("update hot.hottest set v = 9; update hot.hottest set id = 155 where id = 5")
+                await one.complete(await written(write, [10] * 10))
+                await one.end()
+            assert compare(playground.cluster, log)[0] > 50
+            assert verify(log).problems == []
+            identity = LogReader(log).identity
+            assert [len(entry.split_tables) for entry in identity.layouts] == [0, 0, 1]
+            assert sorted(identity.layout.split_tables[0].partitions) == [0, 1, 2, 3]
 
     run(main())

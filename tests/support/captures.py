@@ -15,6 +15,7 @@ from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog.history import load_history
 from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.spread import RECORD_PREFIX, Layout
 from tidemill.errors import MalformedKey
 from tidemill.playground.server import Playground
 from tidemill.playground.store.cluster import Cluster
@@ -147,8 +148,10 @@ def compare_rows(
         version = snapshots.before(change.commit_ts).get(change.table_id)
         if version is None or (change.value is None and change.old_value is None):
             continue
-        partitions = len(spans) if identity is None else identity.layout_at(change.commit_ts - 1).partitions
-        belongs = partition_of(version.table_id, partitions)
+        layout = Layout(0, len(spans)) if identity is None else identity.layout_at(change.commit_ts - 1)
+        split = layout.split_of(version.table_id)
+        handle = change.key[RECORD_PREFIX:]
+        belongs = split.partition_of(handle) if split is not None else partition_of(version.table_id, layout.partitions)
         if not spans[belongs][0] < change.commit_ts <= spans[belongs][1]:
             continue
         found = where.pop((change.key, change.commit_ts), None)

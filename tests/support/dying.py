@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.capture.capture import Capture
+from tidemill.capture.growth import Settled
 from tidemill.capture.tikv.feed.driver import Puller
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.capture.tikv.tables import TableSpans
-from tidemill.changelog.writer import PartitionWriter
+from tidemill.changelog.writer import LogWriter, PartitionWriter
 
 POINTS: dict[str, tuple[type, str, bool]] = {
     "schema sealed": (Capture, "_schema_sealed", False),
@@ -31,11 +32,17 @@ POINTS: dict[str, tuple[type, str, bool]] = {
     "retired": (TableSpans, "_retire", True),
 }
 """Point → class, method, whether it dies behind the call (or before it)."""
+OF_LAYOUTS: dict[str, tuple[type, str, bool]] = {
+    "settled": (Settled, "__init__", True),  # all folders are held at one ts
+    "layout written": (LogWriter, "set_identity", True),
+    "layout not written": (LogWriter, "set_identity", False),
+}
+"""The same, of a change of the log's layout."""
 
 
 def arm(file: Path) -> None:
     """Put the points in place."""
-    for point, (owner, name, behind) in POINTS.items():
+    for point, (owner, name, behind) in (POINTS | OF_LAYOUTS).items():
         setattr(owner, name, _wrapped(getattr(owner, name), point, behind, file))
 
 

@@ -174,8 +174,8 @@ class Simulator:
         finish(self.guard.protect(self.resolved))
 
     def _moved(self, moved: Moved) -> None:
-        self.receiver.call(partial(self.receiver.logs[moved.old].moved_away, moved.physical_id, moved.ts, FOREVER))
-        self.receiver.call(partial(self.receiver.logs[moved.new].came_back, moved.physical_id, moved.ts))
+        self.receiver.call(partial(self.receiver.logs[moved.old].moved_away, moved.physical_id, moved.ts, FOREVER, moved.handles))
+        self.receiver.call(partial(self.receiver.logs[moved.new].came_back, moved.physical_id, moved.ts, moved.handles))
 
     def _sealed(self, partition: int, done: Sealed) -> None:
         if partition == self.partitions:

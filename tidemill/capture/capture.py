@@ -31,8 +31,9 @@ from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConf
 from tidemill.capture.groups.divide import divide
 from tidemill.capture.groups.manager import Start, WorkerManager
 from tidemill.capture.groups.plan import groups_of
-from tidemill.capture.growth import Folders, Growth, Settled, grow
+from tidemill.capture.growth import Change, Folders, Growth, Settled, change_layout
 from tidemill.capture.heads import check_heads, durable_heads
+from tidemill.capture.hot_tables import split_of
 from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, plan_what_is_asked
 from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
@@ -196,7 +197,7 @@ class Capture:
             self._life.collector.rest_again()
 
     async def _captures(self, folder: Path) -> bool:
-        """Capture until the log needs another layout (True)."""
+        """Capture until the log may have another layout (True)."""
         self.divided = await self._reached(partial(asyncio.to_thread, groups_of, self.config))
         self.pd = await PdClient.connect(self.config.pd, security=self.config.security)
         try:
@@ -234,6 +235,8 @@ class Capture:
         else:
             if config.start_ts is not None:
                 _log.info("%s exists already and continues where it ends; --start-ts is for new logs", self.status.log)
+            if config.split_tables:
+                _log.info("%s keeps its layout: --split-table is for new logs, `tidemill log split` for this one", self.status.log)
             await asyncio.to_thread(check_free, storage)
             await asyncio.to_thread(partial(LogWriter.check, storage, cluster_id=str(self.pd.cluster_id), partitions=config.partitions))
         try:
@@ -322,6 +325,9 @@ class Capture:
         if config.rules is not None and config.rules.rules != rules.EVERYTHING:
             identity = identity.with_rules(replace(config.rules, from_ts=start_ts))
         history = await asyncio.to_thread(SchemaHistory.bootstrap, start_ts, pairs.items())  # no log without readable schemas
+        for name, over in config.split_tables:
+            change = await split_of(self.pd, identity, history.snapshot(start_ts), name, over)
+            identity = change.of(identity, start_ts)
         if config.snapshot:
             await plan_beginning(storage, self.pd, history.snapshot(start_ts), start_ts, rules.wants_of(config.rules))
         create = partial(LogWriter.create, storage, identity, snapshot=pairs, options=options)
@@ -334,14 +340,15 @@ class Capture:
     # ------------------------------------------------------------------ pulling
 
     async def _pull(self, folder: Path) -> bool:
-        """Pull until the log needs another layout (True)."""
+        """Pull until the log may have another layout (True)."""
         writer, life = self.writer, self._life
         await clusterversion.note_at_start(self.pd, writer, self._log_end, self._retry)
         here = range(writer.identity.partitions) if not self.divided else ()
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._retry)
         self.pulling = pulling
-        self.growth = Growth(writer.storage, self._retry, Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso))
+        folders = Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso, self._split)
+        self.growth = Growth(writer.storage, self._retry, folders)
         settled: Settled | None = None
         try:
             await pulling.begin()
@@ -370,7 +377,13 @@ class Capture:
             await pulling.stop()
             self._look()
             _log.info("the log is complete up to %s", tso.describe(self.resolved_ts))
-        return settled is not None and await in_thread(grow, self.writer, settled)
+        if settled is not None:
+            await in_thread(change_layout, writer, settled)
+        return settled is not None
+
+    async def _split(self, name: str, over: int) -> Change:
+        """How a table is to be split."""
+        return await split_of(self.pd, self.writer.identity, self.history.snapshot(self.history.resolved_ts), name, over)
 
     def _ends(self) -> list[int]:
         """Return the heads of the schema stream and of all partitions."""
@@ -465,6 +478,7 @@ class Capture:
             status.heads, status.schema_head = self.heads(), self.writer.schema.head
             status.gc_service, status.gc_safe_point = self.safe_point.service_id, self.safe_point.safe_point
             status.growth = self.growth.text
+            status.split_tables = {one.name: list(one.partitions) for one in self.writer.identity.layout.split_tables}
             status.parts_to_read = self.loading.parts_missing
             status.gc_seconds_left = round(self.safe_point.seconds_left)
             status.gc_ttl_used = round(self.safe_point.used, 3)

@@ -44,6 +44,14 @@ def size_bytes(text: str, flag: str) -> int:
     return int(float(found[1]) * _UNIT_BYTES[(found[2] or "").lower()[:1]])
 
 
+def split_table(text: str) -> tuple[str, int]:
+    """A value of --split-table, DATABASE.TABLE=N. Raises ConfigError."""
+    name, equals, over = text.rpartition("=")
+    if not equals or not over.isdecimal() or "." not in name:
+        raise ConfigError(f"--split-table {text!r} is not DATABASE.TABLE=N", hint="N is a number of log partitions: shop.orders=4.")
+    return name, int(over)
+
+
 _OF_GROUPS = (
     *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after"),
     *("ca", "cert", "key"),
@@ -60,6 +68,7 @@ class CaptureConfig:
     log: str
     start_ts: str | None = None  # as tso.parse reads it; None: now, or the end of an existing log
     partitions: int | None = None  # None: those of the log, 4 for a new one
+    split_tables: tuple[tuple[str, int], ...] = ()  # of a new log: hot tables, and over how many partitions each
     compression: str = "none"
     retention_ms: int = 24 * HOUR_MS
     gc_ttl: int = 86400
@@ -88,6 +97,10 @@ class CaptureConfig:
             raise ConfigError("no PD address given", hint="Name one or more as in --pd 10.0.1.5:2379,10.0.1.6:2379.")
         if self.partitions is not None and not 1 <= self.partitions <= 1024:
             raise ConfigError(f"--log-partitions {self.partitions}: a change log has 1 to 1024 partitions")
+        most = self.partitions or DEFAULT_PARTITIONS
+        for name, over in self.split_tables:
+            if not 2 <= over <= most:
+                raise ConfigError(f"--split-table {name}={over}: a number from 2 to {most}, as the log has partitions (--log-partitions)")
         if self.memory_quota < LEAST_QUOTA:
             raise ConfigError(f"--memory-quota {self.memory_quota}: at least {LEAST_QUOTA} bytes")
         if self.stuck_after < 1:

@@ -135,7 +135,8 @@ class CaptureStatus:
     storage: dict[str, Any] | None = None  # while the log's storage is unavailable: since when, for how many seconds, and the error
     error: dict[str, str] | None = None  # code and message
     paused: str = ""  # why nothing is published for now
-    growth: str = ""  # progress of a request for more partitions
+    growth: str = ""  # progress of a request for another layout of the log
+    split_tables: dict[str, list[int]] = field(default_factory=dict)  # hot tables, and over which partitions they are spread
     updated: float = 0.0  # Unix seconds
 
     def take(self, sections: Sequence[Section]) -> None:

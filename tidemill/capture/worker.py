@@ -92,10 +92,9 @@ class Pulling:
         self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
         self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds)
         entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
-        n = writer.identity.partitions
         self._left: list[Moved] = []  # moves whose old span has ended
         self.spans = TableSpans(
-            *(n, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
+            *(writer.identity.layout, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
             lambda span: self.puller.rename_span(span.id, span.label),
             self._left.append,
         )
@@ -256,9 +255,9 @@ class Pulling:
         """Tell both partitions of a move, as far as they are pulled here, from when on the rows belong to the other."""
         logs, old, new = self.receiver.logs, self._index.get(moved.old), self._index.get(moved.new)
         if old is not None:
-            self.receiver.call(partial(logs[old].moved_away, moved.physical_id, moved.ts, FOREVER))
+            self.receiver.call(partial(logs[old].moved_away, moved.physical_id, moved.ts, FOREVER, moved.handles))
         if new is not None:
-            self.receiver.call(partial(logs[new].came_back, moved.physical_id, moved.ts))
+            self.receiver.call(partial(logs[new].came_back, moved.physical_id, moved.ts, moved.handles))
 
     def _sealed(self, index: int, done: Sealed) -> None:
         if index == len(self.partitions):

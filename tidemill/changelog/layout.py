@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from tidemill.changelog.spread import Layout, SplitTable, whole, with_split
 from tidemill.errors import LogCorrupt, LogError, redact
 from tidemill.tso import MAX_TS
 
@@ -22,7 +23,9 @@ FORMAT = 2
 GROWN = 3
 """The format of a log whose layout has changed: format 2 plus `layouts`, with the layout by ts. A reader that does not know `layouts` would
 deliver a table's rows out of order."""
-FORMATS = (1, FORMAT, GROWN)
+SPLIT = 4
+"""The format of a log in which a table is, or was, split over partitions: format 3, and its layouts have `split_tables`."""
+FORMATS = (1, FORMAT, GROWN, SPLIT)
 """The formats that are read and written. A log keeps its format until its layout changes. New files in a log of format 1 have checksums
 too."""
 MAX_BATCH_ROWS = 65_536
@@ -31,6 +34,8 @@ MAX_BATCH_BYTES = 64 << 20
 IDENTITY = "log.json"
 LOCK = "writer.lock"
 PROBE = "writer.probe"
+GROWTH = "growth.json"
+"""A request for another layout, which the capture has not fulfilled yet."""
 ROWS = "rows"
 SCHEMA = "schema"
 SNAPSHOT = "snapshot"
@@ -106,17 +111,6 @@ class UpstreamVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """From `from_ts` on rows are spread over so many partitions."""
-
-    from_ts: int
-    partitions: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"from_ts": self.from_ts, "partitions": self.partitions}
-
-
-@dataclass(frozen=True, slots=True)
 class LogIdentity:
     """log.json: which cluster's changes these are, from when on, and how they are spread."""
 
@@ -141,6 +135,8 @@ class LogIdentity:
         grows = all(a.from_ts < b.from_ts and a.partitions <= b.partitions for a, b in pairwise(self.layouts))
         if self.layouts and not (grows and self.layouts[-1].partitions == self.partitions and self.layouts[0].partitions >= 1):
             raise ValueError(f"its layouts do not lead to {self.partitions} partitions")
+        if self.format < SPLIT and any(one.split_tables for one in self.layouts):
+            raise ValueError(f"format {self.format} has no split tables in its layouts")
 
     def rules_at(self, ts: int) -> tuple[str, ...] | None:
         """Return the table rules for rows just above `ts`; None: all tables."""
@@ -154,6 +150,18 @@ class LogIdentity:
         """Return the layout of rows just above `ts`."""
         found = [one for one in self.layouts if one.from_ts <= ts] or list(self.layouts[:1])
         return found[-1] if found else Layout(0, self.partitions)
+
+    @property
+    def layout(self) -> Layout:
+        """How rows are spread now."""
+        return self.layout_at(MAX_TS)
+
+    def units_at(self, ts: int) -> tuple[int, ...]:
+        """Which partitions share tables, for rows just above `ts`: those with the same number. See `Layout.units`."""
+        if self.affinity is Affinity.KEY or self.split_tables:  # any table may be in all of them
+            return (0,) * self.partitions
+        found = self.layout_at(ts).units()
+        return (*found, *range(len(found), self.partitions))
 
     def switches(self, from_ts: int, to_ts: int) -> list[int]:
         """Where the layout changes in (from_ts, to_ts]: rows above are spread in another way. The first layout is no change."""
@@ -170,19 +178,46 @@ class LogIdentity:
         Raises LogError where that cannot be.
         """
         self.check_growth(partitions)
-        before = self.layouts or (Layout(self.start_ts, self.partitions),)
-        return replace(self, format=GROWN, partitions=partitions, layouts=(*before, Layout(ts, partitions)))
+        return self._laid_out(replace(self.layout, from_ts=ts, partitions=partitions))
+
+    def spread(self, ts: int, split: SplitTable) -> LogIdentity:
+        """The same log, with a table split so for rows above `ts`, which as above all folders have reached. Raises LogError."""
+        self.check_split(len(split.partitions))
+        layout = self.layout
+        return self._laid_out(replace(layout, from_ts=ts, split_tables=with_split(layout.split_tables, split)))
+
+    def gathered(self, ts: int, table_id: int) -> LogIdentity:
+        """The same log, with a table that was split in one partition again for rows above `ts`."""
+        kept = tuple(split for split in self.layout.split_tables if split.table_id != table_id)
+        return self._laid_out(replace(self.layout, from_ts=ts, split_tables=kept))
+
+    def _laid_out(self, layout: Layout) -> LogIdentity:
+        before = self.layouts or (replace(self.layout, from_ts=self.start_ts),)
+        kept = tuple(one for one in before if one.from_ts < layout.from_ts)
+        splits = any(one.split_tables for one in (*kept, layout))
+        return replace(self, format=SPLIT if splits else GROWN, partitions=layout.partitions, layouts=(*kept, layout))
 
     def check_growth(self, partitions: int) -> None:
         """Raise LogError if the log cannot grow to this number of partitions."""
-        if self.format < FORMAT:
-            raise LogError(f"a log of format {self.format} keeps its number of partitions", hint="Start a new log.")
-        if self.affinity is not Affinity.TABLE:
-            raise LogError(f"a log with affinity {self.affinity} keeps its number of partitions")
+        self._check_layout_may_change()
         if not self.partitions < partitions <= MOST_CAPTURED:
             raise LogError(
                 f"the log has {self.partitions} partitions: it grows to {MOST_CAPTURED} at most and never shrinks; not to {partitions}"
             )
+
+    def check_split(self, over: int) -> None:
+        """Raises LogError, saying why no table can be split over so many partitions."""
+        self._check_layout_may_change()
+        if over > self.partitions:
+            raise LogError(
+                f"the log has {self.partitions} partitions: a table cannot be split over {over}", hint="`tidemill log grow` adds some."
+            )
+
+    def _check_layout_may_change(self) -> None:
+        if self.format < FORMAT:
+            raise LogError(f"a log of format {self.format} keeps its number of partitions", hint="Start a new log.")
+        if self.affinity is not Affinity.TABLE:
+            raise LogError(f"a log with affinity {self.affinity} keeps its number of partitions")
 
     def with_rules(self, entry: CaptureRules) -> LogIdentity:
         """The same log, from `entry.from_ts` on captured under other rules."""
@@ -229,24 +264,24 @@ class LogIdentity:
         fields = parse_object(data, name)
         version = fields.pop("format", None)
         if isinstance(version, bool) or version not in FORMATS:
-            raise LogError(f"{name} has format {version!r}; this Tidemill reads formats 1, 2 and 3")
+            raise LogError(f"{name} has format {version!r}; this Tidemill reads formats 1 to {SPLIT}")
         try:
             return cls(
                 source=Source(fields.pop("source")),
                 cluster_id=str(fields.pop("cluster_id")),
-                start_ts=_whole(fields.pop("start_ts")),
-                partitions=_whole(fields.pop("partitions")),
+                start_ts=whole(fields.pop("start_ts")),
+                partitions=whole(fields.pop("partitions")),
                 affinity=Affinity(fields.pop("affinity")),
                 partition_by=fields.pop("partition_by", None),
                 split_tables=tuple(fields.pop("split_tables", ())),
                 capture_rules=tuple(
-                    CaptureRules(_whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
+                    CaptureRules(whole(r["from_ts"]), tuple(str(rule) for rule in r["rules"]), bool(r.get("case_sensitive", False)))
                     for r in fields.pop("capture_rules", ())
                 ),
-                layouts=tuple(Layout(_whole(one["from_ts"]), _whole(one["partitions"])) for one in fields.pop("layouts", ())),
+                layouts=tuple(Layout.from_dict(one) for one in fields.pop("layouts", ())),
                 upstream_versions=tuple(
                     sorted(
-                        (UpstreamVersion(_whole(v["from_ts"]), str(v["version"])) for v in fields.pop("upstream_versions", ())),
+                        (UpstreamVersion(whole(v["from_ts"]), str(v["version"])) for v in fields.pop("upstream_versions", ())),
                         key=lambda v: v.from_ts,
                     )
                 ),
@@ -279,56 +314,11 @@ def parse_ts_file(data: bytes, key: str, name: str) -> int:
     """The timestamp of a head or a feed. Raises LogCorrupt naming the file."""
     fields = parse_object(data, name)
     try:
-        return _whole(fields[key])
+        return whole(fields[key])
     except KeyError:
         raise LogCorrupt(f"{redact(name)} has no field {key!r}") from None
     except (TypeError, ValueError) as e:
         raise LogCorrupt(f"{redact(name)}: {e}") from None
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TS:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """owner.json: who may publish in a folder. A higher epoch ends all lower ones.
-
-    The pledges, on object stores: of what has been announced the owner, or one before, may be publishing still.
-    """
-
-    epoch: int
-    writer: str
-    pledged_to: int | None = None  # the next segment ends here
-    joining: tuple[int, int] | None = None  # segments that become this interval
-
-    def to_json(self) -> bytes:
-        fields: dict[str, Any] = {"epoch": self.epoch, "writer": self.writer}
-        if self.pledged_to is not None:
-            fields["pledged_to"] = self.pledged_to
-        if self.joining is not None:
-            fields["joining"] = self.joining
-        return (json.dumps(fields) + "\n").encode()
-
-    @classmethod
-    def from_json(cls, data: bytes, name: str) -> Owner:
-        fields = parse_object(data, name)
-        try:
-            pledged, joining = fields.get("pledged_to"), fields.get("joining")
-            return cls(
-                _whole(fields["epoch"]),
-                str(fields["writer"]),
-                None if pledged is None else _whole(pledged),
-                None if joining is None else (_whole(joining[0]), _whole(joining[1])),
-            )
-        except (KeyError, IndexError, TypeError, ValueError) as e:
-            raise LogCorrupt(f"{redact(name)} is not an owner: {e}") from None
-
-    def is_same(self, other: Owner | None) -> bool:
-        """The same writer, whatever it has announced."""
-        return other is not None and (self.epoch, self.writer) == (other.epoch, other.writer)
 
 
 # ---- names of files ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import socket
 import threading
@@ -22,13 +23,53 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tidemill.changelog import layout
-from tidemill.changelog.layout import Owner
+from tidemill.changelog.spread import whole
 from tidemill.changelog.storage.flock import FolderLock, describe_holder, holder
 from tidemill.changelog.storage.open import Storage, Token
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.errors import LogError, LogFenced, LogLocked, redact
+from tidemill.errors import LogCorrupt, LogError, LogFenced, LogLocked, redact
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """owner.json: who may publish in a folder. A higher epoch ends all lower ones.
+
+    The pledges, on object stores: of what has been announced the owner, or one before, may be publishing still.
+    """
+
+    epoch: int
+    writer: str
+    pledged_to: int | None = None  # the next segment ends here
+    joining: tuple[int, int] | None = None  # segments that become this interval
+
+    def to_json(self) -> bytes:
+        fields: dict[str, Any] = {"epoch": self.epoch, "writer": self.writer}
+        if self.pledged_to is not None:
+            fields["pledged_to"] = self.pledged_to
+        if self.joining is not None:
+            fields["joining"] = self.joining
+        return (json.dumps(fields) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str) -> Owner:
+        fields = layout.parse_object(data, name)
+        try:
+            pledged, joining = fields.get("pledged_to"), fields.get("joining")
+            return cls(
+                whole(fields["epoch"]),
+                str(fields["writer"]),
+                None if pledged is None else whole(pledged),
+                None if joining is None else (whole(joining[0]), whole(joining[1])),
+            )
+        except (KeyError, IndexError, TypeError, ValueError) as e:
+            raise LogCorrupt(f"{redact(name)} is not an owner: {e}") from None
+
+    def is_same(self, other: Owner | None) -> bool:
+        """The same writer, whatever it has announced."""
+        return other is not None and (self.epoch, self.writer) == (other.epoch, other.writer)
 
 
 class LocalLock:

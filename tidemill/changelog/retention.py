@@ -174,3 +174,19 @@ def no_room_text(place: str, free: int, low_water_bytes: int) -> str:
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB"
+
+
+FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.FENCES, layout.SNAPSHOT, imports.FOLDER)
+"""Of a log."""
+
+
+def drop(storage: Storage) -> None:
+    """Delete a log that nobody writes: log.json first, so that what a crash leaves behind is not a log. Other files in its folder stay, and
+    the folder with them."""
+    storage.delete(layout.IDENTITY)
+    storage.settle("")
+    for folder in FOLDERS:
+        storage.delete_folder(folder)
+    storage.delete(f"{layout.SCHEMA}.lock")
+    for name in (layout.PROBE, layout.GROWTH, layout.LOCK):
+        storage.delete(name)

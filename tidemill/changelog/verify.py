@@ -20,17 +20,19 @@ from tidemill.changelog import initial_load, layout
 from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.files.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity, Owner
+from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
+from tidemill.changelog.ownership import Owner
 from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
+from tidemill.changelog.spread import RECORD_PREFIX, SplitTable
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import LogError, LogRefused, LogUnavailable, SegmentGone, TidemillError, redact
 from tidemill.events import Op
+from tidemill.tidb.keys import record_prefix
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tso import MAX_TS
 
 _KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
-_RECORD_PREFIX = 11  # 't', table id, '_r'
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class _Check:
         self._unsummed: set[str] = set()
         # (physical table, number of its moves so far) -> partition -> first and last commit ts
         self._spans: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-        self._moves: dict[int, list[int]] = {}  # when a physical table moved to another logical one
+        # Which logical table a physical one has belonged to, and up to when.
+        self._homes: dict[int, list[tuple[int, int]]] = {}
 
     @property
     def identity(self) -> LogIdentity:
@@ -94,7 +97,8 @@ class _Check:
         report = self.report
         report.start_ts = self.reader.start_ts
         history = self._schema()
-        self._moves = _moves(history) if history is not None else {}
+        if history is not None:
+            self._homes = _homes(history)
         heads = [self._folder(folder, history) for folder in layout.folders(self.identity.partitions)]
         report.resolved_ts = min(heads)
         self._strangers()
@@ -272,16 +276,27 @@ class _Check:
         tables = numpy_of(batch.column("table_id"))
         commit = numpy_of(batch.column("commit_ts"))
         for table in np.unique(tables).tolist():
-            own = commit[tables == table]
-            moves = sorted({*self._moves.get(table, ()), *self.identity.switches(0, MAX_TS)})
-            stages = np.searchsorted(np.array(moves, np.uint64), own, "left")
-            for stage in np.unique(stages).tolist():
-                there = own[stages == stage]
+            rows = tables == table
+            moves = sorted({*(ts for ts, _ in self._homes.get(table, [])[:-1]), *self.identity.switches(0, MAX_TS)})
+            stages = np.searchsorted(np.array(moves, np.uint64), commit, "left")
+            for stage in np.unique(stages[rows]).tolist():
+                mine = rows & (stages == stage)
+                there = commit[mine]
                 spans = self._spans.setdefault((table, stage), {})
-                first, last = spans.get(partition, (int(there[0]), 0))
-                spans[partition] = min(first, int(there[0])), max(last, int(there[-1]))
+                split = self._split(table, int(there[0]))
+                if split is None:
+                    first, last = spans.get(partition, (int(there[0]), 0))
+                    spans[partition] = min(first, int(there[0])), max(last, int(there[-1]))
+                elif not _lie_within(batch.column("key").filter(pa.array(mine)), table, split, partition):
+                    where = f"{split.name} is split over {list(split.partitions)}"
+                    self.problem(name, f"rows of table {table} belong to another partition by their keys: {where}")
             if history is not None and not self._is_known(history, table):
                 self.problem(name, f"rows of table {table}, which the schema history does not know")
+
+    def _split(self, table: int, commit_ts: int) -> SplitTable | None:
+        """How the logical table is split that a physical one belongs to; None: it is in one partition."""
+        logical = next((home for until, home in self._homes.get(table, ()) if commit_ts <= until), table)
+        return self.identity.layout_at(commit_ts - 1).split_of(logical)
 
     def _is_known(self, history: SchemaHistory, table: int) -> bool:
         """Return whether any version of any schema has the physical id."""
@@ -392,13 +407,13 @@ def _row_faults(batch: pa.RecordBatch, is_schema: bool) -> Iterator[str]:
 def _key_faults(tables: np.ndarray[Any, Any], keys: pa.Array) -> Iterator[str]:
     if not len(keys):
         return
-    expected = np.empty((len(tables), _RECORD_PREFIX), np.uint8)
+    expected = np.empty((len(tables), RECORD_PREFIX), np.uint8)
     expected[:, 0] = ord("t")
     expected[:, 1:9] = (tables.astype(np.uint64) ^ np.uint64(1 << 63)).astype(">u8").view(np.uint8).reshape(-1, 8)
     expected[:, 9:] = np.frombuffer(b"_r", np.uint8)
-    offsets = np.arange(len(tables) + 1, dtype=np.int32) * _RECORD_PREFIX
+    offsets = np.arange(len(tables) + 1, dtype=np.int32) * RECORD_PREFIX
     prefixes = pa.Array.from_buffers(pa.binary(), len(tables), [None, pa.py_buffer(offsets), pa.py_buffer(expected.reshape(-1))])
-    same = pc.equal(pc.binary_slice(keys, 0, _RECORD_PREFIX), prefixes).to_numpy(zero_copy_only=False)
+    same = pc.equal(pc.binary_slice(keys, 0, RECORD_PREFIX), prefixes).to_numpy(zero_copy_only=False)
     if not same.all():
         at = int(np.argmin(same))
         yield f"key {keys[at].as_py().hex()} is not a record key of table {tables[at]}"
@@ -407,14 +422,23 @@ def _key_faults(tables: np.ndarray[Any, Any], keys: pa.Array) -> Iterator[str]:
 __all__ = ["Problem", "Report", "verify"]
 
 
-def _moves(history: SchemaHistory) -> dict[int, list[int]]:
-    """Return when physical tables moved to other logical ones (EXCHANGE PARTITION), by their ids."""
-    home = {physical: version.table_id for physical, version in history.snapshot(history.start_ts).by_physical.items()}
-    found: dict[int, list[int]] = {}
+def _lie_within(keys: pa.Array, table: int, split: SplitTable, partition: int) -> bool:
+    """Whether all of these record keys of a physical table belong to the partition."""
+    prefix = record_prefix(table)
+    for (low, high), owner in split.ranges():
+        if owner == partition:
+            is_above = pc.all(pc.greater_equal(keys, pa.scalar(prefix + low, pa.binary()))).as_py()
+            return is_above and (not high or pc.all(pc.less(keys, pa.scalar(prefix + high, pa.binary()))).as_py())
+    return False
+
+
+def _homes(history: SchemaHistory) -> dict[int, list[tuple[int, int]]]:
+    """The logical tables that physical ones belong to, one after another, and up to which ts each (EXCHANGE PARTITION moves them)."""
+    found = {physical: [(MAX_TS, v.table_id)] for physical, v in history.snapshot(history.start_ts).by_physical.items()}
     for change in history.next_table_changes(history.start_ts, history.resolved_ts):
         for version in change.begun:
             for physical in version.physical_ids:
-                if home.setdefault(physical, version.table_id) != version.table_id:
-                    home[physical] = version.table_id
-                    found.setdefault(physical, []).append(change.ts)
+                homes = found.setdefault(physical, [(MAX_TS, version.table_id)])
+                if homes[-1][1] != version.table_id:
+                    homes[-1:] = [(change.ts, homes[-1][1]), (MAX_TS, version.table_id)]
     return found

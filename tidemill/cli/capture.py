@@ -11,7 +11,7 @@ import uvloop
 
 from tidemill import logs
 from tidemill.capture.capture import Capture
-from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
+from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
@@ -20,6 +20,7 @@ from tidemill.cli.options import (
     LogLevelOption,
     MemoryQuotaOption,
     PdOption,
+    SplitTablesOption,
     StatusAddrOption,
     StuckAfterOption,
 )
@@ -43,6 +44,7 @@ def command(
         ),
     ] = None,
     partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    split_tables: SplitTablesOption = None,
     compression: Annotated[str, typer.Option("--log-compression", help="Of segments: none, lz4 or zstd.")] = "none",
     retention: Annotated[
         str, typer.Option("--log-retention", help="Keep the log for at least this long, and longer while a changefeed needs it.")
@@ -102,6 +104,7 @@ def command(
         log=log,
         start_ts=start_ts,
         partitions=partitions,
+        split_tables=tuple(split_table(text) for text in split_tables or ()),
         compression=compression,
         retention_ms=duration_ms(retention, "--log-retention"),
         gc_ttl=gc_ttl,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,12 @@ import typer
 from tidemill import tso
 from tidemill.capture import growth
 from tidemill.changelog import feeds, layout
-from tidemill.changelog.drop import drop
 from tidemill.changelog.history import load_history
+from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.retention import drop
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
@@ -30,6 +32,10 @@ SHOWN_NOTES = 5
 GROW_POLL_S = 0.5
 
 Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
+Wait = Annotated[
+    int,
+    typer.Option("--wait", min=0, help="Seconds to wait for the result. If it takes longer, the capture does it later."),
+]
 
 
 @app.command("verify")
@@ -68,7 +74,8 @@ def show(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption 
 @app.command("heads")
 def heads_command(log: Location, output: OutputOption = Output.TEXT, as_json: JsonOption = False) -> None:
     """Show how far each partition of a log is complete (its head). Fast, even for a large log."""
-    found = heads(LogReader(log))
+    reader = LogReader(log)
+    found = heads(reader)
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -78,13 +85,18 @@ def heads_command(log: Location, output: OutputOption = Output.TEXT, as_json: Js
     for p, head in enumerate(found["partitions"]):
         behind = (tso.physical_ms(newest) - tso.physical_ms(head)) / 1000
         typer.echo(f"{f'rows/{p}':<12} {tso.describe(head)}" + (f", {behind:.1f} s behind the furthest" if behind else ""))
+    for one in reader.identity.layout.split_tables:
+        least = min(found["partitions"][p] for p in one.partitions)
+        typer.echo(f"{'split':<12} {one.name} over {_listed(one.partitions)}, complete up to {tso.describe(least)}")
 
 
 def heads(reader: LogReader) -> dict[str, Any]:
     """How far the whole log, its schema stream and each of its partitions are."""
     partitions = reader.heads()
     schema = reader.schema_head()
-    return {"resolved_ts": min([schema, *partitions]), "schema": schema, "partitions": partitions}
+    split = [{"table": one.name, "partitions": list(one.partitions)} for one in reader.identity.layout.split_tables]
+    found: dict[str, Any] = {"resolved_ts": min([schema, *partitions]), "schema": schema, "partitions": partitions}
+    return found | ({"split_tables": split} if split else {})
 
 
 def describe(reader: LogReader) -> dict[str, Any]:
@@ -130,7 +142,9 @@ def _text(facts: dict[str, Any]) -> str:
         f"to          {tso.describe(facts['resolved_ts'])}",
         f"partitions  {facts['partitions']}, affinity {facts['affinity']}",
     ]
-    lines += [f"            {one['partitions']} from {tso.describe(one['from_ts'])}" for one in facts.get("layouts", ())]
+    for one in facts.get("layouts", ()):
+        lines.append(f"            {one['partitions']} from {tso.describe(one['from_ts'])}")
+        lines += [f"            with {split['name']} over {_listed(split['partitions'])}" for split in one.get("split_tables", ())]
     if facts.get("split_tables"):
         lines.append(f"split       {', '.join(map(str, facts['split_tables']))}")
     lines += [f"rules       {', '.join(r['rules'])} from {tso.describe(r['from_ts'])}" for r in facts.get("capture_rules", ())]
@@ -150,29 +164,58 @@ def _text(facts: dict[str, Any]) -> str:
 def grow_command(
     log: Location,
     partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log shall have.")],
-    wait: Annotated[
-        int,
-        typer.Option(
-            "--wait", min=0, help="Seconds to wait for the result. If it takes longer, the request stays and the capture does it later."
-        ),
-    ] = 120,
+    wait: Wait = 120,
 ) -> None:
     """Add partitions to a log. Its capture does it, within seconds or when it is started next. Changefeeds go on without a restart."""
     reader = LogReader(log)
     if reader.identity.partitions != partitions:
         reader.identity.check_growth(partitions)
-        growth.ask(reader.storage, partitions)
+        growth.ask(reader.storage, growth.Request(partitions))
+    if _wait_for(reader, lambda identity: identity.partitions == partitions, wait):
+        typer.echo(f"{redact(reader.location)} has {partitions} partitions, for rows from {_since(reader)} on")
+
+
+@app.command("split")
+def split_command(
+    log: Location,
+    table: Annotated[str, typer.Option("--table", metavar="DATABASE.TABLE", help="The hot table.")],
+    over: Annotated[int, typer.Option("--over", min=1, help="Over how many of the log's partitions; 1: together again, in one.")],
+    wait: Wait = 120,
+) -> None:
+    """Spread a hot table over several partitions, for the rows from soon on: by key ranges with about as many regions each.
+
+    The log's capture does it, now or when it runs next; changefeeds go on. Ask again to cut the table at the borders that its regions
+    have by then."""
+    reader = LogReader(log)
+    reader.identity.check_split(over)
+    known = len(reader.identity.layouts)
+    growth.ask(reader.storage, growth.Request(table=table, over=over, layouts=known))
+    if _wait_for(reader, lambda identity: len(identity.layouts) > known, wait):
+        split = next((one for one in reader.identity.layout.split_tables if one.name.lower() == table.lower()), None)
+        where = f"over the partitions {_listed(split.partitions)}" if split is not None else "in one partition"
+        typer.echo(f"{redact(reader.location)} has {table} {where}, for rows from {_since(reader)} on")
+
+
+def _wait_for(reader: LogReader, is_done: Callable[[LogIdentity], bool], wait: int) -> bool:
+    """Until the capture has done what is asked. Raises LogError where it refuses."""
     until = time.monotonic() + wait
-    while reader.identity_now().partitions != partitions:
+    while not is_done(reader.identity_now()):
         if (why := growth.refusal(reader.storage)) is not None:
-            reader.storage.delete(growth.FILE)
-            raise LogError(f"{redact(reader.location)} does not grow: {why}")
+            reader.storage.delete(layout.GROWTH)
+            raise LogError(f"{redact(reader.location)} keeps its layout: {why}")
         if time.monotonic() >= until:
             typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
-            return
+            return False
         time.sleep(GROW_POLL_S)
-    since = tso.describe(reader.identity.layout_at(tso.MAX_TS).from_ts)
-    typer.echo(f"{redact(reader.location)} has {partitions} partitions, for rows from {since} on")
+    return True
+
+
+def _since(reader: LogReader) -> str:
+    return tso.describe(reader.identity.layout.from_ts)
+
+
+def _listed(partitions: Sequence[int]) -> str:
+    return ", ".join(map(str, partitions))
 
 
 @app.command()

@@ -67,3 +67,7 @@ SkipRowOption = Annotated[
     list[str] | None, typer.Option("--skip-row", help="SCHEMA.TABLE:KEY@COMMIT_TS: leave this row out. May be repeated.")
 ]
 LogLevelOption = Annotated[str, typer.Option("--log-level", help="debug, info, warn or error.")]
+SplitTablesOption = Annotated[
+    list[str] | None,
+    typer.Option("--split-table", help="Spread a hot table over N partitions of a new log: DATABASE.TABLE=N. Repeatable."),
+]

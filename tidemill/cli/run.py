@@ -351,6 +351,7 @@ def command(
     schema_registry: shared.SchemaRegistryOption = None,
     tz: shared.TzOption = None,
     log_partitions: Annotated[int | None, typer.Option("--log-partitions", help="Partitions of a new log (4).")] = None,
+    split_tables: shared.SplitTablesOption = None,
     log_compression: Annotated[str | None, typer.Option("--log-compression", help="none, lz4 or zstd.")] = None,
     log_retention: Annotated[
         str | None,
@@ -401,7 +402,7 @@ def command(
     `tidemill changefeed resume`. SIGTERM stops the run at the end of a batch. The first start creates the changefeed and fixes its
     settings; a later start continues from its checkpoint.
     """
-    from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
+    from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes, split_table
     from tidemill.capture.groups.plan import groups_of
 
     logs.setup(log_level, log_file, part="run")
@@ -412,6 +413,7 @@ def command(
                 pd=tuple(pd.split(",")),
                 log=log,
                 partitions=log_partitions,
+                split_tables=tuple(split_table(text) for text in split_tables or ()),
                 data_dir=data_dir,
                 master=None if is_here(master) else master,
                 workers=workers or 1,
@@ -444,6 +446,7 @@ def command(
         common_options=given(("--log-level", log_level), ("--log-file", log_file)),
         capture_options=given(
             ("--log-partitions", log_partitions),
+            *(("--split-table", text) for text in split_tables or ()),
             ("--log-compression", log_compression),
             ("--log-retention", log_retention),
             ("--gc-ttl", gc_ttl),

@@ -132,6 +132,8 @@ def summary(status: dict[str, Any]) -> list[str]:
         lines.append(f"loading    {status['parts_to_read']} parts of tables are still to be read")
     if status.get("growth"):
         lines.append(f"growth     {status['growth']}")
+    for name, partitions in status.get("split_tables", {}).items():
+        lines.append(f"split      {name} over the partitions {', '.join(map(str, partitions))}")
     if status.get("gc_safe_point"):
         lines.append(f"history    {_history(status)}")
     lines += partition_lines(status)

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidemill.changelog.layout import Affinity
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery import plan
 from tidemill.delivery.corrupted_rows import CorruptedRows
@@ -54,8 +53,6 @@ class JobRunner(Protocol):
 
 class Upstream(Protocol):
     """What a batch asks of the log and its schema history."""
-
-    affinity: Affinity
 
     def follow(self, to_ts: int) -> None:
         """Learn the schemas up to to_ts, if they are not known yet."""
@@ -278,7 +275,6 @@ class BatchDriver:
             return []
         return plan.work_items(
             loads,
-            self.upstream.affinity,
             self.runner.parallelism,
             feed=self.feed,
             batch=attempt.batch,

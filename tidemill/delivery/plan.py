@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemill.changelog.layout import Affinity, Interval
+from tidemill.changelog.layout import Interval
 from tidemill.delivery.work_item import WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tso import LOGICAL_BITS
@@ -39,6 +39,7 @@ class Load:
     rows: int | None = None  # of the batch's interval; None: not counted
     tables: tuple[tuple[str, ...], ...] = ()  # of a batch that has tables as of its end: the files of each, sorted
     range: tuple[int, int] | None = None  # of this log partition, where not all have the batch's interval
+    unit: int | None = None  # log partitions that share tables have the same one; None: this one shares none
 
     @property
     def busy(self) -> bool:
@@ -86,70 +87,82 @@ def end_by_size(loads: Iterable[Load], limit_ts: int, max_bytes: int = MAX_BATCH
     return limit_ts
 
 
-def splits(loads: Sequence[Load], affinity: Affinity, parallelism: int, targets: int) -> list[Split]:
+def splits(loads: Sequence[Load], parallelism: int, targets: int) -> list[Split]:
     """How a batch is divided among at most about `parallelism` items.
 
-    Rows of a table stay in one log partition (affinity table): items take whole log partitions, and a heavy one is shared by targets.
-    Otherwise each item reads all log partitions, for its share of the targets. There are no more shares than `targets`: an item without
-    one would read everything and deliver nothing.
+    Rows of a table stay in one unit: a log partition, or several that tables are spread over. Items take whole units, and a heavy one is
+    shared by targets: each of its items reads all its log partitions. There are no more shares than `targets`: an item without one would
+    read everything and deliver nothing.
     """
-    busy = [load for load in loads if load.busy]
-    if not busy:
+    units = _units(loads)
+    if not units:
         return []
-    total = sum(load.bytes for load in busy)
+    total = sum(unit.bytes for unit in units)
     if total <= SMALL_BYTES or parallelism == 1:
-        return [Split(tuple(load.partition for load in busy))]
-    if affinity is Affinity.KEY:
-        shares = max(1, min(parallelism, targets))
-        return [Split(tuple(load.partition for load in busy), share, shares) for share in range(shares)]
+        return [Split(tuple(load.partition for load in loads if load.busy))]
     fair = total / parallelism
     found: list[Split] = []
-    light: list[Load] = []
-    for load in busy:
-        shares = min(round(load.bytes / fair), targets)
-        if shares > 1 and load.bytes > HEAVY * fair:
-            found += [Split((load.partition,), share, shares) for share in range(shares)]
+    light: list[_Unit] = []
+    for unit in units:
+        shares = min(round(unit.bytes / fair), targets)
+        if shares > 1 and unit.bytes > HEAVY * fair:
+            found += [Split(unit.partitions, share, shares) for share in range(shares)]
         else:
-            light.append(load)
+            light.append(unit)
     return found + _packed(light, fair)
 
 
-def _packed(loads: Sequence[Load], fair: float) -> list[Split]:
-    """Light log partitions, largest first, together as far as they fit into an even share."""
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Log partitions with something to read that share tables: whoever reads one reads all."""
+
+    partitions: tuple[int, ...]
+    bytes: int
+
+
+def _units(loads: Sequence[Load]) -> list[_Unit]:
+    found: dict[tuple[bool, int], list[Load]] = {}
+    for load in loads:
+        if load.busy:
+            found.setdefault((load.unit is None, load.partition if load.unit is None else load.unit), []).append(load)
+    return [_Unit(tuple(load.partition for load in members), sum(load.bytes for load in members)) for members in found.values()]
+
+
+def _packed(units: Sequence[_Unit], fair: float) -> list[Split]:
+    """Light units, largest first, together as far as they fit into an even share."""
     bins: list[tuple[float, list[int]]] = []
-    for load in sorted(loads, key=lambda one: (-one.bytes, one.partition)):
-        place = min((b for b in bins if b[0] + load.bytes <= HEAVY * fair), default=None)
+    for unit in sorted(units, key=lambda one: (-one.bytes, one.partitions)):
+        place = min((b for b in bins if b[0] + unit.bytes <= HEAVY * fair), default=None)
         if place is None:
-            bins.append((load.bytes, [load.partition]))
+            bins.append((unit.bytes, [*unit.partitions]))
         else:
-            bins[bins.index(place)] = (place[0] + load.bytes, [*place[1], load.partition])
+            bins[bins.index(place)] = (place[0] + unit.bytes, [*place[1], *unit.partitions])
     return [Split(tuple(sorted(partitions))) for _, partitions in bins]
 
 
-def check(planned: Sequence[Split], loads: Sequence[Load], affinity: Affinity) -> None:
+def check(planned: Sequence[Split], loads: Sequence[Load]) -> None:
     """The invariant of a batch: exactly one item handles a pair (logical table, target). Raises BrokenPlan.
 
-    With affinity table a logical table is in one log partition: of each, every target must have exactly one item. With affinity key
-    a table may be in all of them: every item must read all, and every target must have exactly one item.
+    A logical table is in one unit of log partitions, and may be in all of them. So an item that reads one of a unit must read all, and of
+    each unit every target must have exactly one item.
     """
-    busy = {load.partition for load in loads if load.busy}
-    readers: dict[int, list[Split]] = {p: [] for p in busy}
+    units = _units(loads)
+    busy = {partition for unit in units for partition in unit.partitions}
     for split in planned:
-        for partition in split.partitions:
-            if partition not in readers:
-                raise BrokenPlan(f"{split} reads log partition {partition}, which has nothing")
-            readers[partition].append(split)
-        if affinity is Affinity.KEY and set(split.partitions) != busy:
-            raise BrokenPlan(f"{split} does not read all log partitions {sorted(busy)}, which tables are spread over")
-    for partition, found in readers.items():
+        if strange := set(split.partitions) - busy:
+            raise BrokenPlan(f"{split} reads log partition {min(strange)}, which has nothing")
+    for unit in units:
+        found = [split for split in planned if set(split.partitions) & set(unit.partitions)]
+        for split in found:
+            if not set(split.partitions) >= set(unit.partitions):
+                raise BrokenPlan(f"{split} does not read all of the log partitions {list(unit.partitions)}, which tables are spread over")
         shares = {split.shares for split in found}
         if len(shares) != 1 or sorted(s.share for s in found) != list(range(shares.pop())):
-            raise BrokenPlan(f"targets of log partition {partition} have none or several items: {found}")
+            raise BrokenPlan(f"targets of the log partitions {list(unit.partitions)} have none or several items: {found}")
 
 
 def work_items(
     loads: Sequence[Load],
-    affinity: Affinity,
     parallelism: int,
     *,
     feed: str,
@@ -163,8 +176,8 @@ def work_items(
     targets: int,
 ) -> list[WorkItem]:
     """The items of a batch, checked. None if no log partition has anything. `targets`: how many (topic, partition)s there are."""
-    planned = splits(loads, affinity, parallelism, targets)
-    check(planned, loads, affinity)
+    planned = splits(loads, parallelism, targets)
+    check(planned, loads)
     chains = {load.partition: load.chains for load in loads}
     ranges = {load.partition: load.range or (from_ts, to_ts) for load in loads}
     apart = any(load.range is not None for load in loads)

@@ -82,3 +82,12 @@ def ranges_of(begin: Position, end: Position) -> Ranges:
 def end_of(to_ts: int, ranges: Ranges) -> Position:
     """The position after a batch."""
     return Position.of([end for _, end in ranges]) if ranges else Position(to_ts)
+
+
+def levelled(ends: Sequence[int], units: Sequence[int]) -> list[int]:
+    """How far partitions may go where those of a unit, which share tables, go together: as far as the one that is behind. `units`: the
+    unit of each partition."""
+    least: dict[int, int] = {}
+    for end, unit in zip(ends, units, strict=True):
+        least[unit] = min(end, least.get(unit, end))
+    return [least[unit] for unit in units]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidemill.delivery.position import Position
+from tidemill.delivery.position import Position, levelled
 from tidemill.tso import physical_ms
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class ClockReader(DataSourceStreamReader):
     def _ends(self, reader: LogReader, begin: Position) -> list[int]:
         """How far each log partition may be delivered."""
         if self._by_table:
-            return reader.heads()
+            heads = reader.heads()  # first: it may bring a newer log.json
+            return levelled(heads, reader.identity.units_at(begin.ts))
         least = reader.resolved_beyond(begin.ts)
         return [least] * reader.partitions
 

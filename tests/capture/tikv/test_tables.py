@@ -11,6 +11,8 @@ from tests.support.region_driver import M, error, region, started
 from tests.support.table_changes import N, change, version
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
+from tidemill.changelog.spread import Layout, SplitTable
+from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.tracking.versions import PhysicalChange
 
@@ -23,9 +25,9 @@ class Log:
     moves: list[Moved] = field(default_factory=list)
     left: list[Moved] = field(default_factory=list)
 
-    def make(self) -> TableSpans:
+    def make(self, layout: Layout | int = N) -> TableSpans:
         put = lambda span: self.spans.update({span.id: span})  # noqa: E731
-        return TableSpans(N, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put, left=self.left.append)
+        return TableSpans(layout, put, lambda id_: self.spans.pop(id_) and None, self.moves.append, renamed=put, left=self.left.append)
 
     def captured(self) -> set[tuple[bytes, int, int]]:
         return {(s.start, s.partition, s.checkpoint) for s in self.spans.values()}
@@ -75,6 +77,58 @@ def test_an_exchange_moves_two_tables_at_its_ts() -> None:
     spans.retire([200] * N)
     assert sorted(log.left, key=lambda m: m.physical_id) == sorted(log.moves, key=lambda m: m.physical_id)
     assert log.captured() == {span(901, parted, 110), span(plain, parted, 200), span(902, plain, 200)}
+
+
+def test_a_split_table_has_a_span_for_each_range() -> None:
+    """Of every physical table: also those that come later, with a partition that is added or truncated. A new logical table is whole."""
+    log, heads = Log(), [100, 101, 102, 103]
+    spans = log.make(Layout(1, N, (SplitTable(50, "d.t50", (b"\x40", b"\x80"), (2, 0, 3)),)))
+    parted = version(50, 51, 52)
+    spans.follow([change(90, (), (parted,)), change(200, (parted,), (version(50, 51, 53),))], heads)
+    assert ranges(log, 51) == [(b"", b"\x40", 2, 102), (b"\x40", b"\x80", 0, 100), (b"\x80", b"", 3, 103)]
+    assert ranges(log, 53) == [(b"", b"\x40", 2, 200), (b"\x40", b"\x80", 0, 200), (b"\x80", b"", 3, 200)]
+    assert len(spans) == 2
+    assert spans.counts() == [2, 0, 2, 2]
+    spans.retire([200, 0, 199, 200])
+    assert [place[2] for place in ranges(log, 52)] == [2], "the others are past its end"
+    spans.follow([change(300, (version(50, 51, 53),), (version(60, 61),))], heads)
+    spans.retire([300] * N)
+    assert [(low, high, partition) for low, high, partition, _ in ranges(log, 61)] == [(b"", b"", partition_of(60, N))]
+    assert ranges(log, 51) == ranges(log, 53) == []
+    assert log.moves == [], "other physical tables: nothing goes from one partition to another"
+
+
+def test_ranges_that_are_elsewhere_after_an_exchange_move() -> None:
+    """A partition of a split table becomes a plain table, then goes to another split table, and back: each range by itself."""
+    one, two = SplitTable(50, "d.a", (b"\x40",), (2, 0)), SplitTable(60, "d.b", (b"\x80",), (0, 2))
+    home = partition_of(70, N)
+    log, heads = Log(), [100] * N
+    spans = log.make(Layout(1, N, (one, two)))
+    spans.follow([change(110, (), (version(50, 51), version(60, 61), version(70)))], heads)
+    a, b, plain = (version(50, 51), version(60, 61), version(70))
+    a2, plain2 = version(50, 70), version(70, 51)
+    spans.follow([change(200, (a, plain), (a2, plain2))], heads)
+    low, middle, high = (b"", b"\x40"), (b"\x40", b"\x80"), (b"\x80", b"")
+    moved = lambda id_, ts: {m.handles: (m.old, m.new) for m in log.moves if (m.physical_id, m.ts) == (id_, ts)}  # noqa: E731
+    assert moved(51, 200) == {r: (p, home) for r, p in ((low, 2), (middle, 0), (high, 0)) if p != home}
+    assert moved(70, 200) == {r: (home, p) for r, p in ((low, 2), (middle, 0), (high, 0)) if p != home}
+    spans.follow([change(300, (a2, b), (version(50, 61), version(60, 70)))], heads)
+    assert moved(70, 300) == {low: (2, 0), high: (0, 2)}, "the range between is where it was"
+    assert moved(61, 300) == {low: (0, 2), high: (2, 0)}
+    spans.retire([300] * N)
+    assert len(log.left) == len({(m.old, m.physical_id, m.ts) for m in log.moves}), "each partition is told once of a table that left"
+    assert [place[:3] for place in ranges(log, 70)] == [(b"", b"\x80", 0), (b"\x80", b"", 2)]
+
+
+def ranges(log: Log, physical: int) -> list[tuple[bytes, bytes, int, int]]:
+    """The spans of a physical table: handles, partition, checkpoint."""
+    start, end = record_range(physical)
+    found = []
+    for span in log.spans.values():
+        low, high = decode_bytes(span.start)[0], decode_bytes(span.end)[0]
+        if start <= low < end:
+            found.append((low[11:], b"" if high == end else high[11:], span.partition, span.checkpoint))
+    return sorted(found)
 
 
 def test_a_rename_changes_nothing() -> None:

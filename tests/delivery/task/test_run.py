@@ -59,7 +59,7 @@ def test_a_task_stops_at_the_chunk_after_its_epoch_is_over(tmp_path: Path, monke
     monkeypatch.setattr(run.Chunker.__init__, "__defaults__", (50, 1 << 20))
     whole = Load(0, intervals, (1,) * len(intervals))
     work = work_items(
-        [whole], reader.identity.affinity, 1, feed="f", batch=1, epoch=epoch, from_ts=START, to_ts=world.end, pack=pack, sink="x",
+        [whole], 1, feed="f", batch=1, epoch=epoch, from_ts=START, to_ts=world.end, pack=pack, sink="x",
         fence=fence.place, targets=1,
     )  # fmt: skip
     result = run.run(work[0])

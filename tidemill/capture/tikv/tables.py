@@ -1,14 +1,17 @@
-"""Turns schemas into spans: which physical table is captured into which partition, from when and until when."""
+"""Turns schemas into spans: which physical table, or range of one, is captured into which partition, from when and until when."""
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tidemill.capture.tikv.regions.actions import Span
-from tidemill.tidb.keys import encode_range, record_range
+from tidemill.capture.tikv.sort.bounds import ALL_HANDLES
+from tidemill.changelog.spread import HandleRange, Layout
+from tidemill.tidb.keys import encode_range, record_prefix, record_range
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
 
@@ -21,14 +24,21 @@ def partition_of(table_id: int, partitions: int) -> int:
     return zlib.crc32(table_id.to_bytes(8, "big", signed=True)) % partitions
 
 
+def home_of(table_id: int, layout: Layout) -> int:
+    """The log partition of a logical table's rows; of a table that is split, of its first ones."""
+    split = layout.split_of(table_id)
+    return split.partitions[0] if split is not None else partition_of(table_id, layout.partitions)
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """From `ts` on, the rows of a physical table belong to another partition (EXCHANGE PARTITION)."""
+    """From `ts` on, the rows of a physical table with these handles belong to another partition (EXCHANGE PARTITION)."""
 
     physical_id: int
     ts: int
     old: int
     new: int
+    handles: HandleRange = ALL_HANDLES
 
 
 @dataclass(slots=True)
@@ -40,10 +50,11 @@ class _Retired:
 
 
 class TableSpans:
-    """The spans of all wanted tables. Pure.
+    """The spans of all wanted tables. Pure. A physical table has a span, or, if its logical table is split, one for each range of handles.
 
-    The callbacks: `add` and `remove` begin and end the capture of a span. `moved`: a table changes its partition. `renamed`: the table of a
-    span has a new name. `left`: the old partition has passed a move and no longer captures the table.
+    The callbacks: `add` and `remove` begin and end the capture of a span. `moved`: rows of a table change their partition. `renamed`: the
+    table of a span has a new name. `left`: the old partition has passed a move and no longer captures the table; it is called with one move
+    for each partition and table.
 
     `owned`: the partitions captured here, by default all. The tables of other partitions are followed too, because one may move here.
     Nothing is added or removed for them; `moved` is called if either partition is owned.
@@ -51,7 +62,7 @@ class TableSpans:
 
     def __init__(
         self,
-        partitions: int,
+        layout: Layout | int,
         add: Callable[[Span], None],
         remove: Callable[[int], None],
         moved: Callable[[Moved], None],
@@ -60,14 +71,16 @@ class TableSpans:
         renamed: Callable[[Span], None] = lambda span: None,
         left: Callable[[Moved], None] = lambda moved: None,
     ) -> None:
-        self.partitions = partitions
-        self._owned = frozenset(range(partitions) if owned is None else owned)
+        """`layout`: how rows are spread, for as long as this lives; or the number of partitions of one without split tables."""
+        self.layout = layout if isinstance(layout, Layout) else Layout(0, layout)
+        self._owned = frozenset(range(self.layout.partitions) if owned is None else owned)
         self._captured = 0
         self._wants = wants
         self._add, self._remove, self._moved, self._renamed = add, remove, moved, renamed
         self._left = left
         self._next = 1
-        self._span_of: dict[int, Span] = {}  # by physical id
+        self._cuts = sorted({key for split in self.layout.split_tables for key in split.keys})
+        self._spans_of: dict[int, tuple[Span, ...]] = {}  # by physical id; in the order of their handles
         self._retired: list[_Retired] = []
 
     def __len__(self) -> int:
@@ -76,21 +89,20 @@ class TableSpans:
 
     def label(self, physical_id: int) -> str | None:
         """Return the name of a physical table; None if it is not captured."""
-        span = self._span_of.get(physical_id)
-        return span.label if span is not None else None
+        spans = self._spans_of.get(physical_id)
+        return spans[0].label if spans else None
 
     def counts(self) -> list[int]:
-        """Return the number of physical tables of each partition, owned or not."""
-        found = Counter(span.partition for span in self._span_of.values())
-        return [found[partition] for partition in range(self.partitions)]
+        """Return the number of physical tables, or ranges of them, of each partition, owned or not."""
+        found = Counter(span.partition for spans in self._spans_of.values() for span in spans)
+        return [found[partition] for partition in range(self.layout.partitions)]
 
     def begin(self, history: SchemaHistory, heads: list[int]) -> None:
         """Capture all wanted tables. `heads`: the heads of the partitions. The schema is known up to the history's resolved ts."""
         first = min(*heads, history.resolved_ts)
         for version in filter(self._wants, history.snapshot(first).tables.values()):
-            partition = partition_of(version.table_id, self.partitions)
             for physical_id in version.physical_ids:
-                self._capture(physical_id, version, partition, max(first, heads[partition]))
+                self._capture(physical_id, version, first, heads)
         self.follow(history.next_table_changes(first, history.resolved_ts), heads)
         self.retire(heads)
 
@@ -114,39 +126,65 @@ class TableSpans:
                     self._retire(physical_id, ts)
 
     def _switch(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
-        partition = partition_of(version.table_id, self.partitions)
-        before = self._span_of.get(physical_id)
-        if before is not None and before.partition == partition:
+        before = self._spans_of.get(physical_id)
+        if before is not None and self._places(physical_id, version.table_id) == [(s.start, s.end, s.partition) for s in before]:
             self._rename(physical_id, before, version)
             return
         if before is not None:
-            moved = Moved(physical_id, ts, before.partition, partition)
-            self._retire(physical_id, ts, moved)
-            if not self._owned.isdisjoint((before.partition, partition)):
-                self._moved(moved)
-        self._capture(physical_id, version, partition, max(ts, heads[partition]))
+            moves = self._moves(physical_id, version.table_id, ts, before)
+            self._retire(physical_id, ts, moves)
+            for moved in moves:
+                if not self._owned.isdisjoint((moved.old, moved.new)):
+                    self._moved(moved)
+        self._capture(physical_id, version, ts, heads)
 
-    def _capture(self, physical_id: int, version: TableVersion, partition: int, checkpoint: int) -> None:
-        start, end = encode_range(*record_range(physical_id))
-        span = Span(self._next, start, end, partition, checkpoint, _label(physical_id, version))
-        self._next += 1
-        self._span_of[physical_id] = span
-        if partition in self._owned:
-            self._captured += 1
-            self._add(span)
+    def _places(self, physical_id: int, table_id: int) -> list[tuple[bytes, bytes, int]]:
+        """Where the rows of a physical table are if it belongs to this logical one: encoded ranges in order, and the partition of each."""
+        split = self.layout.split_of(table_id)
+        if split is None:
+            return [(*encode_range(*record_range(physical_id)), partition_of(table_id, self.layout.partitions))]
+        return [(*_range(physical_id, handles), partition) for handles, partition in split.ranges()]
 
-    def _rename(self, physical_id: int, span: Span, version: TableVersion) -> None:
-        label = _label(physical_id, version)
-        if label != span.label:
-            self._span_of[physical_id] = span = replace(span, label=label)
+    def _moves(self, physical_id: int, table_id: int, ts: int, before: Iterable[Span]) -> list[Moved]:
+        """What of a physical table has another partition in this logical table than in its spans. Cut at the keys of all split tables, so
+        that a range that moves and comes back is the same range."""
+        found = []
+        places = self._places(physical_id, table_id)
+        for handles in pairwise((b"", *self._cuts, b"")):
+            start, _ = _range(physical_id, handles)
+            old = next(span.partition for span in before if span.start <= start < span.end)
+            new = next(partition for low, high, partition in places if low <= start < high)
+            if old != new:
+                found.append(Moved(physical_id, ts, old, new, handles))
+        return found
+
+    def _capture(self, physical_id: int, version: TableVersion, ts: int, heads: list[int]) -> None:
+        """From `ts` on, or from where each partition is."""
+        label, spans = _label(physical_id, version), []
+        for start, end, partition in self._places(physical_id, version.table_id):
+            spans.append(Span(self._next, start, end, partition, max(ts, heads[partition]), label))
+            self._next += 1
+        self._spans_of[physical_id] = tuple(spans)
+        self._captured += spans[0].partition in self._owned
+        for span in spans:
             if span.partition in self._owned:
-                self._renamed(span)
+                self._add(span)
 
-    def _retire(self, physical_id: int, ts: int, moved: Moved | None = None) -> None:
-        span = self._span_of.pop(physical_id, None)
-        if span is not None and span.partition in self._owned:
-            self._captured -= 1
-            self._retired.append(_Retired(ts, span.partition, span.id, moved))
+    def _rename(self, physical_id: int, spans: tuple[Span, ...], version: TableVersion) -> None:
+        label = _label(physical_id, version)
+        if label != spans[0].label:
+            self._spans_of[physical_id] = renamed = tuple(replace(span, label=label) for span in spans)
+            for span in renamed:
+                if span.partition in self._owned:
+                    self._renamed(span)
+
+    def _retire(self, physical_id: int, ts: int, moves: Sequence[Moved] = ()) -> None:
+        spans = self._spans_of.pop(physical_id, ())
+        self._captured -= bool(spans) and spans[0].partition in self._owned
+        for span in spans:
+            if span.partition in self._owned:
+                moved = next((one for one in moves if one.old == span.partition), None)
+                self._retired.append(_Retired(ts, span.partition, span.id, moved))
 
     def retire(self, heads: list[int]) -> None:
         """End the spans of dropped tables whose partition has passed their end."""
@@ -164,3 +202,9 @@ class TableSpans:
 def _label(physical_id: int, version: TableVersion) -> str:
     """Return the name of a physical table for messages."""
     return f"{version.schema}.{version.table} ({physical_id})"
+
+
+def _range(physical_id: int, handles: HandleRange) -> tuple[bytes, bytes]:
+    """The encoded keys of a range of handles."""
+    (start, end), (low, high) = record_range(physical_id), handles
+    return encode_range(record_prefix(physical_id) + low if low else start, record_prefix(physical_id) + high if high else end)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from datetime import tzinfo
 
 import pyarrow.compute as pc
 
-from tidemill.capture.tikv.tables import partition_of
+from tidemill.capture.tikv.tables import home_of
 from tidemill.changelog import imports, initial_load
 from tidemill.changelog.files.bounds import within
 from tidemill.changelog.history import follow
-from tidemill.changelog.layout import Affinity, Interval, LogIdentity
+from tidemill.changelog.layout import Interval, LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs.bootstrap_ddl import creating
 from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.plan import MAX_BATCH_BYTES, MAX_INTERVAL, Load, batch_end, end_by_size
-from tidemill.delivery.position import Position, Ranges, end_of
+from tidemill.delivery.position import Position, Ranges, end_of, levelled
 from tidemill.delivery.task.reader import Sources
 from tidemill.kernels.flow import layout as f
 from tidemill.tidb.schema.events import DdlEvent
@@ -73,7 +74,6 @@ class LogUpstream:
         self._create_in = create_in
         self._reader, self._history, self._packs, self._wants = reader, history, packs, wants
         self._captured = CoverageCheck(reader.identity_now, wants_rows, lambda: imports.noted(reader.storage))
-        self.affinity: Affinity = reader.identity.affinity
         self._loads: tuple[int, int, Ranges, list[Load]] = _NOTHING
 
     def follow(self, to_ts: int) -> None:
@@ -88,6 +88,8 @@ class LogUpstream:
                 loads = [replace(self._load(p, *one), range=one) for p, one in enumerate(ranges)]
             else:
                 loads = self._with_tables([self._load(p, from_ts, to_ts) for p in range(self._reader.partitions)], from_ts, to_ts)
+            units = self._reader.identity.units_at(from_ts)
+            loads = [replace(load, unit=units[load.partition]) for load in loads]
             self._loads = from_ts, to_ts, ranges, loads
         return self._loads[3]
 
@@ -96,7 +98,7 @@ class LogUpstream:
         storage = self._reader.storage
         plan = initial_load.read_plan(storage, to_ts) if to_ts == from_ts + 1 else None
         for table_id, files in initial_load.paths(storage, plan).items() if plan is not None else ():
-            p = partition_of(table_id, len(loads))
+            p = home_of(table_id, self._reader.identity.layout_at(from_ts))
             size = sum(storage.size(storage.name(path)) for path in files)
             loads[p] = replace(loads[p], tables=(*loads[p].tables, files), sizes=(*loads[p].sizes, size), rows=None)
         return loads
@@ -183,7 +185,8 @@ def next_end(reader: LogReader, history: SchemaHistory, from_ts: int, limit_ts: 
 def next_position(reader: LogReader, history: SchemaHistory, begin: Position, ends: Sequence[int]) -> Position:
     """Where the batch after `begin` ends if each log partition p goes by itself, up to ends[p] at most; `begin` where nothing is to do yet.
 
-    The history has to reach all of `ends`. No partition passes what `next_end` stops at before all have reached it.
+    The history has to reach all of `ends`. No partition passes what `next_end` stops at before all have reached it. Partitions that share
+    tables go together, as far as the one that is behind: rows of a table are delivered in the order of their commits.
     """
     furthest = max(ends)
     if furthest <= begin.ts:
@@ -191,11 +194,17 @@ def next_position(reader: LogReader, history: SchemaHistory, begin: Position, en
     limit, is_instant = _limit(reader, history, begin.ts, furthest)
     if is_instant:  # no partition is past what lies just below
         return Position(limit) if min(ends) >= limit else begin
-    goals = [min(end, limit) for end in ends]
-    moving = [p for p, goal in enumerate(goals) if goal > begin.at(p)]
+    units = reader.identity.units_at(begin.ts)
+    goals = [min(end, limit) for end in levelled(ends, units)]
     reached = begin.ends(len(ends))
-    for p in moving:
-        reached[p] = _end_by_rows(reader, [p], begin.at(p), goals[p], MAX_BATCH_BYTES // len(moving))
+    moving: dict[int, list[int]] = defaultdict(list)
+    for p, unit in enumerate(units):
+        if goals[p] > reached[p]:
+            moving[unit].append(p)
+    for members in moving.values():
+        end = _end_by_rows(reader, members, max(reached[p] for p in members), goals[members[0]], MAX_BATCH_BYTES // len(moving))
+        for p in members:
+            reached[p] = end
     return Position.of(reached)
 
 

@@ -367,20 +367,25 @@ def release(refs, rows, n):
 def keep_owned(rows, n, bounds, n_bounds):
     """Remove the rows of tables that belong to another partition at their commit_ts; the rest moves up. Return the number of rows left.
 
-    bounds: 3 words each: a table id; rows with commit_ts above the second and up to the third word are removed.
+    bounds: 7 words each: a table id; rows with commit_ts above the second and up to the third word are removed if their handle, which
+    follows 11 bytes of the key, is not below the one at the fourth word (length: the fifth), and below the one at the sixth (the seventh; 0:
+    no end).
     """
     kept = 0
     for i in range(n):
         row = rows + 64 * i
-        key = ld64(row + R_KEY)
+        key, key_len = ld64(row + R_KEY), ld32s(row + R_KEYLEN)
         gone = False
-        if ld32s(row + R_KEYLEN) >= 9 and ld8(key) == 116:
+        if key_len >= 11 and ld8(key) == 116:
             table = as_i(bswap64(ldu64(key + 1)) ^ SIGN)
             commit = ld64(row + R_COMMIT)
             for b in range(n_bounds):
-                bound = bounds + 24 * b
+                bound = bounds + 56 * b
                 if ld64(bound) == table and ld64(bound + 8) < commit and commit <= ld64(bound + 16):
-                    gone = True
+                    low_len, high_len = ld64(bound + 32), ld64(bound + 48)
+                    above = low_len == 0 or compare(key + 11, key_len - 11, ld64(bound + 24), low_len) >= 0
+                    if above and (high_len == 0 or compare(key + 11, key_len - 11, ld64(bound + 40), high_len) < 0):
+                        gone = True
         if not gone:
             if kept != i:
                 copy64(rows + 64 * kept, row)

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,37 @@ def test_rows_of_a_table_that_moved_to_another_partition_stay_out(on_disk: bool,
     got = {(table, commit_ts) for table, _, _, commit_ts, *_ in log_rows(tmp_path)[0]}
     assert got == {(5, 100), (5, 400), (6, 100), (6, 200), (6, 300), (6, 400)}
     assert matcher.chunks.held() == 0
+
+
+def test_ranges_of_a_table_that_moved_stay_out(tmp_path: Path) -> None:
+    """Random rows and ranges, compared with the rule in words; ranges that come back are let in again."""
+    random_ = random.Random(5)
+    edges = (b"", *sorted(random_.randbytes(random_.randrange(1, 9)) for _ in range(4)), b"")
+    away = {(low, high): random_.randrange(100, 400) for low, high in pairwise(edges) if random_.random() < 0.7}
+    back = {handles: ts + random_.randrange(0, 200) for handles, ts in away.items() if random_.random() < 0.5}
+    keys = [record_key(table, 0)[:11] + random_.randbytes(random_.randrange(1, 12)) for table in random_.choices((5, 6), k=400)]
+    rows = [Row(type=COMMITTED, op_type=PUT, start_ts=99, commit_ts=100 + i, key=key, value=b"v") for i, key in enumerate(keys)]
+    matcher = Matcher()
+    scanner = Scanner(matcher.chunks)
+    matcher.subscribe(0, 1, 7, START)
+    feed(matcher, scanner, rows)
+    with new_log(tmp_path) as writer:
+        log = PartitionLog(writer.partition(0), tmp_path)
+        for handles, ts in away.items():
+            log.moved_away(5, ts, FOREVER, handles)
+        for handles, ts in back.items():
+            log.came_back(5, ts, handles)
+        log.seal(matcher.take(0, 1000), 1000).give_up(matcher.chunks)
+
+    def stays(row: Row) -> bool:
+        handle = row.key[11:]
+        handles = next((h for h in away if h[0] <= handle and (not h[1] or handle < h[1])), None)
+        is_away = row.key[:11] == record_key(5, 0)[:11] and handles is not None and row.commit_ts > away[handles]
+        return not is_away or (handles in back and row.commit_ts > back[handles])
+
+    got = {commit_ts for _, _, _, commit_ts, *_ in log_rows(tmp_path)[0]}
+    assert got == {row.commit_ts for row in rows if stays(row)}
+    assert 0 < len(got) < len(rows)
 
 
 @pytest.mark.parametrize("seed", range(6))

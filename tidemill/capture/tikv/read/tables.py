@@ -38,7 +38,7 @@ async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -
     """Cut each table at the borders of its regions as PD knows them now. Holes in PD's list do no harm: the ranges have none."""
     tables = []
     in_order = sorted(versions, key=lambda v: v.table_id)
-    borders = await _borders(pd, [encode_range(*record_range(id_)) for version in in_order for id_ in version.physical_ids])
+    borders = await region_borders(pd, [encode_range(*record_range(id_)) for version in in_order for id_ in version.physical_ids])
     for version in in_order:
         ranges: list[Range] = []
         for physical_id in sorted(version.physical_ids):
@@ -49,7 +49,7 @@ async def plan_tables(pd: PdClient, ts: int, versions: Iterable[TableVersion]) -
     return Plan(ts, tuple(tables))
 
 
-async def _borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
+async def region_borders(pd: PdClient, ranges: Iterable[Range]) -> list[bytes]:
     """Return the encoded keys inside the ranges at which regions begin, in order. Many ranges are asked for in one question."""
     found: set[bytes] = set()
     left = deque(merged(ranges))

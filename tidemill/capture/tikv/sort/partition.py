@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.capture.tikv.receive.memory import Array, Chunks
+from tidemill.capture.tikv.sort.bounds import ALL_HANDLES, Bound, Bounds
 from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, Run, merge_runs, write_run
 from tidemill.capture.tikv.sort.sorter import Sorter
+from tidemill.changelog.spread import HandleRange
 from tidemill.changelog.writer import PartitionWriter
 from tidemill.errors import DiskLow, LogUnavailable
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.receive.layout import ROW, address, joined
-from tidemill.kernels.receive.seal import keep_owned
 from tidemill.kernels.receive.spill import same_tail
 
 NOT_NOW = (DiskLow, LogUnavailable)
@@ -74,7 +75,7 @@ class PartitionLog:
         self._runs: list[Run] = []
         self._begun: tuple[Sealed, Array] | None = None  # a seal that has to be tried again, and its rows
         self._reached: list[tuple[Run, int]] = []  # how far the current seal gets in each run
-        self._bounds: Array = np.zeros((0, 3), np.int64)
+        self._bounds = Bounds()
 
     @property
     def head(self) -> int:
@@ -94,28 +95,17 @@ class PartitionLog:
         """Rows of this partition on disk."""
         return sum(len(run.rows) - run.at for run in self._runs)
 
-    def moved_away(self, table_id: int, ts: int, until: int) -> None:
-        """Leave rows of this physical table with ts < commit_ts <= until to another partition."""
-        self._tidy()
-        self._bounds = np.concatenate([self._bounds, np.array([[table_id, ts, until]], np.int64)])
+    def moved_away(self, table_id: int, ts: int, until: int, handles: HandleRange = ALL_HANDLES) -> None:
+        """Leave rows of this physical table with ts < commit_ts <= until, and these handles, to another partition."""
+        self._bounds = self._bounds.above(self.head).with_one(Bound(table_id, ts, until, handles))
 
-    def came_back(self, table_id: int, ts: int) -> None:
-        """Keep rows of this physical table with commit_ts > ts again."""
-        own = (self._bounds[:, 0] == table_id) & (self._bounds[:, 2] > ts)
-        self._bounds[own, 2] = ts
+    def came_back(self, table_id: int, ts: int, handles: HandleRange = ALL_HANDLES) -> None:
+        """Keep rows of this physical table with commit_ts > ts again. `handles`: as they moved away before, if they did."""
+        self._bounds = self._bounds.cut(ts, lambda one: (one.table_id, one.handles) == (table_id, handles))
 
     def moved_for_good(self, table_id: int, ts: int, last: int) -> None:
         """Note that no more rows come of a table that moved away at `ts`. None of those that have come is above `last`."""
-        bounds = self._bounds.copy()
-        own = (bounds[:, 0] == table_id) & (bounds[:, 1] == ts) & (bounds[:, 2] > last)
-        bounds[own, 2] = last
-        self._bounds = bounds
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Drop bounds that cannot match any more: each sealed row is compared with all bounds."""
-        if len(self._bounds):
-            self._bounds = self._bounds[self._bounds[:, 2] > self.head]
+        self._bounds = self._bounds.cut(last, lambda one: (one.table_id, one.ts) == (table_id, ts)).above(self.head)
 
     @property
     def last_waiting(self) -> int:
@@ -181,9 +171,7 @@ class PartitionLog:
         self._runs = [run for run in self._runs if run.at < len(run.rows)]
 
     def _owned(self, rows: Array) -> Array:
-        if not len(self._bounds):
-            return rows
-        return rows[: keep_owned(address(rows), len(rows), address(self._bounds), len(self._bounds))]
+        return self._bounds.keep(rows)
 
     def _publish(self, done: Sealed, to_ts: int | Callable[[], int], batches: Iterator[pa.RecordBatch]) -> None:
         kept: list[pa.RecordBatch] = []

@@ -1,0 +1,129 @@
+"""How a log's rows are spread over its partitions, and from when on: `layouts` and `split_tables` of log.json. Pure.
+
+A table is in one partition, or, where it is hot, split over several by ranges of its handles: what follows `t<table id>_r` in a key.
+The same ranges count for every physical table (partition) of a logical table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tidemill.tso import MAX_TS
+
+RECORD_PREFIX = 11
+"""Bytes of a record key before its handle: 't', the physical table id, '_r'."""
+
+HandleRange = tuple[bytes, bytes]
+"""Handles from the first (included) up to the second (not included); an empty end is open."""
+
+
+def whole(value: object) -> int:
+    """A number of log.json. Raises ValueError for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TS:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTable:
+    """A logical table that is spread over several partitions: rows with handles below keys[0] are in partitions[0], those from keys[i - 1]
+    on and below keys[i] in partitions[i]. Raises ValueError for what cannot be meant."""
+
+    table_id: int
+    name: str  # as it was when the table was split, for people
+    keys: tuple[bytes, ...]
+    partitions: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.partitions) != len(self.keys) + 1 or not self.keys:
+            raise ValueError(f"split table {self.table_id} has {len(self.keys)} keys and {len(self.partitions)} partitions")
+        if not self.keys[0] or any(a >= b for a, b in pairwise(self.keys)):
+            raise ValueError(f"the keys of split table {self.table_id} do not ascend")
+        if len(set(self.partitions)) != len(self.partitions):
+            raise ValueError(f"split table {self.table_id} names a partition twice")
+
+    def ranges(self) -> list[tuple[HandleRange, int]]:
+        """The ranges of handles, in order, and the partition of each."""
+        edges = (b"", *self.keys, b"")
+        return list(zip(pairwise(edges), self.partitions, strict=True))
+
+    def partition_of(self, handle: bytes) -> int:
+        """The partition of a row."""
+        return self.partitions[bisect_right(self.keys, handle)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As log.json has it."""
+        return {"table": self.table_id, "name": self.name, "keys": [key.hex() for key in self.keys], "partitions": list(self.partitions)}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> SplitTable:
+        """Raises KeyError, TypeError, ValueError."""
+        keys = tuple(bytes.fromhex(key) for key in fields["keys"])
+        return cls(whole(fields["table"]), str(fields["name"]), keys, tuple(whole(p) for p in fields["partitions"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """From `from_ts` on rows are spread over so many partitions, each table in one of them but for those in `split_tables`."""
+
+    from_ts: int
+    partitions: int
+    split_tables: tuple[SplitTable, ...] = ()
+
+    def __post_init__(self) -> None:
+        ids = [split.table_id for split in self.split_tables]
+        if len(set(ids)) != len(ids):
+            raise ValueError("a layout splits a table twice")
+        for split in self.split_tables:
+            if max(split.partitions) >= self.partitions:
+                raise ValueError(f"split table {split.table_id} is in partition {max(split.partitions)}; there are {self.partitions}")
+
+    def split_of(self, table_id: int) -> SplitTable | None:
+        """How a logical table is split; None: it is in one partition."""
+        return next((split for split in self.split_tables if split.table_id == table_id), None)
+
+    def units(self) -> tuple[int, ...]:
+        """For each partition the smallest one that it shares tables with, directly or through others; itself where it shares none."""
+        found = list(range(self.partitions))
+        for split in self.split_tables:
+            joined = {found[p] for p in split.partitions}
+            least = min(joined)
+            found = [least if unit in joined else unit for unit in found]
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As log.json has it."""
+        split = {"split_tables": [one.to_dict() for one in self.split_tables]} if self.split_tables else {}
+        return {"from_ts": self.from_ts, "partitions": self.partitions, **split}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Layout:
+        """Raises KeyError, TypeError, ValueError."""
+        split = tuple(SplitTable.from_dict(one) for one in fields.get("split_tables", ()))
+        return cls(whole(fields["from_ts"]), whole(fields["partitions"]), split)
+
+
+def with_split(splits: Iterable[SplitTable], split: SplitTable) -> tuple[SplitTable, ...]:
+    """The split tables of a layout in which one more is split, or one in another way."""
+    return (*(one for one in splits if one.table_id != split.table_id), split)
+
+
+def even_keys(borders: Sequence[bytes], regions: int, parts: int) -> tuple[bytes, ...] | None:
+    """Handles that cut a table into `parts` ranges with about the same number of regions; None where there are too few borders.
+
+    `borders`: handles at which its regions begin, sorted; one for each physical table that has it there. `regions`: of all of them.
+    """
+    distinct = sorted(set(borders))
+    if len(distinct) < parts - 1:
+        return None
+    chosen: list[int] = []
+    for cut in range(1, parts):
+        aim = borders[max(0, min(len(borders) - 1, round(cut * regions / parts) - 1))]
+        least = chosen[-1] + 1 if chosen else 0
+        most = len(distinct) - (parts - cut)
+        chosen.append(min(max(bisect_right(distinct, aim) - 1, least), most))
+    return tuple(distinct[i] for i in chosen)

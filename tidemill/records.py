@@ -20,6 +20,7 @@ ROW = np.dtype(
 )  # fmt: skip
 """key, value, old_value: addresses. table: index into the pack's tables. target: index into the pack's (topic, partition)s."""
 
+ROW_BYTES = ROW.itemsize
 R_KEY, R_VALUE, R_OLD, R_START, R_COMMIT = 0, 8, 16, 24, 32
 R_KEYLEN, R_VALLEN, R_OLDLEN, R_TABLE, R_TARGET, R_KIND, R_SPLIT = 40, 44, 48, 52, 56, 60, 61
 
@@ -31,6 +32,9 @@ MESSAGE = np.dtype(
     [("target", "i8"), ("key", "u8"), ("key_len", "i8"), ("value", "u8"), ("value_len", "i8"), ("rows", "i8"), ("commit_ts", "u8")]
 )
 """One message of a chunk: addresses inside the encoder's buffers; value_len -1 means null. commit_ts is its last row's."""
+
+MESSAGE_BYTES = MESSAGE.itemsize
+M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 RECORD_OVERHEAD = 36
 """Bytes that TiCDC counts for a Kafka record besides key and value: 5 * 5 + 10 + 1."""

@@ -299,7 +299,7 @@ def put_exact_source(target, source, size):
             copy32(target + done, source + done)
             done += 32
         copy32(target + size - 32, source + size - 32)
-    elif size > 0 and (source & 4095) <= 4064:  # nothing may be where no byte can be read
+    elif size > 0 and page_safe(source, 32):  # the source may lie where no byte can be read if size is 0
         copy32(target, source)
     else:
         memcpy(target, source, size)

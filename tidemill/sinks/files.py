@@ -13,7 +13,7 @@ from tidemill.kernels.deliver.batch import Writer, frame
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks import owner
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join, sync_folder
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join, sync_folder
 
 _NAME = re.compile(r"[0-9]{20}-[0-9]{20}\.messages")
 _PARTS = ".parts"
@@ -45,29 +45,17 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-class FilesTaskSink:
+class FilesTaskSink(PartTaskSink):
     """Frames of one item go into parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
-        self._parts = PartWriter(Path(uri.path) / _PARTS)
+        super().__init__(Path(uri.path) / _PARTS)
         self._writer = Writer()
-        self._taken = 0
-
-    def begin(self, ctx: BatchContext) -> None:
-        self._parts.begin(ctx)
-        self._taken = 0
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         for target, data in self._writer.frames(messages):
             self._parts.append(targets[target], data)
         self._taken += len(messages)
-
-    def flush(self) -> int:
-        self._parts.publish()
-        return self._taken
-
-    def abandon(self) -> None:
-        self._parts.abandon()
 
 
 class FilesDriverSink(ByDispatchers):

@@ -12,7 +12,7 @@ from tidemill.config.uri import SinkUri
 from tidemill.kernels.deliver.batch import Writer, json_line, line_prefix
 from tidemill.protocols.common.messages import Messages
 from tidemill.sinks.base import BatchContext, ByDispatchers, Target, partition_counts
-from tidemill.sinks.parts import PartReader, PartWriter, file_errors, join
+from tidemill.sinks.parts import PartReader, PartTaskSink, file_errors, join
 
 
 def _parts_root(uri: SinkUri) -> Path:
@@ -20,19 +20,14 @@ def _parts_root(uri: SinkUri) -> Path:
     return path.with_name(path.name + ".parts")
 
 
-class MessagesTaskSink:
+class MessagesTaskSink(PartTaskSink):
     """Lines of one item go into parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
-        self._parts = PartWriter(_parts_root(uri))
+        super().__init__(_parts_root(uri))
         self._writer = Writer()
         self._prefixes: list[bytes] = []
         self._targets: Sequence[Target] = ()
-        self._taken = 0
-
-    def begin(self, ctx: BatchContext) -> None:
-        self._parts.begin(ctx)
-        self._taken = 0
 
     def deliver(self, messages: Messages, targets: Sequence[Target]) -> None:
         if targets is not self._targets:
@@ -40,13 +35,6 @@ class MessagesTaskSink:
         for target, lines in self._writer.json_lines(messages, self._prefixes):
             self._parts.append(targets[target], lines)
         self._taken += len(messages)
-
-    def flush(self) -> int:
-        self._parts.publish()
-        return self._taken
-
-    def abandon(self) -> None:
-        self._parts.abandon()
 
 
 class MessagesDriverSink(ByDispatchers):

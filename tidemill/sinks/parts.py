@@ -96,6 +96,25 @@ class PartWriter:
         self._open.clear()
 
 
+class PartTaskSink:
+    """What the task sinks of files share: `deliver` appends to parts and counts in `_taken`, `flush` publishes them."""
+
+    def __init__(self, root: Path) -> None:
+        self._parts = PartWriter(root)
+        self._taken = 0
+
+    def begin(self, ctx: BatchContext) -> None:
+        self._parts.begin(ctx)
+        self._taken = 0
+
+    def flush(self) -> int:
+        self._parts.publish()
+        return self._taken
+
+    def abandon(self) -> None:
+        self._parts.abandon()
+
+
 class PartReader:
     """The driver's half: make room for a try, list its finished parts, remove what is over."""
 

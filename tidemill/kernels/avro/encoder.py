@@ -11,7 +11,6 @@ from tidemill.errors import MessageTooLarge
 from tidemill.kernels.avro import rows as k
 from tidemill.kernels.avro.layout import A_FIXED
 from tidemill.kernels.avro.program import AvroProgram, avro_words
-from tidemill.kernels.avro.sums import CRC_AT
 from tidemill.kernels.messages.buffer import Buffer
 from tidemill.kernels.messages.row_encoder import RowEncoder, bytes_of
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, Outcome
@@ -51,7 +50,6 @@ class AvroRowEncoder(RowEncoder):
     def _begin(self, groups: npt.NDArray[np.int32]) -> None:
         state = self._state
         state[k.ST_MESSAGES], state[k.ST_MAX_BYTES] = self._messages.ctypes.data, self.options.max_message_bytes
-        state[k.ST_CRC] = CRC_AT
 
     def _run(self, at: int, rows: RowArray) -> int:
         state = self._state

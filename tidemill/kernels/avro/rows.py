@@ -15,9 +15,16 @@ from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, ldu64, memcpy, put, spliced, st8, st16, st64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.records import (  # fmt: skip
-    MESSAGE,
+    M_COMMIT,
+    M_KEY,
+    M_KEYLEN,
+    M_ROWS,
+    M_TARGET,
+    M_VALLEN,
+    M_VALUE,
+    MESSAGE_BYTES,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -28,7 +35,7 @@ from tidemill.records import (  # fmt: skip
     R_VALLEN,
     R_VALUE,
     RECORD_OVERHEAD,
-    ROW,
+    ROW_BYTES,
 )
 
 use_cache()
@@ -46,13 +53,9 @@ use_cache()
     ST_READY_VALUE,
     ST_READY_VALUE_LEN,
     ST_MAX_BYTES,
-    ST_CRC,  # address of the tables of `sums`
-) = range(12)
+) = range(11)
 STATE_WORDS = 16
 
-ROW_BYTES = ROW.itemsize
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 TEXT_C, TEXT_U = 0x6302, 0x7502  # the size and the letter, as a little-endian word
 U1, U18 = np.uint64(1), np.uint64(18)
@@ -67,10 +70,7 @@ def w_fields(T, p, table, avro, count, S):
     pool = ld64(avro + 8 * A.A_POOL)
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     key_end = p
     if keys > 0:
         st64(p, ld64(avro + 8 * A.A_KEY_HEAD))
@@ -81,7 +81,7 @@ def w_fields(T, p, table, avro, count, S):
             st64(p, ld64(avro + 8 * A.A_VALUE_HEAD))
             p += A.HEAD_BYTES
         field = fields + A.FIELD_BYTES * i
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(field + 4 * A.F_SLOT))
+        place = place_of(cache, ld32s(field + 4 * A.F_SLOT))
         if place == L.PLACE_NULL:
             branch = ld32s(field + 4 * A.F_NULL)
             if branch < 0:
@@ -117,7 +117,7 @@ def w_extension(p, row, old_len):
 
 
 @spliced
-def w_row(T, C, p, table, avro, row, S):
+def w_row(T, p, table, avro, row, S):
     """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
@@ -136,7 +136,7 @@ def w_row(T, C, p, table, avro, row, S):
         end = w_extension(end, row, old_len)
         if flags & A.FLAG_CHECKSUM:
             key, key_len, old = ld64(row + R_KEY), ld32s(row + R_KEYLEN), ld64(row + R_OLD)
-            end = w_checksum(T, C, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
+            end = w_checksum(T, end, key_end + A.HEAD_BYTES, table, avro, key, key_len, a, n, old, old_len, S)
     return key_end, end
 
 
@@ -152,7 +152,6 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
     messages = ld64(st + 8 * ST_MESSAGES)
     max_bytes = ld64(st + 8 * ST_MAX_BYTES)
     ready = ld64(st + 8 * ST_READY)
-    C = ld64(st + 8 * ST_CRC)
     outcome = L.DONE
     while i < n:
         row = rows + ROW_BYTES * i
@@ -187,9 +186,9 @@ def avro_rows(i, n, rows, tables, avro_tables, T, S, st):
             if flags & L.FLAG_SLOW or not key_fits(table, flags, ld64(row + R_KEY), key_len, S):
                 outcome = L.UNKNOWN
                 break
-            key_end, end = w_row(T, C, p, table, avro, row, S)
+            key_end, end = w_row(T, p, table, avro, row, S)
             if end < 0:
-                st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+                invalidate(table)
                 outcome = L.UNKNOWN
                 break
         if end - p + RECORD_OVERHEAD > max_bytes:

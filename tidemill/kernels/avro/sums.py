@@ -6,15 +6,14 @@ bytes, are known here; what is of another version, broken or does not fit goes t
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
-import numpy.typing as npt
 
 from tidemill.kernels.avro import layout as A
 from tidemill.kernels.intrinsics import as_u, f64_bits, jit, ld8, ld16, ld32, ld32s, ld64, st8, st32, st64
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.rows.locate import find
+from tidemill.kernels.rows.changed import is_bytes
+from tidemill.kernels.rows.locate import find, place_map, place_of
+from tidemill.kernels.write.crc import crc32
 from tidemill.kernels.write.numbers import float_of, int_of, uint_of, w_u64
 from tidemill.kernels.write.values import w_plain
 
@@ -26,44 +25,6 @@ FORMAT_2 = 0x80
 ALL_ONES = 0xFFFFFFFF
 DOUBLE_SPECIAL = np.uint64(0x7FF0000000000000)
 NONE, FITS, REFERENCE = 0, 1, 2
-
-
-def crc_tables() -> npt.NDArray[np.uint32]:
-    """Eight tables of 256 words: what a byte does to the state when so many bytes follow it in a word."""
-    tables = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        # The state that a byte leaves behind with nothing before it, and then with more and more zero bytes behind it.
-        for behind in range(8):
-            tables[behind, byte] = (zlib.crc32(bytes([byte, *bytes(behind)])) ^ zlib.crc32(bytes(1 + behind))) & ALL_ONES
-    return tables
-
-
-CRC = crc_tables()
-CRC_AT = CRC.ctypes.data
-
-
-@jit
-def crc(C, state, a, n):
-    """The CRC-32 state after n more bytes. C: the tables. Eight bytes at a time."""
-    end = a + n
-    while a + 8 <= end:
-        low = ld32(a) ^ state
-        high = ld32(a + 4)
-        state = (
-            ld32(C + 7168 + 4 * (low & 255))
-            ^ ld32(C + 6144 + 4 * ((low >> 8) & 255))
-            ^ ld32(C + 5120 + 4 * ((low >> 16) & 255))
-            ^ ld32(C + 4096 + 4 * (low >> 24))
-            ^ ld32(C + 3072 + 4 * (high & 255))
-            ^ ld32(C + 2048 + 4 * ((high >> 8) & 255))
-            ^ ld32(C + 1024 + 4 * ((high >> 16) & 255))
-            ^ ld32(C + 4 * (high >> 24))
-        )
-        a += 8
-    while a < end:
-        state = ld32(C + 4 * ((state ^ ld8(a)) & 255)) ^ (state >> 8)
-        a += 1
-    return state
 
 
 @jit
@@ -93,7 +54,7 @@ def trailer(a, n):
 
 
 @jit
-def verdict(C, a, n, key, key_len):
+def verdict(T, a, n, key, key_len):
     """NONE: the row value has no checksum. FITS. REFERENCE: it does not, or the reference has to look."""
     if not has_checksum(a, n):
         return NONE
@@ -103,9 +64,9 @@ def verdict(C, a, n, key, key_len):
     version = ld8(at) & VERSION_BITS
     if version != ROW_AND_KEY and version != ROW_AND_HANDLE:
         return REFERENCE
-    state = crc(C, ALL_ONES, a, at + 1 - a)
+    state = crc32(T, ALL_ONES, a, at + 1 - a)
     skip = 0 if version == ROW_AND_KEY else HANDLE_AT
-    state = crc(C, state, key + skip, key_len - skip) ^ ALL_ONES
+    state = crc32(T, state, key + skip, key_len - skip) ^ ALL_ONES
     if state == ld32(at + 1) or (ld8(at) & EXTRA_BIT and state == ld32(at + 5)):
         return FITS
     return REFERENCE
@@ -137,36 +98,36 @@ def float_word(stored, a):
 
 
 @jit
-def sum_text(C, state, a, n, S):
+def sum_text(T, state, a, n, S):
     """A text and, before it, its length."""
     st32(S, n)
-    return crc(C, crc(C, state, S, 4), a, n)
+    return crc32(T, crc32(T, state, S, 4), a, n)
 
 
 @jit
-def sum_value(T, C, state, stored, field, a, n, p, zone, S):
+def sum_value(T, state, stored, field, a, n, p, zone, S):
     """The state after a column that is not NULL: n stored bytes at a, its value in the message at p. -1: for the reference."""
     if stored == L.OP_INT or stored == L.OP_YEAR:
         st64(S, int_of(a, n))
-        return crc(C, state, S, 8)
+        return crc32(T, state, S, 8)
     if stored == L.OP_UINT:
         st64(S, uint_of(a, n))
-        return crc(C, state, S, 8)
+        return crc32(T, state, S, 8)
     if stored == L.OP_FLOAT or stored == L.OP_DOUBLE:
         st64(S, float_word(stored, a))
-        return crc(C, state, S, 8)
-    if stored == L.OP_TEXT or stored == L.OP_QUOTED or stored == L.OP_BLOB:
-        return sum_text(C, state, a, n, S)
+        return crc32(T, state, S, 8)
+    if is_bytes(stored):
+        return sum_text(T, state, a, n, S)
     if stored == L.OP_VECTOR:
-        return crc(C, state, a, n)
+        return crc32(T, state, a, n)
     if ld32s(field + 4 * A.F_OP) == A.OP_DECIMAL:
         return -1
     if stored == L.OP_TIMESTAMP and zone:  # summed in UTC
         text = S + L.TEXT_AT
         end = w_plain(T, text, stored, ld32s(field + 4 * A.F_DIGITS), a, n, 0)
-        return sum_text(C, state, text, end - text, S) if end >= 0 else -1
+        return sum_text(T, state, text, end - text, S) if end >= 0 else -1
     size, p = size_at(p)
-    return sum_text(C, state, p, size, S)
+    return sum_text(T, state, p, size, S)
 
 
 @jit
@@ -181,29 +142,26 @@ def behind(op, p):
 
 
 @jit
-def columns_sum(T, C, p, table, avro, S):
+def columns_sum(T, p, table, avro, S):
     """The sum over all columns of the row that was located, whose value's fields begin at p. -1: for the reference."""
     fields = ld64(avro + 8 * A.A_FIELDS)
     pool = ld64(avro + 8 * A.A_POOL)
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     state = ALL_ONES
     for i in range(ld64(avro + 8 * A.A_KEY_COUNT), ld64(avro + 8 * A.A_COUNT)):
         field = fields + A.FIELD_BYTES * i
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(field + 4 * A.F_SLOT))
+        place = place_of(cache, ld32s(field + 4 * A.F_SLOT))
         if place == L.PLACE_NULL:
             p += 1
         elif place == L.PLACE_ABSENT:
             p += ld32s(field + 4 * A.F_ABSENT_LEN)
-            state = crc(C, state, pool + ld32s(field + 4 * A.F_ABSENT_SUM), ld32s(field + 4 * A.F_ABSENT_SUM_LEN))
+            state = crc32(T, state, pool + ld32s(field + 4 * A.F_ABSENT_SUM), ld32s(field + 4 * A.F_ABSENT_SUM_LEN))
         else:
             a, n = find(place, offsets, data, large, last, S)
             p += ld32s(field + 4 * A.F_BRANCH_LEN)
-            state = sum_value(T, C, state, ld32s(field + 4 * A.F_STORED), field, a, n, p, zone, S)
+            state = sum_value(T, state, ld32s(field + 4 * A.F_STORED), field, a, n, p, zone, S)
             if state < 0:
                 return -1
             p = behind(ld32s(field + 4 * A.F_OP), p)
@@ -211,16 +169,16 @@ def columns_sum(T, C, p, table, avro, S):
 
 
 @jit
-def w_checksum(T, C, p, fields, table, avro, key, key_len, a, n, old, old_len, S):
+def w_checksum(T, p, fields, table, avro, key, key_len, a, n, old, old_len, S):
     """The fields of the row checksum. `fields`: where the value's begin. -1: for the reference."""
-    before = verdict(C, old, old_len, key, key_len)
-    now = verdict(C, a, n, key, key_len)
+    before = verdict(T, old, old_len, key, key_len)
+    now = verdict(T, a, n, key, key_len)
     if before == REFERENCE or now == REFERENCE or (now == NONE and before != NONE):
         return -1
     if now == NONE:
         st64(p, 0)  # no text, false, version 0
         return p + 3
-    total = columns_sum(T, C, fields, table, avro, S)
+    total = columns_sum(T, fields, table, avro, S)
     if total < 0:
         return -1
     end = w_u64(p + 1, as_u(total))

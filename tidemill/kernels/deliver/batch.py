@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.kernels.deliver import kernels
+from tidemill.kernels.rows.program import PAD
+from tidemill.kernels.write.tables import TABLES_AT
 from tidemill.protocols.common.messages import Messages
 
 Ints = npt.NDArray[np.int64]
 
-_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
-_PAIRS = np.ascontiguousarray(np.stack([np.repeat(_ALPHABET, 64), np.tile(_ALPHABET, 64)], axis=1)).view(np.uint16).ravel()
 _MIDDLE = np.frombuffer(b',"value":', np.uint8)
 
 
@@ -91,7 +91,7 @@ class Writer:
         sizes = lengths[table["target"]] + len(_MIDDLE) + 2 + _quoted(table["key_len"]) + _quoted(table["value_len"])
 
         def fill(n: int, t: int, order: int, at: int, out: int) -> None:
-            kernels.json_lines(n, t, order, at, text.ctypes.data, ends.ctypes.data, _MIDDLE.ctypes.data, _PAIRS.ctypes.data, out)
+            kernels.json_lines(n, t, order, at, text.ctypes.data, ends.ctypes.data, _MIDDLE.ctypes.data, TABLES_AT, out)
 
         return self._split(messages, sizes, fill)
 
@@ -125,8 +125,8 @@ class Writer:
         ends = np.cumsum(sizes[order])
         at = ends - sizes[order]
         total = int(ends[-1]) if len(ends) else 0
-        if total > len(self._buffer):
-            self._buffer = np.empty(max(total, 2 * len(self._buffer)), np.uint8)
+        if total + PAD > len(self._buffer):  # kernels may write PAD bytes past the end
+            self._buffer = np.empty(max(total + PAD, 2 * len(self._buffer)), np.uint8)
         table = np.ascontiguousarray(messages.table)
         fill(len(order), table.ctypes.data, order.ctypes.data, at.ctypes.data, self._buffer.ctypes.data)
         return order, targets, ends, at

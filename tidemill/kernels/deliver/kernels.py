@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from numba import cfunc, types
 
-from tidemill import records
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import entry, jit, ld8, ld16, ld32s, ld64, memcpy, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld8, ld32s, ld64, memcpy, st8, st16, st32, st64
+from tidemill.kernels.write.base64 import w_base64
+from tidemill.records import M_KEY, M_KEYLEN, M_TARGET, M_VALLEN, M_VALUE, MESSAGE_BYTES
 
 use_cache()
-
-M_BYTES = records.MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN = 0, 8, 16, 24, 32
-assert records.MESSAGE.fields is not None
-assert [records.MESSAGE.fields[name][1] for name in ("target", "key", "key_len", "value", "value_len")] == [0, 8, 16, 24, 32]
 
 KAFKA_MESSAGE = 72
 """sizeof(rd_kafka_message_t): err i4, topic ptr, partition i4, payload, len, key, key_len, offset i8, opaque."""
@@ -63,7 +59,7 @@ def on_error(producer, error, reason, counters):
 def kafka_messages(n, table, order, partition_of, out):
     """n messages of `table` in `order` as rd_kafka_message_t; lengths of -1 become null pointers."""
     for i in range(n):
-        message = table + M_BYTES * ld64(order + 8 * i)
+        message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + KAFKA_MESSAGE * i
         key, key_len = ld64(message + M_KEY), ld64(message + M_KEYLEN)
         value, value_len = ld64(message + M_VALUE), ld64(message + M_VALLEN)
@@ -95,7 +91,7 @@ def _be32(out, value):
 def frames(n, table, order, at, out):
     """Key and value of each message, each after its length (4 bytes, big-endian, -1 for null)."""
     for i in range(n):
-        message = table + M_BYTES * ld64(order + 8 * i)
+        message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + ld64(at + 8 * i)
         key_len, value_len = ld64(message + M_KEYLEN), ld64(message + M_VALLEN)
         _be32(o, key_len)
@@ -114,7 +110,7 @@ def frames(n, table, order, at, out):
 def values(n, table, order, at, tail, tail_len, out):
     """The value of each message, followed by the tail_len bytes at `tail`; null is like empty."""
     for i in range(n):
-        message = table + M_BYTES * ld64(order + 8 * i)
+        message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + ld64(at + 8 * i)
         value_len = ld64(message + M_VALLEN)
         if value_len > 0:
@@ -126,53 +122,32 @@ def values(n, table, order, at, tail, tail_len, out):
 
 
 @jit
-def _base64(out, data, size, pairs):
-    """`size` bytes as standard base64 with padding; `pairs`: the two characters of each 12-bit number."""
-    whole = size // 3
-    for _ in range(whole):
-        word = ld8(data) << 16 | ld8(data + 1) << 8 | ld8(data + 2)
-        st32(out, ld16(pairs + 2 * (word >> 12)) | ld16(pairs + 2 * (word & 0xFFF)) << 16)
-        data += 3
-        out += 4
-    rest = size - 3 * whole
-    if rest == 1:
-        st16(out, ld16(pairs + 2 * (ld8(data) << 4)))
-        st16(out + 2, 0x3D3D)
-        out += 4
-    elif rest == 2:
-        word = ld8(data) << 16 | ld8(data + 1) << 8
-        st32(out, ld16(pairs + 2 * (word >> 12)) | ld16(pairs + 2 * (word & 0xFFF)) << 16)
-        st8(out + 3, 0x3D)
-        out += 4
-    return out
-
-
-@jit
-def _text_or_null(out, data, size, pairs):
+def _text_or_null(T, out, data, size):
     if size < 0:
         st32(out, 0x6C6C756E)  # null
         return out + 4
     st8(out, 0x22)
-    out = _base64(out + 1, data, size, pairs)
+    out = w_base64(T, out + 1, data, size)
     st8(out, 0x22)
     return out + 1
 
 
 @entry(9)
-def json_lines(n, table, order, at, prefixes, prefix_at, middle, pairs, out):
+def json_lines(n, table, order, at, prefixes, prefix_at, middle, T, out):
     """One line a message: its target's prefix up to `"key":`, the key, `middle` (9 bytes: `,"value":`), the value, `}` and a newline.
 
-    `prefix_at`: int64 offsets, one more than there are targets, into `prefixes`.
+    `prefix_at`: int64 offsets, one more than there are targets, into `prefixes`. T: the constant tables. The lines have ascending places in
+    `out`: each may write up to 31 bytes past its end.
     """
     for i in range(n):
-        message = table + M_BYTES * ld64(order + 8 * i)
+        message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + ld64(at + 8 * i)
         target = prefix_at + 8 * ld64(message + M_TARGET)
         start = ld64(target)
         size = ld64(target + 8) - start
         memcpy(o, prefixes + start, size)
-        o = _text_or_null(o + size, ld64(message + M_KEY), ld64(message + M_KEYLEN), pairs)
+        o = _text_or_null(T, o + size, ld64(message + M_KEY), ld64(message + M_KEYLEN))
         memcpy(o, middle, 9)
-        o = _text_or_null(o + 9, ld64(message + M_VALUE), ld64(message + M_VALLEN), pairs)
+        o = _text_or_null(T, o + 9, ld64(message + M_VALUE), ld64(message + M_VALLEN))
         st16(o, 0x0A7D)
     return n

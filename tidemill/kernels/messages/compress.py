@@ -9,7 +9,7 @@ times as long as `w_lz4` for messages of 150 bytes to 1 MiB.
 
 from __future__ import annotations
 
-from tidemill.kernels.intrinsics import ctz, jit, ld8, ld32, ld64, memcpy, st8, st16, st32, st64
+from tidemill.kernels.intrinsics import ctz, jit, ld8, ld32, ld64, memcpy, memmove, st8, st16, st32, st64
 from tidemill.kernels.wire import w_varint
 
 HASH_BITS = 12
@@ -253,3 +253,15 @@ def w_lz4(p, s, n, table):
     st32(p, 0)
     st32(p + 4, xxh32(s, n))
     return p + 8
+
+
+# ------------------------------------------------------------------ both
+
+
+@jit
+def compress_in_place(p, end, snappy, hashes):
+    """Compress the bytes from p to end, as Snappy or else LZ4. Returns the new end. Needs as much room behind them, and a little more."""
+    room = end + 64
+    size = w_snappy(room, p, end - p, hashes) - room if snappy else w_lz4(room, p, end - p, hashes) - room
+    memmove(p, room, size)
+    return p + size

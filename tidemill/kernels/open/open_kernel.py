@@ -31,14 +31,22 @@ from tidemill.kernels.intrinsics import (
     st32,
     st64,
 )  # fmt: skip
-from tidemill.kernels.messages.compress import w_lz4, w_snappy
+from tidemill.kernels.messages.compress import compress_in_place
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, is_bytes
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, invalidate, locate_row, place_map, place_of
 from tidemill.kernels.write.numbers import SIGN64, w_i64, w_u64
 from tidemill.kernels.write.values import w_json_value
 from tidemill.records import (  # fmt: skip
-    MESSAGE,
+    M_COMMIT,
+    M_KEY,
+    M_KEYLEN,
+    M_ROWS,
+    M_TARGET,
+    M_VALLEN,
+    M_VALUE,
+    MESSAGE_BYTES,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -49,7 +57,7 @@ from tidemill.records import (  # fmt: skip
     R_VALLEN,
     R_VALUE,
     RECORD_OVERHEAD,
-    ROW,
+    ROW_BYTES,
 )
 
 use_cache()
@@ -94,11 +102,6 @@ X_WORDS = 4
 MARK_TEXT, MARK_TEXT_LEN, MARK_VALUE, MARK_VALUE_LEN = range(0, 32, 8)
 MARK_BYTES = 32
 
-SAME, CHANGED, ASK = 0, 1, 2  # ASK: for the reference
-
-ROW_BYTES = ROW.itemsize
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 
 VERSION_1 = 1 << 56  # the message version, 1, as a big-endian word
 _TS, _RID, _PTN, _TAIL, _U, _P, _D, _OHK, _TRUE = (
@@ -150,7 +153,7 @@ def value_state(op, prefix, mark, text, size, a, n):
     m = ld64(mark + MARK_VALUE_LEN)
     if n < 0 and n == m:
         return SAME
-    if n >= 0 and m >= 0 and (op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB):
+    if n >= 0 and m >= 0 and is_bytes(op):
         return SAME if n == m and same_bytes(a, ld64(mark + MARK_VALUE), n) else CHANGED
     if size == ld64(mark + MARK_TEXT_LEN) and same_bytes(text, ld64(mark + MARK_TEXT), size):
         return ASK if op == L.OP_TEXT and has_lost_bytes(text, size) else SAME
@@ -168,14 +171,11 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
     """
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     start = p
     for i in range(count):
         column = program + L.COLUMN_BYTES * i
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * L.P_SLOT))
+        place = place_of(cache, ld32s(column + 4 * L.P_SLOT))
         text = p
         a = 0
         n = place
@@ -264,15 +264,6 @@ def w_event_value(T, p, table, row, mode, only_handle, marks, S):
         return -1
     st8(p, 125)
     return p + 1
-
-
-@jit
-def compress_in_place(p, end, mode, hashes):
-    """Compress the text from p to end; returns the new end. Needs as much room behind it, and a little more."""
-    room = end + 64
-    size = w_snappy(room, p, end - p, hashes) - room if mode & MODE_SNAPPY else w_lz4(room, p, end - p, hashes) - room
-    memmove(p, room, size)
-    return p + size
 
 
 @jit
@@ -365,14 +356,14 @@ def open_rows(i, n, rows, tables, T, S, st):
                 value_end = w_event_value(T, value_json, table, row, mode, only_handle, marks, S)
                 key_end = w_event_key(key_json, table, flags, row, only_handle)
                 if compressed and value_end >= 0:
-                    value_end = compress_in_place(value_json, value_end, mode, hashes)
+                    value_end = compress_in_place(value_json, value_end, mode & MODE_SNAPPY, hashes)
                 if only_handle or not mode & MODE_HANDLE_LARGE or value_end < 0:
                     break
                 if key_end - key_json + value_end - value_json + RECORD_OVERHEAD + 16 + 8 <= max_bytes:
                     break
                 only_handle = True
             if value_end < 0:
-                st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+                invalidate(table)
                 outcome = L.UNKNOWN
                 break
         key_size = key_end - key_json

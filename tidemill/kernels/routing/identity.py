@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.kernels.routing import identity_kernel as k
+from tidemill.kernels.rows.changed import ASK
 from tidemill.kernels.rows.layout import SCRATCH_BYTES, T_EXTRA
 from tidemill.kernels.rows.program import TableProgram, table_words
 from tidemill.kernels.rows.views import RawRecord, RowArray, raw_record
@@ -76,7 +77,7 @@ class UniqueChange(_Columns):
             len(rows), rows.ctypes.data, self._tables.ctypes.data, TABLES_AT, self._scratch.ctypes.data, self._scratch2.ctypes.data,
             self._pairs.ctypes.data, out.ctypes.data,
         )  # fmt: skip
-        for at in np.flatnonzero(out == k.ASK):
+        for at in np.flatnonzero(out == ASK):
             out[at] = self.changed_plain(raw_record(rows, int(at)))
         return out.astype(np.bool_)
 

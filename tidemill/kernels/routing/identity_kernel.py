@@ -6,14 +6,15 @@ Columns stand in a list of words (int64) for each table: its length, the seed of
 from __future__ import annotations
 
 from tidemill.kernels.cache import use_cache
-from tidemill.kernels.intrinsics import as_i, entry, jit, ld8, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
+from tidemill.kernels.intrinsics import entry, jit, ld32, ld32s, ld64, same_bytes, spliced, st8, st32, st64
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, integer_changed, is_bytes, is_integer
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
-from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
-from tidemill.kernels.write.tables import FLOAT_PLAIN, O_CRC
+from tidemill.kernels.rows.locate import find, locate_row, place_map, place_of
+from tidemill.kernels.write.crc import crc32
+from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.values import w_plain, w_stored_float
-from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
+from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
 
 use_cache()
 
@@ -22,20 +23,8 @@ X_WORDS = 8
 X_BYTES = 8 * X_WORDS
 X_HEAD = 16  # bytes before the first column
 
-SAME, CHANGED, ASK = 0, 1, 2
-"""What `changed_rows` writes: ASK means that the reference has to decide."""
-
-ROW_BYTES = ROW.itemsize
 TEXT_ROOM = 512  # most bytes of a number or time as text
 LOW32 = 0xFFFFFFFF
-
-
-@jit
-def crc32(T, state, a, n):
-    """Continue a CRC32-IEEE (not complemented) over n bytes."""
-    for i in range(n):
-        state = (state >> 8) ^ ld32(T + O_CRC + 4 * ((state ^ ld8(a + i)) & 255))
-    return state
 
 
 @jit
@@ -48,12 +37,6 @@ def w_short_text(T, p, op, fsp, a, n, zone, S):
     return w_plain(T, p, op, fsp, a, n, zone)
 
 
-@jit
-def is_bytes(op):
-    """Whether the text of a value is its stored bytes."""
-    return op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB
-
-
 @spliced
 def value_changed(T, op, fsp, a, n, b, m, zone, S):
     """SAME, CHANGED or ASK for two values of a column."""
@@ -61,14 +44,8 @@ def value_changed(T, op, fsp, a, n, b, m, zone, S):
         return SAME
     if is_bytes(op):
         return CHANGED
-    if op == L.OP_INT or op == L.OP_YEAR:
-        if bad_width(n) or bad_width(m):
-            return ASK
-        return SAME if int_of(a, n) == int_of(b, m) else CHANGED
-    if op == L.OP_UINT:
-        if bad_width(n) or bad_width(m):
-            return ASK
-        return SAME if as_i(uint_of(a, n)) == as_i(uint_of(b, m)) else CHANGED
+    if is_integer(op):
+        return integer_changed(op, a, n, b, m)
     room = S + L.TEXT_AT
     size = 0
     for image in range(2):
@@ -113,13 +90,10 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
                 if not locate_row(table, a, value_len if image else old_len, scratch):
                     result = ASK
                     break
-                offsets = ld64(cache + 8 * L.C_OFFSETS)
-                data = ld64(cache + 8 * L.C_DATA)
-                large = ld64(cache + 8 * L.C_LARGE)
-                last = ld64(cache + 8 * L.C_LAST)
+                offsets, data, large, last = place_map(cache)
                 for c in range(columns):
                     column = extra + X_HEAD + X_BYTES * c
-                    place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
+                    place = place_of(cache, ld64(column + 8 * X_SLOT))
                     a = 0
                     size = 0
                     kind = 0
@@ -174,13 +148,10 @@ def hash_rows(i, n, rows, tables, T, S, out):
                 return i
             zone = ld64(table + 8 * L.T_ZONE)
             cache = ld64(table + 8 * L.T_CACHE)
-            offsets = ld64(cache + 8 * L.C_OFFSETS)
-            data = ld64(cache + 8 * L.C_DATA)
-            large = ld64(cache + 8 * L.C_LARGE)
-            last = ld64(cache + 8 * L.C_LAST)
+            offsets, data, large, last = place_map(cache)
             for c in range(columns):
                 column = extra + X_HEAD + X_BYTES * c
-                place = ld32s(cache + L.CACHE_PLACES + 4 * ld64(column + 8 * X_SLOT))
+                place = place_of(cache, ld64(column + 8 * X_SLOT))
                 if place == L.PLACE_NULL:
                     result ^= ld64(column + 8 * X_NULL_CRC)
                     continue

@@ -424,10 +424,28 @@ def found_handle(S, handle):
 
 
 @jit
+def invalidate(table):
+    """Forget the place map of a table, so that the next row's header is read and checked again."""
+    st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
+
+
+@jit
+def place_map(cache):
+    """The words of a place map that `find` needs. Load them once a row."""
+    return ld64(cache + 8 * L.C_OFFSETS), ld64(cache + 8 * L.C_DATA), ld64(cache + 8 * L.C_LARGE), ld64(cache + 8 * L.C_LAST)
+
+
+@jit
+def place_of(cache, slot):
+    """Where the value of a slot is: PLACE_NULL, PLACE_ABSENT, or a place for `find`."""
+    return ld32s(cache + L.CACHE_PLACES + 4 * slot)
+
+
+@jit
 def find(place, offsets, data, large, last, S):
     """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken.
 
-    offsets to last: words C_OFFSETS to C_LAST of the table's place map, loaded once a row.
+    offsets, data, large, last: from `place_map`.
     """
     if place < 0:
         pair = S + L.FOUND_AT + 16 * (L.PLACE_FOUND - place)
@@ -444,3 +462,10 @@ def find(place, offsets, data, large, last, S):
     if begin > end or end > last:
         return 0, -1
     return data + begin, end - begin
+
+
+@jit
+def find_in(place, cache, S):
+    """As `find`, for a single value of a row."""
+    offsets, data, large, last = place_map(cache)
+    return find(place, offsets, data, large, last, S)

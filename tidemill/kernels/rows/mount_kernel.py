@@ -6,13 +6,11 @@ from tidemill.kernels.cache import use_cache
 from tidemill.kernels.intrinsics import entry, jit, ld8, ld32, ld32s, ld64
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, locate_row, place_map, place_of
 from tidemill.kernels.write.values import value_fits
-from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW
+from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN, R_VALUE, ROW_BYTES
 
 use_cache()
-
-ROW_BYTES = ROW.itemsize
 
 
 @jit
@@ -20,12 +18,9 @@ def values_fit(table, S):
     """Whether every value of the row that was located is one."""
     cache = ld64(table + 8 * L.T_CACHE)
     kinds = ld64(table + 8 * L.T_KIND)
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     for slot in range(ld64(table + 8 * L.T_SLOTS)):
-        place = ld32s(cache + L.CACHE_PLACES + 4 * slot)
+        place = place_of(cache, slot)
         if place == L.PLACE_NULL or place == L.PLACE_ABSENT:
             continue
         a, n = find(place, offsets, data, large, last, S)

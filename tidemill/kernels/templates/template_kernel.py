@@ -22,24 +22,31 @@ from tidemill.kernels.intrinsics import (
     ld64,
     ldu64,
     memcpy,
-    memmove,
     put,
     same_bytes,
     spliced,
     st64,
 )  # fmt: skip
-from tidemill.kernels.messages.compress import w_lz4, w_snappy
+from tidemill.kernels.messages.compress import compress_in_place
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import ASK, CHANGED, SAME, integer_changed, is_bytes, is_integer
 from tidemill.kernels.rows.keys import key_fits
-from tidemill.kernels.rows.locate import find, locate_row
+from tidemill.kernels.rows.locate import find, find_in, invalidate, locate_row, place_map, place_of
 from tidemill.kernels.templates import layout as X
 from tidemill.kernels.templates.handles import NUMBER_ROOM, w_handle
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import w_csv, w_text_value
-from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, int_of, uint_of, w_i64, w_u64
+from tidemill.kernels.write.numbers import SIGN64, bad_width, float_of, uint_of, w_i64, w_u64
 from tidemill.kernels.write.values import w_plain, w_vector
 from tidemill.records import (  # fmt: skip
-    MESSAGE,
+    M_COMMIT,
+    M_KEY,
+    M_KEYLEN,
+    M_ROWS,
+    M_TARGET,
+    M_VALLEN,
+    M_VALUE,
+    MESSAGE_BYTES,
     R_COMMIT,
     R_KEY,
     R_KEYLEN,
@@ -50,22 +57,15 @@ from tidemill.records import (  # fmt: skip
     R_VALLEN,
     R_VALUE,
     RECORD_OVERHEAD,
-    ROW,
+    ROW_BYTES,
 )
 
 use_cache()
 
-ROW_BYTES = ROW.itemsize
-MESSAGE_BYTES = MESSAGE.itemsize
-M_TARGET, M_KEY, M_KEYLEN, M_VALUE, M_VALLEN, M_ROWS, M_COMMIT = range(0, 56, 8)
 U0, SIGN32 = np.uint64(0), np.uint64(1 << 31)
 INFINITE32, INFINITE64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
 HANDLE_ROOM = 3  # bytes that one of a handle's text takes at most, escaped
 PHYSICAL = np.uint64(18)  # bits of a ts below its milliseconds
-
-
-SAME, DIFFERENT, ASK = 0, 1, -1
-"""What `differs` answers; ASK: for the reference."""
 
 
 @jit
@@ -89,18 +89,16 @@ def float_bits(stored, a):
 
 
 @jit
-def values_differ(T, p, stored, fsp, a, n, b, m, zone, S):
-    """SAME, DIFFERENT or ASK for two stored values whose bytes differ. There is room for both texts at p."""
-    if stored == L.OP_TEXT or stored == L.OP_QUOTED or stored == L.OP_BLOB:
-        return DIFFERENT
+def value_changed(T, p, stored, fsp, a, n, b, m, zone, S):
+    """SAME, CHANGED or ASK for two stored values whose bytes differ. There is room for both texts at p."""
+    if is_bytes(stored):
+        return CHANGED
     if stored == L.OP_FLOAT or stored == L.OP_DOUBLE:
         if n != 8 or m != 8:
             return ASK
-        return SAME if float_bits(stored, a) == float_bits(stored, b) else DIFFERENT
-    if stored == L.OP_INT or stored == L.OP_YEAR:
-        return ASK if bad_width(n) or bad_width(m) else DIFFERENT if int_of(a, n) != int_of(b, m) else SAME
-    if stored == L.OP_UINT:
-        return ASK if bad_width(n) or bad_width(m) else DIFFERENT if uint_of(a, n) != uint_of(b, m) else SAME
+        return SAME if float_bits(stored, a) == float_bits(stored, b) else CHANGED
+    if is_integer(stored):
+        return integer_changed(stored, a, n, b, m)
     end = w_compared(T, p, stored, fsp, a, n, zone, S)
     if end < 0:
         return ASK
@@ -108,15 +106,15 @@ def values_differ(T, p, stored, fsp, a, n, b, m, zone, S):
     end2 = w_compared(T, q, stored, fsp, b, m, zone, S)
     if end2 < 0:
         return ASK
-    return SAME if end - p == end2 - q and same_bytes(p, q, end - p) else DIFFERENT
+    return SAME if end - p == end2 - q and same_bytes(p, q, end - p) else CHANGED
 
 
 @jit
 def differs(T, p, column, cache, S, other, S2, zone):
-    """Whether a column's value is another one in the image `other`: SAME, DIFFERENT or ASK."""
-    slot = 4 * ld32s(column + 4 * X.C_SLOT)
-    place = ld32s(cache + L.CACHE_PLACES + slot)
-    place2 = ld32s(other + L.CACHE_PLACES + slot)
+    """Whether a column's value is another one in the image `other`: SAME, CHANGED or ASK."""
+    slot = ld32s(column + 4 * X.C_SLOT)
+    place = place_of(cache, slot)
+    place2 = place_of(other, slot)
     if ld32s(column + 4 * X.C_ABSENT) == ld32s(column + 4 * X.C_NULL) and ld32s(column + 4 * X.C_ABSENT_LEN) >= 0:
         # The text of an absent value is that of NULL, which the pool holds once.
         place = L.PLACE_NULL if place == L.PLACE_ABSENT else place
@@ -126,7 +124,7 @@ def differs(T, p, column, cache, S, other, S2, zone):
     if absent or null:
         if place == place2:
             return SAME
-        return ASK if absent else DIFFERENT
+        return ASK if absent else CHANGED
     a, n = find_in(place, cache, S)
     b, m = find_in(place2, other, S2)
     if n < 0 or m < 0:
@@ -134,29 +132,13 @@ def differs(T, p, column, cache, S, other, S2, zone):
     if n == m and same_bytes(a, b, n):
         return SAME
     stored = ld32s(column + 4 * X.C_STORED)
-    return values_differ(T, p, stored, ld32s(column + 4 * X.C_FSP), a, n, b, m, zone, S)
-
-
-@jit
-def find_in(place, cache, S):
-    """(address, length) of a value that is neither NULL nor absent; length -1 if it is broken."""
-    return find(
-        place,
-        ld64(cache + 8 * L.C_OFFSETS),
-        ld64(cache + 8 * L.C_DATA),
-        ld64(cache + 8 * L.C_LARGE),
-        ld64(cache + 8 * L.C_LAST),
-        S,
-    )
+    return value_changed(T, p, stored, ld32s(column + 4 * X.C_FSP), a, n, b, m, zone, S)
 
 
 @spliced
 def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st):
     """The columns of a list from the located image; with `changed` only those whose value the image `other` does not have."""
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     skip = 0
     if count:
         skip = ld32s(columns + 4 * X.C_SEPARATOR)  # the first column that is written has no separator
@@ -168,7 +150,7 @@ def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st
                 continue
             if found == ASK:
                 return -1
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * X.C_SLOT))
+        place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
         if place == L.PLACE_NULL:
             p = put(p, pool + ld32s(column + 4 * X.C_NULL) + skip, ld32s(column + 4 * X.C_NULL_LEN) - skip)
         elif place == L.PLACE_ABSENT:
@@ -192,7 +174,7 @@ def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st
 @jit
 def w_promoted(p, column, pool, least, cache, S):
     """A column's text by its value: the prefix from `least` on, else the suffix; that of NULL and of absent ones is ready-made."""
-    place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * X.C_SLOT))
+    place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
     if place == L.PLACE_NULL:
         return put(p, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))
     if place == L.PLACE_ABSENT:
@@ -273,21 +255,6 @@ def located(table, flags, row, image, S):
     return locate_row(table, ld64(row + R_VALUE), ld32s(row + R_VALLEN), S)
 
 
-@jit
-def forget(table):
-    """Nothing that was found out about a row's header is to be trusted."""
-    st64(ld64(table + 8 * L.T_CACHE) + 8 * L.C_HEADER_LEN, -1)
-
-
-@jit
-def compressed(p, end, kind, hashes):
-    """Compress the text from p to end in place; returns the new end. Needs as much room behind it, and a little more."""
-    room = end + 64
-    packed = w_snappy(room, p, end - p, hashes) if kind == X.AS_SNAPPY else w_lz4(room, p, end - p, hashes)
-    memmove(p, room, packed - room)
-    return p + packed - room
-
-
 @entry(8)
 def text_rows(i, n, rows, tables, texts, T, S, st):
     """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
@@ -346,12 +313,12 @@ def text_rows(i, n, rows, tables, texts, T, S, st):
                 end = w_message(T, vp, text, words, row, cache, cache2, ld64(table + 8 * L.T_ZONE), S, S2, st)
             if end < 0:
                 if flags & L.FLAG_SLOW == 0:
-                    forget(table)
-                    forget(table2)
+                    invalidate(table)
+                    invalidate(table2)
                 outcome = L.UNKNOWN
                 break
             if compression:
-                end = compressed(vp, end, compression, hashes)
+                end = compress_in_place(vp, end, compression == X.AS_SNAPPY, hashes)
             if end - vp + RECORD_OVERHEAD > max_bytes:
                 outcome = L.TOO_LARGE
                 break

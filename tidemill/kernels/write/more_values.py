@@ -21,6 +21,7 @@ from tidemill.kernels.intrinsics import (
     ld64,
     ldu64,
     memcpy,
+    page_safe,
     put,
     same_bytes,
     spliced,
@@ -64,7 +65,7 @@ def w_latin(T, p, s, n, S):
     while i < n:
         a = s + i
         rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
+        if rest < 32 and not page_safe(a, 32):
             memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
             a = S
         found = mask_html(a)
@@ -100,7 +101,7 @@ def w_doubled(p, s, n, quote, S):
     while i < n:
         a = s + i
         rest = n - i
-        if rest < 8 and (a & 4095) > 4088:
+        if rest < 8 and not page_safe(a, 8):
             memcpy(S, a, rest)
             a = S
         word = ldu64(a)

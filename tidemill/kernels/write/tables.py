@@ -1,9 +1,9 @@
 """Constant tables that the encode kernels read. They form one block; its address is passed to every entry point.
 
 Layout (byte offsets): two-digit texts, hex digits, powers of ten, short JSON escapes, base64 pairs, the 128-bit powers of ten of
-Schubfach, the bit map of runes that Go prints as they are, a CRC32 table, 32 bytes of ones and 32 of zeros, for each byte that is no
-start of a longer rune its text in strconv.Quote inside JSON (up to seven bytes, and their number), and how TiDB prints documents: its
-short escapes and the style of its floats. There is a block for each way of printing them.
+Schubfach, the bit map of runes that Go prints as they are, the eight CRC-32 tables of `crc.crc32`, 32 bytes of ones and 32 of zeros, the
+text of each single-byte rune or invalid byte in strconv.Quote inside JSON (up to seven bytes, and their number), and how TiDB prints
+documents: its short escapes and the style of its floats. Each way of printing documents has a block of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ O_POW10 = O_BASE64 + 8192
 POW10_MIN, POW10_MAX = -292, 324
 O_PRINTABLE = O_POW10 + (POW10_MAX - POW10_MIN + 1) * 16 + 16
 O_CRC = O_PRINTABLE + 0x110000 // 8 + 64
-O_MASK = O_CRC + 1024
+O_MASK = O_CRC + 8192
 O_QUOTE = O_MASK + 64
 O_DOCUMENT_SHORT = O_QUOTE + 2048 + 64
 O_DOCUMENT_FLOAT = O_DOCUMENT_SHORT + 128  # int64: a style of `numbers.w_float`
@@ -54,10 +54,14 @@ def _power_of_ten(exponent: int) -> int:
     return value
 
 
-def _crc_of_byte(byte: int) -> int:
-    for _ in range(8):
-        byte = (byte >> 1) ^ 0xEDB88320 if byte & 1 else byte >> 1
-    return byte
+def _crc_tables() -> npt.NDArray[np.uint32]:
+    """Eight tables of 256 words: what a byte does to the state when so many bytes follow it in a word."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        # The state that a byte leaves behind with nothing before it, and then with more and more zero bytes behind it.
+        for behind in range(8):
+            tables[behind, byte] = (zlib.crc32(bytes([byte, *bytes(behind)])) ^ zlib.crc32(bytes(1 + behind))) & 0xFFFFFFFF
+    return tables
 
 
 def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
@@ -80,7 +84,7 @@ def _build(style: JsonStyle) -> npt.NDArray[np.uint8]:
     for first, last in printable_ranges():
         printable[first : last + 1] = 1
     block[O_PRINTABLE : O_PRINTABLE + 0x110000 // 8] = np.packbits(printable, bitorder="little").tobytes()
-    block[O_CRC : O_CRC + 1024] = b"".join(_crc_of_byte(i).to_bytes(4, "little") for i in range(256))
+    block[O_CRC : O_CRC + 8192] = _crc_tables().tobytes()
     block[O_MASK : O_MASK + 32] = b"\xff" * 32
     for byte in range(256):
         text = json_string(go_quote(bytes([byte])))[1:-1]

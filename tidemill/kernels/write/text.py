@@ -16,6 +16,7 @@ from tidemill.kernels.intrinsics import (
     ld32,
     ld64,
     memcpy,
+    page_safe,
     st8,
     st16,
     st32,
@@ -82,7 +83,7 @@ def w_escaped(T, p, s, n, mode, S):
     while i < n:
         a = s + i
         rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
+        if rest < 32 and not page_safe(a, 32):
             memcpy(S, a, rest)  # a load of 32 bytes could touch the next page
             a = S
         found = mask_plain(a) if mode == MODE_PLAIN else mask_html(a)
@@ -196,7 +197,7 @@ def w_quoted(T, p, s, n, S):
     while i < n:
         a = s + i
         rest = n - i
-        if rest < 32 and (a & 4095) > 4064:
+        if rest < 32 and not page_safe(a, 32):
             memcpy(S, a, rest)
             a = S
         found = mask_quoted(a)

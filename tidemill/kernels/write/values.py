@@ -6,6 +6,7 @@ import numpy as np
 
 from tidemill.kernels.intrinsics import as_i, as_u, f32_bits, f64_bits, jit, ld32, spliced, st8
 from tidemill.kernels.rows import layout as L
+from tidemill.kernels.rows.changed import is_bytes
 from tidemill.kernels.rows.locate import json_end
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.numbers import bad_width, decimal_size, float_of, int_of, uint_of, w_decimal, w_float, w_i64, w_u64
@@ -101,7 +102,7 @@ def w_json_value(T, p, op, fsp, a, n, zone, S):
 @jit
 def value_fits(op, a, n):
     """Whether n bytes can be a value of this kind. Looks at sizes and at the parts of times, not inside decimals and documents."""
-    if op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB:
+    if is_bytes(op):
         return True
     if op == L.OP_DOUBLE or op == L.OP_FLOAT:
         return n == 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.protocols.common.gotext import runes
+from tidemill.protocols.common.gotext import quoted
 
 _ESCAPES = {i: f"\\u{i:04x}" for i in (*range(32), 0x3C, 0x3E, 0x26, 0x2028, 0x2029)} | {
     0x22: '\\"', 0x5C: "\\\\", 10: "\\n", 13: "\\r", 9: "\\t"
@@ -11,9 +11,4 @@ _ESCAPES = {i: f"\\u{i:04x}" for i in (*range(32), 0x3C, 0x3E, 0x26, 0x2028, 0x2
 
 def string(data: bytes) -> bytes:
     """A quoted JSON string. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
-    try:
-        return b'"' + data.decode().translate(_ESCAPES).encode() + b'"'
-    except UnicodeDecodeError:
-        pass
-    parts = (b"\\ufffd" if point < 0 else _ESCAPES[point].encode() if point in _ESCAPES else raw for point, raw in runes(data))
-    return b'"' + b"".join(parts) + b'"'
+    return quoted(data, _ESCAPES)

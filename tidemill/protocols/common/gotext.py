@@ -7,7 +7,7 @@ U+2028/2029, in invalid UTF-8, and in the Unicode version of what counts as prin
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 _SHORT = {0x22: '\\"', 0x5C: "\\\\", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t"}
@@ -54,7 +54,11 @@ def runes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def json_string(data: bytes, *, html: bool = True) -> bytes:
     """A quoted JSON string as encoding/json writes it. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
-    escapes = _HTML_ESCAPES if html else _PLAIN_ESCAPES
+    return quoted(data, _HTML_ESCAPES if html else _PLAIN_ESCAPES)
+
+
+def quoted(data: bytes, escapes: Mapping[int, str]) -> bytes:
+    """A quoted string with these escapes. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
     try:
         return b'"' + data.decode().translate(escapes).encode() + b'"'
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """TiDB's primitive encodings: memcomparable bytes and numbers, and varints. Datums are made of them (`datums`).
 
 Decoders take a buffer and a position and return the value with the position after it. They trust nothing: whatever they cannot
-read raises MalformedBytes with the position and what was expected there. The rules are those of TiDB's `util/codec`.
+read raises MalformedBytes with the position and what they expected there. The rules are those of TiDB's `util/codec`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_VARINT = 10  # bytes of a 64-bit LEB128
 
 
 def take(buf: bytes, pos: int, size: int, what: str) -> bytes:
-    """`size` bytes at `pos`. Raises MalformedBytes when the buffer ends before."""
+    """Return `size` bytes at `pos`. Raises MalformedBytes when the buffer ends before."""
     end = pos + size
     if size < 0 or end > len(buf):
         raise MalformedBytes(f"{what} at byte {pos} needs {size} bytes, {len(buf) - pos} are left")
@@ -30,7 +30,7 @@ def take(buf: bytes, pos: int, size: int, what: str) -> bytes:
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """Bytes in groups of 8, each with a marker: they sort as the plain bytes do and end where they say."""
+    """Encode bytes in groups of 8, each followed by a marker. The result sorts as the plain bytes do, and its end can be found."""
     out = bytearray()
     for start in range(0, len(data) + 1, GROUP):
         group = data[start : start + GROUP]
@@ -41,7 +41,7 @@ def encode_bytes(data: bytes) -> bytes:
 
 
 def decode_bytes(buf: bytes, pos: int = 0) -> tuple[bytes, int]:
-    """The inverse of encode_bytes. Raises MalformedBytes."""
+    """Return the inverse of encode_bytes. Raises MalformedBytes."""
     out = bytearray()
     while True:
         group = take(buf, pos, GROUP + 1, "a group of memcomparable bytes")
@@ -60,40 +60,40 @@ def decode_bytes(buf: bytes, pos: int = 0) -> tuple[bytes, int]:
 
 
 def encode_int(value: int) -> bytes:
-    """A signed 64-bit integer, sign bit flipped, big-endian."""
+    """Encode a signed 64-bit integer: sign bit flipped, big-endian."""
     return (value + SIGN).to_bytes(8, "big")
 
 
 def decode_int(buf: bytes, pos: int = 0) -> tuple[int, int]:
-    """The inverse of encode_int. Raises MalformedBytes."""
+    """Return the inverse of encode_int. Raises MalformedBytes."""
     return int.from_bytes(take(buf, pos, 8, "an integer"), "big") - SIGN, pos + 8
 
 
 def encode_uint(value: int) -> bytes:
-    """An unsigned 64-bit integer, big-endian."""
+    """Encode an unsigned 64-bit integer, big-endian."""
     return value.to_bytes(8, "big")
 
 
 def decode_uint(buf: bytes, pos: int = 0) -> tuple[int, int]:
-    """The inverse of encode_uint. Raises MalformedBytes."""
+    """Return the inverse of encode_uint. Raises MalformedBytes."""
     return int.from_bytes(take(buf, pos, 8, "an unsigned integer"), "big"), pos + 8
 
 
 def encode_uint_desc(value: int) -> bytes:
-    """An unsigned 64-bit integer that sorts in descending order: the timestamp of an MVCC key."""
+    """Encode an unsigned 64-bit integer so that it sorts in descending order, as the timestamp of an MVCC key does."""
     return (value ^ _MASK64).to_bytes(8, "big")
 
 
 def decode_uint_desc(buf: bytes, pos: int = 0) -> tuple[int, int]:
-    """The inverse of encode_uint_desc. Raises MalformedBytes."""
+    """Return the inverse of encode_uint_desc. Raises MalformedBytes."""
     value, pos = decode_uint(buf, pos)
     return value ^ _MASK64, pos
 
 
 def encode_float(value: float) -> bytes:
-    """A double that sorts by value: sign bit set for what is not negative, all bits inverted otherwise.
+    """Encode a double so that it sorts by value: numbers from 0 up get the sign bit set, negative ones all bits inverted.
 
-    -0.0 is written as 0.0, because TiDB asks `value >= 0`.
+    -0.0 is written as 0.0, because TiDB tests `value >= 0`.
     """
     (bits,) = struct.unpack(">Q", struct.pack(">d", value))
     bits = bits | SIGN if value >= 0 else bits ^ _MASK64
@@ -101,7 +101,7 @@ def encode_float(value: float) -> bytes:
 
 
 def decode_float(buf: bytes, pos: int = 0) -> tuple[float, int]:
-    """The inverse of encode_float. Raises MalformedBytes."""
+    """Return the inverse of encode_float. Raises MalformedBytes."""
     bits, pos = decode_uint(buf, pos)
     bits = bits ^ SIGN if bits & SIGN else bits ^ _MASK64
     (value,) = struct.unpack(">d", struct.pack(">Q", bits))
@@ -112,7 +112,7 @@ def decode_float(buf: bytes, pos: int = 0) -> tuple[float, int]:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """LEB128."""
+    """Encode as LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -122,7 +122,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buf: bytes, pos: int = 0) -> tuple[int, int]:
-    """LEB128 of at most 64 bits. Raises MalformedBytes."""
+    """Decode a LEB128 of at most 64 bits. Raises MalformedBytes."""
     value = 0
     for index in range(_MAX_VARINT):
         byte = take(buf, pos + index, 1, "a varint")[0]
@@ -135,22 +135,22 @@ def decode_uvarint(buf: bytes, pos: int = 0) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """Zig-zag, then LEB128."""
+    """Encode as zig-zag, then LEB128."""
     return encode_uvarint((value << 1 ^ value >> 63) & _MASK64)
 
 
 def decode_varint(buf: bytes, pos: int = 0) -> tuple[int, int]:
-    """The inverse of encode_varint. Raises MalformedBytes."""
+    """Return the inverse of encode_varint. Raises MalformedBytes."""
     value, pos = decode_uvarint(buf, pos)
     return value >> 1 ^ -(value & 1), pos
 
 
 def encode_compact_bytes(data: bytes) -> bytes:
-    """Bytes after their length."""
+    """Return the length as a varint, then the bytes."""
     return encode_varint(len(data)) + data
 
 
 def decode_compact_bytes(buf: bytes, pos: int = 0) -> tuple[bytes, int]:
-    """The inverse of encode_compact_bytes. Raises MalformedBytes."""
+    """Return the inverse of encode_compact_bytes. Raises MalformedBytes."""
     size, start = decode_varint(buf, pos)
     return take(buf, start, size, "compact bytes"), start + size

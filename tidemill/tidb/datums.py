@@ -1,4 +1,4 @@
-"""Datums: values with a flag byte in front. Keys of indexes and common handles and rows of format 1 consist of them."""
+"""Datums: values after a flag byte. Index keys, common handles and rows of format 1 consist of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FLAGS = {int(flag): flag for flag in DatumFlag}
 
 
 class Datum(NamedTuple):
-    """A value and how it was written.
+    """A value and the way it was written.
 
     int: INT, UINT, VARINT, UVARINT, DURATION (nanoseconds); float: FLOAT; str: DECIMAL; bytes: BYTES, COMPACT_BYTES, JSON (type
     code and body), VECTOR (count and elements); None: NULL, MAX.
@@ -60,7 +60,7 @@ class Datum(NamedTuple):
 
 
 def decode_datum(buf: bytes, pos: int = 0) -> tuple[Datum, int]:
-    """A value with its flag byte, as in keys of common handles and indexes and in row format 1. Raises MalformedBytes."""
+    """Decode a flag byte and its value. Returns the datum and the position after it. Raises MalformedBytes."""
     byte = take(buf, pos, 1, "a datum")[0]
     flag = _FLAGS.get(byte)
     if flag is None:
@@ -99,7 +99,7 @@ def _decode_body(flag: DatumFlag, buf: bytes, pos: int) -> tuple[int | float | s
 
 
 def encode_datum(datum: Datum, *, prec: int = 0, frac: int = 0) -> bytes:
-    """A datum's flag and body; `prec` and `frac` are those of a DECIMAL."""
+    """Return a datum's flag and body; `prec` and `frac` are those of a DECIMAL."""
     flag, value = datum
     head = bytes([flag])
     match flag, value:

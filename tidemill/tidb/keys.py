@@ -1,8 +1,8 @@
-"""Keys of TiDB's data in TiKV: record, index and meta keys, their ranges, keyspaces, and ids that are fixed.
+"""Keys of TiDB's data in TiKV: record, index and meta keys, their ranges, keyspaces, and fixed ids.
 
-A key has two spellings. *Raw* is what rows and key-values of a feed carry. *Encoded* (`encode_bytes` of the whole) is what
-regions, PD and subscriptions use. Empty bytes as the end of a range mean infinity in both. Region borders need not be keys at
-all: compare them as plain bytes.
+A key has two forms. *Raw* keys stand in the events of a change feed. *Encoded* keys (`encode_bytes` of the raw key) are used by
+regions, PD and subscriptions. In both, an empty end of a range means infinity. A region border need not be a valid key:
+compare borders as plain bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD_SEPARATOR = b"_r"
 INDEX_SEPARATOR = b"_i"
 
 INT_HANDLE_SIZE = 8
-"""A record key with exactly so many bytes after `_r` has an integer handle; a common handle is padded to be longer."""
+"""The bytes of an integer handle after `_r`. A common handle is padded to be longer."""
 
 _ID_END = len(TABLE_PREFIX) + 8
 _HANDLE_START = _ID_END + len(RECORD_SEPARATOR)
@@ -45,24 +45,24 @@ SYSTEM_SCHEMAS = frozenset(
         "workload_schema",
     }
 )
-"""Databases whose rows are nobody's data, in lower case."""
+"""Databases of TiDB and its tools, in lower case. Their rows are never delivered."""
 
 
 def is_system_schema(name: str) -> bool:
-    """Whether a database belongs to TiDB or its tools; case does not matter."""
+    """Return whether a database belongs to TiDB or its tools; case does not matter."""
     return name.lower() in SYSTEM_SCHEMAS
 
 
-# The two spellings
+# Raw and encoded keys
 
 
 def to_encoded(raw: bytes) -> bytes:
-    """The encoded spelling of a key or of a start of a range."""
+    """Encode a raw key, or the start of a raw range."""
     return encode_bytes(raw)
 
 
 def from_encoded(encoded: bytes) -> bytes:
-    """The raw spelling of an encoded key. Raises MalformedKey, also for region borders that are not encoded key."""
+    """Decode an encoded key. Raises MalformedKey, also for a region border that is not a valid key."""
     try:
         raw, end = decode_bytes(encoded)
     except MalformedBytes as error:
@@ -73,7 +73,7 @@ def from_encoded(encoded: bytes) -> bytes:
 
 
 def encode_range(start: bytes, end: bytes) -> tuple[bytes, bytes]:
-    """The encoded spelling of a raw range; an empty end stays empty: infinity."""
+    """Encode a raw range. An empty end, infinity, stays empty."""
     return encode_bytes(start), encode_bytes(end) if end else b""
 
 
@@ -81,19 +81,19 @@ def encode_range(start: bytes, end: bytes) -> tuple[bytes, bytes]:
 
 
 def keyspace_prefix(keyspace: int) -> bytes:
-    """What stands before every transactional raw key of a keyspace (API v2): `x` and the id in three bytes."""
+    """Return the prefix of all transactional raw keys of a keyspace (API v2): `x` and the id in three bytes."""
     if not 0 <= keyspace < 1 << 24:
         raise ValueError(f"keyspace {keyspace} is not in 0 to 2^24 - 1")
     return b"x" + keyspace.to_bytes(3, "big")
 
 
 def keyspace_range(keyspace: int) -> tuple[bytes, bytes]:
-    """The raw range of a keyspace. The last one ends where raw keys of the next kind (`y`) would begin."""
+    """Return the raw range of a keyspace. The range of the last keyspace ends at `y`, the next kind of keys."""
     return keyspace_prefix(keyspace), (int.from_bytes(keyspace_prefix(keyspace), "big") + 1).to_bytes(4, "big")
 
 
 def strip_keyspace(key: bytes, keyspace: int) -> bytes:
-    """The raw key without its keyspace prefix. Raises MalformedKey when it has another one or none."""
+    """Remove the keyspace prefix from a raw key. Raises MalformedKey for a key without this prefix."""
     prefix = keyspace_prefix(keyspace)
     if not key.startswith(prefix):
         raise MalformedKey(f"{_shown(key)} is not in keyspace {keyspace}: expected it to begin with {prefix.hex()}")
@@ -105,10 +105,10 @@ def strip_keyspace(key: bytes, keyspace: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """Where a row is stored: the physical table id and the handle.
+    """The place of a row: its physical table id and its handle.
 
-    An int handle is the integer primary key (by bit pattern, so an unsigned one of 2^63 and more is negative here) or the hidden
-    row id. A bytes handle is the encoded primary key, with its padding.
+    An int handle is the hidden row id or the integer primary key. It is signed: an unsigned key of 2^63 or more is negative here.
+    A bytes handle is the encoded primary key, with its padding.
     """
 
     table_id: int
@@ -120,7 +120,7 @@ class RecordKey:
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """An entry of an index. `suffix` is its encoded datums, with the handle at the end where the index is not unique."""
+    """An entry of an index. `suffix` is its encoded datums; in an index that is not unique the handle follows them."""
 
     table_id: int
     index_id: int
@@ -128,59 +128,59 @@ class IndexKey:
 
 
 def table_prefix(table_id: int) -> bytes:
-    """What all keys of a physical table begin with: `t` and its id."""
+    """Return the prefix of all keys of a physical table: `t` and its id."""
     return TABLE_PREFIX + encode_int(table_id)
 
 
 def record_prefix(table_id: int) -> bytes:
-    """What all record keys of a physical table begin with."""
+    """Return the prefix of all record keys of a physical table."""
     return table_prefix(table_id) + RECORD_SEPARATOR
 
 
 def record_range(table_id: int) -> tuple[bytes, bytes]:
-    """The raw range [start, end) of the record keys of a physical table."""
+    """Return the raw range [start, end) of the record keys of a physical table."""
     return record_prefix(table_id), table_prefix(table_id) + b"_s"
 
 
 def record_key(table_id: int, handle: int | bytes) -> bytes:
-    """A raw record key. A bytes handle is padded with zeros to 9 bytes, so that it cannot be taken for an int handle."""
+    """Return a raw record key. A bytes handle is padded with zeros to 9 bytes, so that it cannot be taken for an int handle."""
     return record_prefix(table_id) + (encode_int(handle) if isinstance(handle, int) else pad_handle(handle))
 
 
 def pad_handle(handle: bytes) -> bytes:
-    """A common handle, at least one byte longer than an int handle."""
+    """Pad a common handle, so that it is longer than an int handle."""
     return handle.ljust(INT_HANDLE_SIZE + 1, b"\x00")
 
 
 def index_prefix(table_id: int, index_id: int) -> bytes:
-    """What all entries of an index begin with."""
+    """Return the prefix of all entries of an index."""
     return table_prefix(table_id) + INDEX_SEPARATOR + encode_int(index_id)
 
 
 def signed_handle(value: int) -> int:
-    """The handle of an integer primary key: unsigned values of 2^63 and more are stored by their bit pattern."""
+    """Return the handle of an integer primary key. Unsigned values of 2^63 and more keep their bits and become negative."""
     return value - 2 * SIGN if value >= SIGN else value
 
 
 def unsigned_handle(handle: int) -> int:
-    """The unsigned primary key of a handle."""
+    """Return the unsigned primary key that a handle stands for."""
     return handle + 2 * SIGN if handle < 0 else handle
 
 
 def physical_table_id(key: bytes) -> int:
-    """The table id of a raw record or index key. Raises MalformedKey."""
+    """Return the table id of a raw record or index key. Raises MalformedKey."""
     if len(key) < _ID_END or not key.startswith(TABLE_PREFIX):
         raise MalformedKey(f"{_shown(key)} is not a key of a table: expected `t` and 8 bytes of table id")
     return decode_int(key, len(TABLE_PREFIX))[0]
 
 
 def is_record_key(key: bytes) -> bool:
-    """Whether a raw key is a row's, by its prefix alone."""
+    """Return whether a raw key is a record key. Only its prefix is looked at."""
     return key.startswith(TABLE_PREFIX) and key[_ID_END:_HANDLE_START] == RECORD_SEPARATOR
 
 
 def parse_record_key(key: bytes) -> RecordKey:
-    """The parts of a raw record key. Raises MalformedKey."""
+    """Parse a raw record key. Raises MalformedKey."""
     table_id = physical_table_id(key)
     if not is_record_key(key):
         raise MalformedKey(f"{_shown(key)} is not a record key: expected `_r` at byte {_ID_END}, found {key[_ID_END:_HANDLE_START]!r}")
@@ -195,7 +195,7 @@ def parse_record_key(key: bytes) -> RecordKey:
 
 
 def parse_index_key(key: bytes) -> IndexKey:
-    """The parts of a raw index key. Raises MalformedKey."""
+    """Parse a raw index key. Raises MalformedKey."""
     table_id = physical_table_id(key)
     id_at = _ID_END + len(INDEX_SEPARATOR)
     if key[_ID_END:id_at] != INDEX_SEPARATOR:
@@ -209,10 +209,10 @@ def parse_index_key(key: bytes) -> IndexKey:
 
 
 class MetaKind(enum.Enum):
-    """What a meta key stands for; the value is the flag after its name."""
+    """What a meta key holds. The member's value is the flag byte after the key's name."""
 
     STRING = b"s"
-    HASH_HEAD = b"H"  # of old versions: how many fields
+    HASH_HEAD = b"H"  # the number of fields, written by old versions
     HASH_FIELD = b"h"
     LIST_HEAD = b"L"  # left and right index
     LIST_ITEM = b"l"
@@ -223,7 +223,7 @@ _META_KINDS = {kind.value[0]: kind for kind in MetaKind}
 
 @dataclass(frozen=True, slots=True)
 class MetaKey:
-    """A key of the meta range: a string, a field of a hash, or an item of a list, under a name."""
+    """A key of the meta range: the name of a string, hash or list, and which field or item it is."""
 
     kind: MetaKind
     name: bytes
@@ -242,27 +242,27 @@ def _meta_prefix(name: bytes, kind: MetaKind) -> bytes:
 
 
 def meta_string(name: bytes) -> bytes:
-    """The raw key of a string."""
+    """Return the raw key of a string."""
     return _meta_prefix(name, MetaKind.STRING)
 
 
 def meta_hash_field(name: bytes, field: bytes) -> bytes:
-    """The raw key of a field of a hash."""
+    """Return the raw key of a field of a hash."""
     return _meta_prefix(name, MetaKind.HASH_FIELD) + encode_bytes(field)
 
 
 def meta_hash_prefix(name: bytes) -> bytes:
-    """What the keys of all fields of a hash begin with."""
+    """Return the prefix of the keys of all fields of a hash."""
     return _meta_prefix(name, MetaKind.HASH_FIELD)
 
 
 def meta_hash_range(name: bytes) -> tuple[bytes, bytes]:
-    """The raw range of the fields of a hash."""
+    """Return the raw range of the fields of a hash."""
     return _span(meta_hash_prefix(name))
 
 
 def meta_list_range(name: bytes) -> tuple[bytes, bytes]:
-    """The raw range of the items of a list."""
+    """Return the raw range of the items of a list."""
     return _span(_meta_prefix(name, MetaKind.LIST_ITEM))
 
 
@@ -271,7 +271,7 @@ def _span(prefix: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_meta_key(key: bytes) -> MetaKey:
-    """The parts of a raw meta key. Raises MalformedKey."""
+    """Parse a raw meta key. Raises MalformedKey."""
     if not key.startswith(META_PREFIX):
         raise MalformedKey(f"{_shown(key)} is not a meta key: expected `m`")
     try:
@@ -294,13 +294,13 @@ def parse_meta_key(key: bytes) -> MetaKey:
 
 META_RANGE = (META_PREFIX, b"n")
 DBS = b"DBs"
-"""The hash of databases; its fields are named as the hashes of their tables are: `DB:2`."""
+"""The hash of databases. Its fields (`DB:2`) have the names of the hashes that hold the databases' tables."""
 
 DB_PREFIX = b"DB:"
 TABLE_FIELD_PREFIX = b"Table:"
 DBS_PREFIX = meta_hash_prefix(DBS)
 DB_HASHES_RANGE = (META_PREFIX + DB_PREFIX, META_PREFIX + b"DB;")
-"""The raw range in which the hashes `DB:*` lie, and little else."""
+"""The raw range of the hashes `DB:*`. It holds little else."""
 
 SCHEMA_VERSION_KEY = meta_string(b"SchemaVersionKey")
 BDR_ROLE_KEY = meta_string(b"BDRRole")
@@ -313,27 +313,27 @@ DDL_JOB_HISTORY = b"DDLJobHistory"
 
 
 def db_name(schema_id: int) -> bytes:
-    """The name of a database's hash, and of its field in `DBs`."""
+    """Return the name of a database's hash, and of its field in `DBs`."""
     return DB_PREFIX + str(schema_id).encode()
 
 
 def db_key(schema_id: int) -> bytes:
-    """The raw key of a database's description."""
+    """Return the raw key of a database's description."""
     return meta_hash_field(DBS, db_name(schema_id))
 
 
 def table_key(schema_id: int, table_id: int) -> bytes:
-    """The raw key of a table's description."""
+    """Return the raw key of a table's description."""
     return meta_hash_field(db_name(schema_id), TABLE_FIELD_PREFIX + str(table_id).encode())
 
 
 def schema_id_of(name: bytes) -> int | None:
-    """The id in `DB:2`; None for another name."""
+    """Return the id in `DB:2`; None for another name."""
     return _number_after(DB_PREFIX, name)
 
 
 def table_id_of(field: bytes) -> int | None:
-    """The id in `Table:45`; None for another field (`TID:45`)."""
+    """Return the id in `Table:45`; None for another field (`TID:45`)."""
     return _number_after(TABLE_FIELD_PREFIX, field)
 
 
@@ -343,7 +343,7 @@ def _number_after(prefix: bytes, text: bytes) -> int | None:
 
 
 def display(key: bytes) -> str:
-    """A raw key for people: `t 45 _r 1`, `m DB:2 h Table:45`, else its bytes. Never raises MalformedKey."""
+    """Return a raw key as people read it: `t 45 _r 1`, `m DB:2 h Table:45`, else its bytes. Never raises MalformedKey."""
     for parse in (_display_record, _display_index, _display_meta):
         try:
             return parse(key)
@@ -375,10 +375,10 @@ def _text(name: bytes) -> str:
 
 
 def _shown(key: bytes) -> str:
-    """A key inside a message, cut when it is long."""
+    """Return a key for an error message. A long one is cut."""
     return f"key {key.hex()}" if len(key) <= 64 else f"key {key[:64].hex()}… of {len(key)} bytes"
 
 
 def covers(ranges: Iterable[tuple[bytes, bytes]], key: bytes) -> bool:
-    """Whether a key lies in one of the ranges, where an empty end is infinity. Both sides in the same spelling."""
+    """Return whether a key lies in one of the ranges. An empty end is infinity. Key and ranges are both raw, or both encoded."""
     return any(start <= key and (not end or key < end) for start, end in ranges)

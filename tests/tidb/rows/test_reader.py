@@ -209,16 +209,16 @@ def test_malformed_keys() -> None:
         read([INT], EMPTY, record_key(100, b"\x01"), pk_is_handle=True)
     with pytest.raises(MalformedRow, match="the key has an integer handle"):
         read([INT], EMPTY, KEY, key=[0])
-    with pytest.raises(MalformedRow, match="column c1: a datum BYTES stands where INT or UINT"):
+    with pytest.raises(MalformedRow, match="column c1: found a datum BYTES, expected INT or UINT"):
         read_key([INT], b"\x01" + encode_bytes(b"a"), [0])
     with pytest.raises(MalformedRow, match="column c2: the datum at byte 9 has the unknown flag 0x63"):
         read_key([INT, INT], b"\x03" + encode_int(1) + b"c", [0, 1])
-    with pytest.raises(MalformedRow, match="goes on after the last key column, at byte 9"):
+    with pytest.raises(MalformedRow, match="bytes follow the last key column, at byte 9"):
         read_key([INT], b"\x03" + encode_int(1) + b"\x00\x01", [0])
 
 
 def test_format_1_datums_must_fit_their_column() -> None:
-    with pytest.raises(MalformedRow, match="a datum VARINT stands where FLOAT is expected"):
+    with pytest.raises(MalformedRow, match="found a datum VARINT, expected FLOAT"):
         read([column(MySQLType.DOUBLE)], bytes.fromhex("08020802"))
     assert read([column(MySQLType.LONGLONG, Flag=ColumnFlag.UNSIGNED)], bytes.fromhex("08020801")) == ((1 << 64) - 1,)
 

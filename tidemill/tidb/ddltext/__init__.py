@@ -1,15 +1,14 @@
-"""Prints DDL statements the way TiCDC sends them: as TiDB's parser would after reading them.
+"""Prints DDL statements as TiCDC sends them: as TiDB's parser prints them after reading them.
 
-Every parsing method consumes what it recognises and returns the text TiDB prints for it. TiDB prints in source order and keeps
-the parentheses of the source, so there is no syntax tree, except where TiDB reorders: columns before constraints, options of an
-index, flags of SELECT, ORDER BY and LIMIT of a UNION, joins. What the grammar (of December 2024) does not cover is refused, never
-guessed.
+Every parsing method consumes what it recognises and returns the text TiDB prints for it. TiDB prints in source order and keeps the
+parentheses of the source, so there is no syntax tree, except where TiDB reorders: columns before constraints, options of an index,
+flags of SELECT, ORDER BY and LIMIT of a UNION, joins. A statement that the grammar (of December 2024) does not cover is refused.
 
 tidb/sql                    text to tokens (`lexer`), keywords
-cursor                      the place in a text
+cursor                      the position in the tokens, and the shared pieces of grammar
 queries/                    literals, functions, expressions, hints, SELECT
 column_types, constraints, columns, options, partitions, alter, statements   each a class built on the one before
-synthesized                 statements that are made from a job
+synthesized                 statements made from a job
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ __all__ = ["DdlSyntaxError", "SqlMode", "canonical_ddl"]
 
 
 def canonical_ddl(sql: str, sql_mode: int = 0, charset: str = "", collate: str = "") -> str:
-    """The text of one DDL statement that TiCDC would send.
+    """Return the text that TiCDC would send for one DDL statement.
 
-    `sql_mode`, `charset` and `collate` are those of the DDL job. The result may be empty: a statement that only concerns
-    placement is not worth sending. Raises DdlSyntaxError for anything this grammar does not cover, so that a caller can
-    fall back to the user's text and say so.
+    `sql_mode`, `charset` and `collate` are those of the DDL job. The result is empty for a statement that only concerns placement,
+    which TiCDC does not send. Raises DdlSyntaxError for anything this grammar does not cover; the caller can then send the user's text.
     """
     try:
         return Statements(sql, SqlMode(sql_mode), charset or "utf8mb4", collate or "utf8mb4_bin").statement()

@@ -19,7 +19,7 @@ _LAST_SPECS = frozenset(("PARTITION", "REMOVE", "REORGANIZE", "SPLIT", "MERGE"))
 
 @dataclass(frozen=True, slots=True)
 class AlterSpec:
-    """A specification of ALTER TABLE as it is printed, if it is."""
+    """A specification of ALTER TABLE as it is printed. Some are not printed."""
 
     text: str
     printed: bool = True
@@ -47,9 +47,9 @@ class Alter(Partitions):
         return f"ALTER DATABASE{name}" + "".join(f" {option}" for option in options)
 
     def alter_table(self) -> str:
-        """Specifications that only concern placement or attributes are left out.
+        """Parse ALTER TABLE. Specifications that only concern placement or attributes are left out.
 
-        A statement with nothing but placement of partitions, or without any specification, has no text at all.
+        A statement with only the placement of partitions, or without any specification, gives an empty text.
         """
         head = f"ALTER TABLE {self.table_name()}"
         specs: list[AlterSpec] = []
@@ -100,7 +100,7 @@ class Alter(Partitions):
         return self.option_spec()
 
     def accept_simple_spec(self) -> str:
-        """Specifications of a few words."""
+        """Parse a specification of a few words."""
         fixed = (
             "DISABLE KEYS",
             "ENABLE KEYS",
@@ -266,7 +266,7 @@ class Alter(Partitions):
         return f"{text} SET DEFAULT {self.new_default()}"
 
     def new_default(self) -> str:
-        """Everything but a plain literal gets parentheses."""
+        """Parse a default. TiDB prints parentheses around everything but a plain literal."""
         if sign := self.accept_any(("+", "-")):
             return f"({sign}{self.number()})"
         if not self.accept("("):

@@ -1,4 +1,4 @@
-"""Types of columns, and the small pieces that all statements about tables share."""
+"""Types of columns, and small pieces of grammar that all statements about tables share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_DOUBLE_PRECISION = 53
 
 
 def special(feature: str, text: str) -> str:
-    """A TiDB extension, hidden from MySQL."""
+    """Return a TiDB extension in a comment that MySQL ignores."""
     return f"/*T!{f'[{feature}]' if feature else ''} {text} */"
 
 
@@ -179,7 +179,7 @@ class ColumnTypes(Queries):
         return self.optional_length()
 
     def with_charset(self, name: str, length: str, extended: bool) -> str:
-        """A text type; the character set "binary" turns it into the binary type."""
+        """Parse the rest of a text type. The character set "binary" turns it into the binary type."""
         charset, binary = self.type_charset(extended)
         if charset == "binary":
             return name.replace("TEXT", "BLOB").replace("CHAR", "BINARY") + length
@@ -193,7 +193,7 @@ class ColumnTypes(Queries):
         return self.charset_with_binary()
 
     def enumeration(self, name: str) -> str:
-        """ENUM and SET: trailing blanks of elements go, and so does the character set."""
+        """Parse the rest of ENUM or SET. Trailing blanks of elements and the character set are left out."""
         elements = self.in_parentheses(self.element, ",")
         charset, binary = self.type_charset(extended=True)
         return f"{name}{elements}{' BINARY' if binary and charset != 'binary' else ''}"

@@ -1,4 +1,4 @@
-"""Columns: type and options in the order of the text, and default values."""
+"""Columns: type, options in the order of the text, and default values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Columns(Constraints):
     # Columns
 
     def table_elements(self) -> tuple[list[str], list[str]]:
-        """Columns and constraints; TiDB prints all columns first."""
+        """Parse the columns and constraints; TiDB prints all columns first."""
         columns: list[str] = []
         constraints: list[str] = []
         self.expect("(")
@@ -132,7 +132,7 @@ class Columns(Constraints):
         return text
 
     def now(self) -> str:
-        """CURRENT_TIMESTAMP and its synonyms."""
+        """Parse CURRENT_TIMESTAMP or a synonym."""
         word = self.expect_any(("CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "NOW", "CURDATE", "CURRENT_DATE"))
         if word == "CURRENT_DATE" and not self.at("("):
             return "CURRENT_DATE()"

@@ -27,7 +27,7 @@ class IndexOptions:
     split: str = ""
 
     def print(self) -> str:
-        """With a blank in front of each."""
+        """Return the options, each after a blank."""
         parts = (
             self.clustered and special("clustered_index", self.clustered),
             self.key_block_size and f"KEY_BLOCK_SIZE={self.key_block_size}",
@@ -71,7 +71,7 @@ class Constraints(ColumnTypes):
         raise self.fail("a constraint")
 
     def constraint_symbol(self) -> str | None:
-        """The name after CONSTRAINT; None when there is no name."""
+        """Parse the name after CONSTRAINT; None when there is no name."""
         if self.accept("CONSTRAINT") and self.at_identifier():
             return self.identifier()
         return None
@@ -105,7 +105,7 @@ class Constraints(ColumnTypes):
         exists_clause: bool = False,
         default_type: str = "",
     ) -> str:
-        """The rest of an index; the name after CONSTRAINT wins over the index name."""
+        """Parse the rest of an index; the name after CONSTRAINT wins over the index name."""
         if exists_clause and self.accept("IF", "NOT", "EXISTS"):
             head += " IF NOT EXISTS"
         name = symbol
@@ -127,12 +127,12 @@ class Constraints(ColumnTypes):
         return f"{head}{'' if name is None else ' ' + quote_name(name)}{columns}{options.print()}"
 
     def check_vector_columns(self, columns: str) -> None:
-        """A vector index has one part, a function call."""
+        """Refuse a vector index that has other parts than one function call."""
         if not columns.startswith("((") or ")," in columns:
             raise self.fail("one expression as the only part of a vector index")
 
     def index_part(self) -> str:
-        """A column, a prefix of one, or an expression in parentheses."""
+        """Parse a column, a prefix of one, or an expression in parentheses."""
         if self.accept("("):
             text = f"({self.expression()})"
             self.expect(")")

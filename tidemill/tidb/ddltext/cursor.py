@@ -22,16 +22,15 @@ from tidemill.tidb.sql.lexer import Kind, SqlMode, Token, tokenize
 _COLLATION_ALIASES = {f"utf8mb3_{suffix}": f"utf8_{suffix}" for suffix in ("bin", "unicode_ci", "general_ci")}
 T = TypeVar("T")
 STEPS, STEPS_A_TOKEN = 2000, 40
-"""How many steps a statement may take, and how many more for each of its tokens: real ones take fewer than five."""
+"""The steps that a statement may take, and those added for each of its tokens. Real statements take fewer than five a token."""
 
 _NUMBERS = {Kind.INT: print_integer, Kind.DECIMAL: print_decimal, Kind.FLOAT: print_float}
 
 
 class Cursor:
-    """Every parsing method consumes what it recognises and returns the text TiDB prints for it.
+    """A position in a list of tokens. Every parsing method consumes what it recognises and returns the text TiDB prints for it.
 
-    `accept…` methods return a falsy value and consume nothing when the input is something else; the others raise
-    DdlSyntaxError.
+    `accept…` methods return a falsy value and consume nothing when the input is something else. The others raise DdlSyntaxError.
     """
 
     def __init__(self, sql: str, mode: SqlMode, charset: str, collate: str) -> None:
@@ -41,9 +40,9 @@ class Cursor:
         self.charset = charset
         self.collate = collate
         self.common_tables: set[str] = set()  # names that WITH defined, in lower case
-        self.steps = 0  # that were taken, to bound the work that a text can ask for
+        self.steps = 0  # steps taken: they bound the work that a text can ask for
         self._read: dict[Hashable, tuple[Any, int]] = {}
-        self._opening = range(0)  # the opening parentheses, one behind the other, that were looked at last
+        self._opening = range(0)  # the last run of opening parentheses that was counted
 
     # Work
 
@@ -54,8 +53,8 @@ class Cursor:
             raise DdlTooComplex(f"more than {self.steps - 1} steps to read {len(self.tokens)} words", self.token.position)
 
     def once(self, what: Hashable, parse: Callable[[], T]) -> T:
-        """What `parse`, which is named by `what`, gives here. It is read once, however many readings of the text begin or fail around it:
-        with nested constructs they would double at each level."""
+        """Return the result of `parse` at this position, and remember it under `what`. Attempts around it may fail and start again: without
+        the memory the work would double with each level of nesting."""
         key = what, self.index, len(self.common_tables)
         if key not in self._read:
             try:
@@ -77,11 +76,11 @@ class Cursor:
         return self.tokens[self.index]
 
     def peek(self, offset: int = 1) -> Token:
-        """A token further on; the last one, END, for all past it."""
+        """Return the token at an offset from here. Past the last token it is END."""
         return self.tokens[min(self.index + offset, len(self.tokens) - 1)]
 
     def next(self) -> Token:
-        """Take the next token; END stays."""
+        """Take the next token. END is never consumed."""
         token = self.token
         self.spend()
         if token.kind is not Kind.END:
@@ -89,12 +88,12 @@ class Cursor:
         return token
 
     def fail(self, expected: str) -> DdlSyntaxError:
-        """An error that says what was expected here."""
+        """Return an error that says what was expected here."""
         found = repr(self.token.text) if self.token.kind is not Kind.END else "the end"
         return DdlSyntaxError(f"expected {expected}, found {found}", self.token.position)
 
     def at(self, *words: str) -> bool:
-        """Whether the next tokens are these keywords or operators."""
+        """Return whether the next tokens are these keywords or operators."""
         return all(self.peek(offset).upper == word for offset, word in enumerate(words))
 
     def at_end(self) -> bool:
@@ -102,11 +101,11 @@ class Cursor:
         return self.token.kind is Kind.END
 
     def at_any(self, words: Iterable[str]) -> bool:
-        """Is the next token one of these keywords?"""
+        """Return whether the next token is one of these keywords."""
         return self.token.upper in words and self.token.upper != ""
 
     def opened(self) -> int:
-        """How many opening parentheses stand here. Each is looked at once, however often that is asked among them."""
+        """Return how many opening parentheses follow. Each run is counted once, however often this is called inside it."""
         if self.index not in self._opening:
             end = self.index
             while self.tokens[end].upper == "(":
@@ -115,7 +114,7 @@ class Cursor:
         return self._opening.stop - self.index
 
     def accept(self, *words: str) -> bool:
-        """Take these keywords, all or none."""
+        """Take these keywords if all of them follow. Returns whether they do."""
         if not self.at(*words):
             return False
         self.spend()
@@ -123,7 +122,7 @@ class Cursor:
         return True
 
     def accept_any(self, words: Iterable[str]) -> str:
-        """Take one of these keywords; "" when none follows."""
+        """Take one of these keywords and return it, or "" when none follows."""
         return self.next().upper if self.at_any(words) else ""
 
     def expect(self, *words: str) -> None:
@@ -145,7 +144,7 @@ class Cursor:
         return self.next()
 
     def try_parse(self, parse: Callable[[], T]) -> T | None:
-        """What `parse` gives, or None with nothing consumed when it fails."""
+        """Return the result of `parse`, or None with nothing consumed when it fails."""
         start = self.index
         try:
             return parse()
@@ -156,14 +155,14 @@ class Cursor:
             return None
 
     def list_of(self, parse: Callable[[], str], separator: str = ", ") -> str:
-        """One or more, separated by commas."""
+        """Parse one or more items, separated by commas."""
         parts = [parse()]
         while self.accept(","):
             parts.append(parse())
         return separator.join(parts)
 
     def in_parentheses(self, parse: Callable[[], str], separator: str = ", ") -> str:
-        """A list in parentheses, printed with them."""
+        """Parse a list in parentheses, printed with them."""
         self.expect("(")
         text = self.list_of(parse, separator)
         self.expect(")")
@@ -172,21 +171,21 @@ class Cursor:
     # Names
 
     def at_identifier(self) -> bool:
-        """Is the next token a name, or a keyword that may be one?"""
+        """Return whether the next token is a name, or a keyword that may be one."""
         return self.token.kind is Kind.NAME or (self.token.kind is Kind.WORD and not self.token.reserved)
 
     def identifier(self) -> str:
-        """The bare name, without quotes."""
+        """Parse a name, and return it without quotes."""
         if not self.at_identifier():
             raise self.fail("a name")
         return self.next().text
 
     def name(self) -> str:
-        """A name, in backquotes."""
+        """Parse a name, printed in backquotes."""
         return quote_name(self.identifier())
 
     def table_name(self) -> str:
-        """A table with or without its schema."""
+        """Parse a table name with or without schema."""
         if self.at("*", "."):
             raise self.fail("a table name")
         first = self.identifier()
@@ -197,7 +196,7 @@ class Cursor:
         return f"{quote_name(first)}.{self.name()}"
 
     def column_name(self) -> str:
-        """A column with or without table and schema."""
+        """Parse a column name with or without table and schema."""
         parts = [self.identifier()]
         while len(parts) < 3 and self.accept("."):
             parts.append(self.identifier())
@@ -206,11 +205,11 @@ class Cursor:
         return ".".join(map(quote_name, parts))
 
     def string_name(self) -> str:
-        """A name or a string, unquoted."""
+        """Parse a name or a string, unquoted."""
         return self.next().text if self.token.kind is Kind.STRING else self.identifier()
 
     def charset_name(self) -> str:
-        """A character set that TiDB knows, in lower case."""
+        """Parse a character set that TiDB knows, in lower case."""
         if self.accept("BINARY"):
             return "binary"
         name = self.string_name().lower()
@@ -221,7 +220,7 @@ class Cursor:
         return name
 
     def collation_name(self) -> str:
-        """A collation, in lower case."""
+        """Parse a collation, in lower case."""
         if self.accept("BINARY"):
             return "binary"
         name = self.string_name().lower()
@@ -230,11 +229,11 @@ class Cursor:
         return _COLLATION_ALIASES.get(name, name)
 
     def accept_charset_keyword(self) -> bool:
-        """CHARACTER SET in its spellings."""
+        """Take CHARACTER SET in one of its spellings. Returns whether it follows."""
         return self.accept("CHARACTER", "SET") or self.accept("CHARSET") or self.accept("CHAR", "SET")
 
     def user_name(self) -> str:
-        """An account: user@host or CURRENT_USER."""
+        """Parse an account: user@host or CURRENT_USER."""
         if self.accept("CURRENT_USER"):
             if self.accept("("):
                 self.expect(")")
@@ -248,19 +247,19 @@ class Cursor:
     # Literals
 
     def raw_string(self) -> str:
-        """The value of a string."""
+        """Parse a string, and return its value."""
         return self.expect_kind(Kind.STRING).text
 
     def text(self) -> str:
-        """A string that belongs to the grammar, not a value."""
+        """Parse a string that belongs to the grammar, not a value."""
         return quote_text(self.raw_string())
 
     def plain_string(self) -> str:
-        """A string value that is printed without a character set."""
+        """Parse a string value that is printed without a character set."""
         return quote_value(self.raw_string())
 
     def unsigned(self) -> int:
-        """A number of 64 bits."""
+        """Parse a number of 64 bits."""
         token = self.expect_kind(Kind.INT)
         value = int(token.text)
         if value >= 2**64:
@@ -268,14 +267,14 @@ class Cursor:
         return value
 
     def positive(self) -> int:
-        """An unsigned number that fits into a signed one."""
+        """Parse an unsigned number that fits into a signed one."""
         value = self.unsigned()
         if value >= 2**63:
             raise self.fail("a number in the range of BIGINT")
         return value
 
     def signed(self) -> int:
-        """A whole number with a sign."""
+        """Parse a whole number with a sign."""
         sign = self.accept_any(("+", "-"))
         value = self.unsigned()
         if value > 2**63 - (sign != "-"):
@@ -283,11 +282,11 @@ class Cursor:
         return -value if sign == "-" else value
 
     def at_number(self) -> bool:
-        """Is the next token a number?"""
+        """Return whether the next token is a number."""
         return self.token.kind in _NUMBERS
 
     def number(self) -> str:
-        """A number as TiDB prints it."""
+        """Parse a number, printed as TiDB prints it."""
         token = self.expect_kind(*_NUMBERS)
         try:
             return _NUMBERS[token.kind](token.text)
@@ -295,7 +294,7 @@ class Cursor:
             raise DdlSyntaxError(str(error), token.position) from None
 
     def accept_literal(self) -> str:
-        """NULL, TRUE, FALSE, a number, a string with its character set, hexadecimal or bits."""
+        """Parse NULL, TRUE, FALSE, a number, a string with its character set, hexadecimal or bits."""
         token = self.token
         if word := self.accept_any(("NULL", "TRUE", "FALSE")):
             return word
@@ -313,29 +312,29 @@ class Cursor:
         if token.text not in CHARSETS or token.text == "gbk":
             raise DdlSyntaxError(f"unsupported character set introducer {token.text!r}", token.position)
         if self.token.kind in (Kind.HEX, Kind.BIT):
-            return self.accept_literal()  # the introducer is lost
+            return self.accept_literal()  # TiDB does not print the introducer
         return f"_{token.text.upper()}{self.plain_string()}"
 
     def string_value(self, charset: str) -> str:
-        """One string, or several next to each other, which are joined."""
+        """Parse one string, or several next to each other, which are joined."""
         text = self.raw_string()
         while self.token.kind is Kind.STRING:
             text += self.raw_string()
         return f"_{charset.upper()}{quote_value(text)}" if charset else quote_value(text)
 
     def literal(self) -> str:
-        """A literal."""
+        """Parse a literal."""
         text = self.accept_literal()
         if not text:
             raise self.fail("a literal")
         return text
 
     def accept_time_unit(self) -> str:
-        """DAY, SQL_TSI_DAY and the like."""
+        """Parse DAY, SQL_TSI_DAY and the like."""
         return TIME_UNITS[self.next().upper] if self.at_any(TIME_UNITS) else ""
 
     def time_unit(self) -> str:
-        """A unit of time."""
+        """Parse a unit of time."""
         unit = self.accept_time_unit()
         if not unit:
             raise self.fail("a time unit")

@@ -31,7 +31,7 @@ class TableOption:
 
 
 def with_ttl_off(options: list[TableOption]) -> list[TableOption]:
-    """Consumers must not delete rows by themselves: TTL_ENABLE is dropped, and set to OFF after each TTL."""
+    """Return the options with TTL_ENABLE set to OFF after each TTL, because consumers must not delete rows themselves."""
     result = []
     for option in options:
         if option.kind != "TTL_ENABLE":
@@ -42,12 +42,12 @@ def with_ttl_off(options: list[TableOption]) -> list[TableOption]:
 
 
 class Options(Columns):
-    """Options in the order of the text. Placement is left out of what is sent, and TTL does not run at a consumer."""
+    """Options in the order of the text. Placement is not sent, and TTL is switched off for consumers."""
 
     # Tables and partitions
 
     def table_options(self, commas: bool) -> list[TableOption]:
-        """As many options as follow; `commas` may stand between them in CREATE TABLE."""
+        """Parse all options that follow. With `commas`, as in CREATE TABLE, commas may separate them."""
         options: list[TableOption] = []
         while True:
             start = self.index
@@ -76,7 +76,7 @@ class Options(Columns):
         return self.accept_partition_option() or self.accept_other_table_option()
 
     def accept_partition_option(self) -> TableOption | None:
-        """Options that a table, a partition and a subpartition can have."""
+        """Parse an option that tables, partitions and subpartitions can have."""
         word = self.token.upper
         if self.accept("COMMENT"):
             return self.option(word, self.text)
@@ -96,7 +96,7 @@ class Options(Columns):
         return None
 
     def placement_policy(self) -> None:
-        """Placement is left out of what is sent."""
+        """Parse a placement policy. It is not sent."""
         if self.accept("SET", "DEFAULT"):
             return
         self.equals()

@@ -45,7 +45,7 @@ class Partitions(Options):
         return number
 
     def partition_method(self) -> tuple[str, str, bool]:
-        """The text, the kind, and whether the partitions come from an interval."""
+        """Parse a method. Returns its text, its kind, and whether the partitions come from an interval."""
         if kind := self.accept_any(("RANGE", "LIST")):
             if self.accept_any(("COLUMNS", "FIELDS")):
                 text = f"{kind} COLUMNS {self.in_parentheses(self.column_name, ',')}"
@@ -103,7 +103,7 @@ class Partitions(Options):
         return text
 
     def partition_definitions(self, separator: str = ",") -> tuple[str, list[int]]:
-        """The definitions in parentheses, and how many subpartitions each has."""
+        """Parse the definitions in parentheses. Returns their text, and how many subpartitions each has."""
         counts: list[int] = []
 
         def definition() -> str:

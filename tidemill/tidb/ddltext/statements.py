@@ -1,4 +1,4 @@
-"""The statements themselves."""
+"""Whole statements: CREATE, ALTER, DROP, RENAME, TRUNCATE, RECOVER, FLASHBACK."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Statements(Alter):
     # Any statement
 
     def statement(self) -> str:
-        """One statement; semicolons around it are dropped."""
+        """Parse one statement; semicolons around it are dropped."""
         while self.accept(";"):
             pass
         text = self.parse_statement()
@@ -143,7 +143,7 @@ class Statements(Alter):
         return head + columns + options.print() + self.lock_and_algorithm()
 
     def lock_and_algorithm(self) -> str:
-        """At most one of each; defaults are not printed, and the algorithm comes first."""
+        """Parse at most one LOCK and one ALGORITHM. Defaults are not printed, and the algorithm is printed first."""
         found: dict[str, str] = {}
         while (word := self.token.upper) in ("LOCK", "ALGORITHM") and word not in found:
             self.next()

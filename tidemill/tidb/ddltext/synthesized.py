@@ -1,6 +1,6 @@
-"""Queries that are made from a DDL job instead of taking the user's text; they are printed like any other.
+"""Statements made from a DDL job instead of the user's text. They are printed like any other.
 
-Names are quoted properly here. TiCDC puts them between backquotes as they are, and stops where that cannot be read.
+Names are quoted properly here. TiCDC puts them between backquotes unescaped, and fails where that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ def _qualified(name: Name) -> str:
 
 
 def drop_table(table: Name) -> str:
-    """One job of DROP TABLE a, b. IF EXISTS, TEMPORARY and RESTRICT of the statement are lost."""
+    """Return the DROP TABLE of one job of `DROP TABLE a, b`. IF EXISTS, TEMPORARY and RESTRICT are left out."""
     return f"DROP TABLE {_qualified(table)}"
 
 
 def drop_view(view: Name) -> str:
-    """One job of DROP VIEW a, b."""
+    """Return the DROP VIEW of one job of `DROP VIEW a, b`."""
     return f"DROP VIEW {_qualified(view)}"
 
 
 def rename_table(old: Name, new: Name) -> str:
-    """One pair of RENAME TABLE a TO b, c TO d (job type 47). A single rename (type 14) keeps the user's text."""
+    """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d` (job type 47). A single rename (14) keeps the user's text."""
     return f"RENAME TABLE {_qualified(old)} TO {_qualified(new)}"
 
 
 def exchange_partition(query: str, partitioned: Name, plain: Name, sql_mode: int = 0) -> str:
-    """The partition's name is the user's, with its case; the tables come from the job.
+    """Return EXCHANGE PARTITION with the partition's name as the user wrote it and the tables of the job.
 
     Raises DdlSyntaxError when the text has no EXCHANGE PARTITION.
     """
@@ -58,7 +58,7 @@ def _ends_without_validation(words: list[str]) -> bool:
 
 
 def split_statements(query: str) -> list[str]:
-    """The statements of a job that creates several tables (type 60), in default mode: one event for each, in this order."""
+    """Return the statements of a job that creates several tables (type 60), in default mode: one event for each, in this order."""
     statements: list[str] = []
     start = 0
     for token in tokenize(query, SqlMode(0)):

@@ -1,4 +1,4 @@
-"""Rows as TiDB stores them, to cells and back."""
+"""Rows as TiDB stores them: decoding to cells, and encoding back."""
 
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.checksum import Verdict, verify_checksum

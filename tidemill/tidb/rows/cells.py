@@ -1,7 +1,7 @@
-"""One column: from stored bytes or a datum to a *plain* value, and from it to the *cell* that is shown.
+"""The values of one column: stored bytes or a datum → a *plain* value → a *cell*.
 
-A plain value is what is stored, as a Python number, text or bytes: a packed time is a number, a TIME nanoseconds, JSON and
-vectors bytes. A cell is what consumers get: times, JSON and vectors as text, a timestamp in the reader's zone.
+A plain value is the stored value as a Python number, text or bytes: a packed time is a number, a TIME is nanoseconds, JSON and
+vectors are bytes. A cell is what consumers get: times, JSON and vectors are text, a timestamp is in the reader's zone.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _DATUM_FLAGS: dict[Family, tuple[DatumFlag, ...]] = {
     Family.JSON: (DatumFlag.JSON,),
     Family.VECTOR: (DatumFlag.VECTOR,),
 }
-"""How a value of a family may be written as a datum: in a key (the fixed sizes) or in a row of format 1."""
+"""The flags that a datum of a family may have, in a key (those of fixed size) or in a row of format 1."""
 
 _INT_SIZES = (1, 2, 4, 8)
 _MASK64, _SIGN = (1 << 64) - 1, 1 << 63
 
 
 def family(column: ColumnInfo) -> Family:
-    """The family of a column's type. Raises MalformedBytes for a type of which TiDB stores no values."""
+    """Return the family of a column's type. Raises MalformedBytes for a type that TiDB never stores."""
     found = _FAMILIES.get(column.tp)
     if found is None:
         raise MalformedBytes(f"values of type {column.tp} are not known")
@@ -83,7 +83,7 @@ def family(column: ColumnInfo) -> Family:
 
 
 def as_unsigned(column: ColumnInfo, value: int) -> int:
-    """An integer as the column reads its 64 bits, signed or unsigned."""
+    """Return an integer with its 64 bits read as the column reads them, signed or unsigned."""
     if column.unsigned:
         return value & _MASK64
     return (value & _MASK64 ^ _SIGN) - _SIGN
@@ -93,7 +93,7 @@ def as_unsigned(column: ColumnInfo, value: int) -> int:
 
 
 def plain_from_stored(column: ColumnInfo, data: bytes) -> Plain:
-    """The plain value of a column of a row of format 2. Raises MalformedBytes."""
+    """Return the plain value of a column's bytes in row format 2. Raises MalformedBytes."""
     match family(column):
         case Family.INT:
             return _integer(data, signed=not column.unsigned)
@@ -128,11 +128,11 @@ def _check_end(data: bytes, end: int) -> None:
 
 
 def plain_from_datum(column: ColumnInfo, datum: Datum) -> Plain:
-    """The plain value of a datum of this column. Raises MalformedBytes when the datum does not fit the column's type."""
+    """Return the plain value of a datum of this column. Raises MalformedBytes when the datum does not fit the column's type."""
     kind = family(column)
     if datum.flag not in _DATUM_FLAGS[kind] or datum.value is None:
         expected = " or ".join(flag.name for flag in _DATUM_FLAGS[kind])
-        raise MalformedBytes(f"a datum {datum.flag.name} stands where {expected} is expected")
+        raise MalformedBytes(f"found a datum {datum.flag.name}, expected {expected}")
     if kind is Family.INT and isinstance(datum.value, int):
         return as_unsigned(column, datum.value)
     return datum.value
@@ -142,7 +142,7 @@ def plain_from_datum(column: ColumnInfo, datum: Datum) -> Plain:
 
 
 def cell(column: ColumnInfo, plain: Plain, zone: tzinfo, json: JsonStyle = JsonStyle.GO) -> Cell:
-    """The cell of a plain value, documents printed as `json` says. Raises MalformedBytes when the value cannot be of the column's type."""
+    """Return the cell of a plain value. `json` is the style of documents. Raises MalformedBytes for a value that the type cannot have."""
     match plain:
         case float():
             return _float_cell(column, plain)
@@ -155,7 +155,7 @@ def cell(column: ColumnInfo, plain: Plain, zone: tzinfo, json: JsonStyle = JsonS
 
 
 def _float_cell(column: ColumnInfo, value: float) -> float:
-    """A FLOAT narrowed to single precision; NaN and infinities are 0, as TiCDC delivers them."""
+    """Return a FLOAT narrowed to single precision; NaN and infinities are 0, as TiCDC delivers them."""
     number = to_float32(value) if column.tp == MySQLType.FLOAT else value
     return number if math.isfinite(number) else 0.0
 

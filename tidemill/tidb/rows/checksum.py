@@ -1,6 +1,6 @@
-"""Row checksums: CRC-32 in a row's trailer. Reading a row does not verify it; this does.
+"""Row checksums: verifying the CRC-32 in a row's trailer. Decoding a row does not do this.
 
-Version 0 (TiDB 7.1 to 8.2) sums the columns, version 1 (8.3) the row and its record key, version 2 (from 8.4) the row and its handle.
+Version 0 (TiDB 7.1 to 8.2) covers the columns, version 1 (8.3) the row and its record key, version 2 (since 8.4) the row and its handle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HANDLE_AT = 11
 
 
 class Verdict(enum.Enum):
-    """What verifying a row's checksum says."""
+    """The result of verifying a row's checksum."""
 
     NONE = "the row has no checksum"
     MATCHES = "the checksum matches"
@@ -37,10 +37,10 @@ class Verdict(enum.Enum):
 
 
 def verify_checksum(key: bytes, value: bytes, table: TableInfo) -> Verdict:
-    """Whether a row's checksum fits the row. `key` is raw, without a keyspace. Either of two checksums may match.
+    """Verify a row's checksum. `key` is raw, without a keyspace. A row with two checksums matches if one of them does.
 
-    The table is needed for version 0 alone. Such a sum was made by TiDB 7.1 to 8.2, over documents as these print them, whatever version
-    the cluster has since. Raises MalformedKey, MalformedRow.
+    Only version 0 needs the table. TiDB 7.1 to 8.2 made such sums, over documents as those versions print them, so the cluster's present
+    version does not matter. Raises MalformedKey, MalformedRow.
     """
     trailer = decode_row(value).checksum
     if trailer is None:
@@ -57,20 +57,20 @@ def _verdict(trailer: RowChecksum, found: int) -> Verdict:
 
 
 def row_checksum(key: bytes, body: bytes, header: int) -> int:
-    """Versions 1 and 2: over the row without its trailer, the trailer's header byte, and the key or its handle."""
+    """Return the checksum of version 1 or 2: of the row without its trailer, the trailer's header byte, and the key or its handle."""
     parse_record_key(key)
     rest = key if header & 0b111 == ROW_AND_KEY else key[_HANDLE_AT:]
     return zlib.crc32(rest, zlib.crc32(body + bytes([header])))
 
 
 def columns_checksum(table: TableInfo, cells: tuple[Cell, ...]) -> int:
-    """Version 0: over the columns by ascending id, as cells in UTC in the order of `table.output_columns`."""
+    """Return the checksum of version 0, over the columns by ascending id. `cells` are in UTC, in the order of `table.output_columns`."""
     pairs = sorted(zip(table.output_columns, cells, strict=True), key=lambda pair: pair[0].id)
     return zlib.crc32(b"".join(summed_bytes(column, value) for column, value in pairs))
 
 
 def summed_bytes(column: ColumnInfo, value: Cell) -> bytes:
-    """What a column adds: integers as 8 bytes, floats as a double, all else after its length; nothing for NULL."""
+    """Return the bytes that a column adds to the sum: 8 of an integer, a double of a float, else length and bytes; none for NULL."""
     match value:
         case None:
             return b""

@@ -1,8 +1,8 @@
 """The value of a column in a row that is older than the column.
 
-The origin default, as it was when the column was added (never the present default); without one NULL; in a NOT NULL column the zero
-value of the type. Rule and order are TiCDC's and TiDB's. The origin default of a TIMESTAMP is UTC; of columns made before TiDB 2.1 it
-was in the server's zone of that time, which nothing tells: it is taken for UTC too.
+It is the origin default, which the column had when it was added, never the present default. Without one it is NULL, or the zero value
+of the type in a NOT NULL column. This is the rule of TiCDC and TiDB. The origin default of a TIMESTAMP is in UTC. Columns made before
+TiDB 2.1 kept it in the server's zone; nothing records which zone that was, so it is read as UTC too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JSON_NULL = encode_json(None)
 
 
 def missing_plain(column: ColumnInfo) -> Plain | None:
-    """The plain value of a column that a row does not have; None is NULL. A timestamp is UTC, as stored.
+    """Return the plain value of a column that a row does not have. None means NULL. A timestamp is UTC, as stored.
 
     Raises MalformedRow when the origin default is not a value of the column's type.
     """
@@ -40,7 +40,7 @@ def missing_plain(column: ColumnInfo) -> Plain | None:
 
 
 def zero_plain(column: ColumnInfo) -> Plain:
-    """The zero value of a column's type; the first element of an ENUM."""
+    """Return the zero value of a column's type. Of an ENUM it is the first element."""
     match family(column):
         case Family.INT | Family.YEAR | Family.DURATION:
             return 0
@@ -61,7 +61,7 @@ def zero_plain(column: ColumnInfo) -> Plain:
 
 
 def from_text(column: ColumnInfo, default: Any) -> Plain:
-    """The plain value of a default's text (or JSON number). Raises ValueError, TypeError."""
+    """Return the plain value of a default's text (or JSON number). Raises ValueError, TypeError."""
     text = default if isinstance(default, str) else json.dumps(default)
     match family(column):
         case Family.INT:
@@ -94,7 +94,7 @@ def _number(text: str) -> Decimal:
 
 
 def _year(number: int, *, odd_text: bool) -> int:
-    """Up to two digits are years from 1970 to 2069. 0 is the zero year, but 2000 as text of other than four characters: '0', '00'."""
+    """Return the year of a number of up to four digits: up to two digits mean 1970 to 2069. 0 is the zero year, or 2000 with `odd_text`."""
     if (odd_text and number == 0) or 0 < number < 100:
         return number + (2000 if number < 70 else 1900)
     return number
@@ -116,7 +116,7 @@ def _time(column: ColumnInfo, text: str) -> int:
 
 
 def _string(column: ColumnInfo, text: str) -> bytes:
-    """Strings are stored as UTF-8 whatever their charset; BINARY(n) padded with zeros, CHAR without trailing spaces."""
+    """Return a string as stored: UTF-8 whatever the charset, BINARY(n) padded with zeros, CHAR without trailing spaces."""
     data = text.encode("utf-8", "surrogateescape")
     if column.tp != MySQLType.STRING:
         return data

@@ -1,6 +1,6 @@
-"""A few columns of a row, without taking all of it apart: for filters, which look at one or two.
+"""A few columns of a row, without decoding all of it. Filters need this: they look at one or two columns.
 
-Knows small rows of format 2 whose wanted columns are not part of a common handle; of all others it says so, and `RowReader` reads them.
+It handles small rows of format 2 whose wanted columns are not part of a common handle. `RowReader` reads all other rows.
 Reference: `RowReader` with the same columns.
 """
 
@@ -21,9 +21,9 @@ _KEY_SIZE, _HANDLE_AT = 19, 11
 _SIGN = 1 << 63
 
 Picked = tuple["bytes | tuple[bytes] | bool | None", ...]
-"""For each column its stored bytes, None for NULL, True where the row is older than the column, (handle,) where the key is the column.
+"""For each column: its stored bytes, None for NULL, True where the row is older than the column, (handle,) where the key holds it.
 
-Equal tuples are equal cells.
+Equal tuples mean equal cells.
 """
 
 
@@ -39,7 +39,7 @@ class ColumnPicker:
         self._wanted = [(c.id, c.id == handle, c.id in in_key) for c in self._columns]
 
     def pick(self, key: bytes, value: bytes) -> Picked | None:
-        """The columns as they are stored; None for a row that has to be read in full."""
+        """Return the columns as they are stored, or None for a row that `read` has to decode."""
         if len(value) < _HEAD or value[0] != FORMAT_2 or value[1] & ~_KNOWN:
             return None
         count = value[2] | value[3] << 8
@@ -67,7 +67,7 @@ class ColumnPicker:
         return tuple(found)
 
     def cells(self, picked: Picked) -> tuple[Cell, ...]:
-        """The cells of picked columns. Raises MalformedBytes."""
+        """Return the cells of picked columns. Raises MalformedBytes."""
         return tuple(self._cell(i, stored) for i, stored in enumerate(picked))
 
     def _cell(self, place: int, stored: bytes | tuple[bytes] | bool | None) -> Cell:
@@ -82,5 +82,5 @@ class ColumnPicker:
         return self._reader.absent[place]
 
     def read(self, key: bytes, value: bytes) -> tuple[Cell, ...]:
-        """The cells of any row, by the reference. Raises MalformedRow."""
+        """Return the cells of any row, read by `RowReader`. Raises MalformedRow."""
         return self._reader.read(key, value)

@@ -1,7 +1,7 @@
-"""Row values taken apart: format 2 (first byte 0x80) and format 1 (anything else), without knowing the table.
+"""Row values decoded without the table's schema: format 2 (first byte 0x80) and format 1 (any other first byte).
 
 Format 2: `0x80, flags, count, null count, ids, ends, data [, checksum]`; counts u16, ids u8 and ends u16, or both u32 in a large
-row; little-endian. Format 1: pairs of datums, a column id (varint) and its value; a row without columns is one zero byte.
+row; little-endian. Format 1: pairs of datums, a column id (varint) and a value; a row without columns is one zero byte.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _CHECKSUM_EXTRA = 0b1000
 
 @dataclass(frozen=True, slots=True)
 class RowChecksum:
-    """The trailer of a row that has one. `body_size` bytes, the row without the trailer, stand before it."""
+    """The checksum trailer of a row. `body_size` is the size of the row before it."""
 
     header: int
     checksum: int
-    extra: int | None  # over the other schema while a column is being changed
+    extra: int | None  # the sum over the other schema while a column is being changed
     body_size: int
 
     @property
     def version(self) -> int:
-        """What is summed: 0 the columns, 1 row and key, 2 row and handle."""
+        """What the checksum covers: 0 the columns, 1 row and key, 2 row and handle."""
         return self.header & _CHECKSUM_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """A row's columns by id: the stored bytes in format 2, datums in format 1; None is NULL. A missing id says nothing."""
+    """A row's columns by id: stored bytes in format 2, datums in format 1, None for NULL. A missing id tells nothing of its column."""
 
     format: int
     columns: Mapping[int, bytes | Datum | None]
@@ -56,7 +56,7 @@ class RawRow:
 
 
 def decode_row(value: bytes) -> RawRow:
-    """A row value taken apart. Raises MalformedRow, with the byte and what was expected there."""
+    """Decode a row value. Raises MalformedRow with the position and what was expected there."""
     if not value:
         raise MalformedRow("a row value has no bytes: this is not a row")
     try:

@@ -1,7 +1,7 @@
-"""From record key and row value to the cells of a table's columns: the reference that fast kernels are compared with.
+"""Record key and row value → the cells of a table's columns. The kernels' tests compare them with this reference.
 
-Per column: what the row value holds wins over what the key holds (a key has only a sort key of most strings); what neither holds
-is older than the column (`defaults`). Ids that the table does not know are skipped: they belong to a DDL that is running or past.
+The row value wins over the key, because a key holds only the sort key of most strings. If neither holds a column, the row is older
+than the column (`defaults`). Column ids that the table does not know are skipped: they belong to a running or past DDL.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NO_ROW = RawRow(2, {})
 
 
 class RowReader:
-    """Reads rows of one version of a table; timestamps are shown in `zone`, documents as `json` says.
+    """Reads rows of one version of a table. Timestamps are printed in `zone`, documents in the style `json`.
 
-    `columns`: the only ones to read, else all output columns.
+    `columns` are the columns to read; by default all output columns.
     """
 
     def __init__(self, table: TableInfo, zone: tzinfo, columns: Sequence[ColumnInfo] | None = None, json: JsonStyle = JsonStyle.GO) -> None:
@@ -38,7 +38,7 @@ class RowReader:
 
     @property
     def absent(self) -> tuple[Cell, ...]:
-        """What each of the columns is in a row that is older than it. Raises MalformedRow."""
+        """The cell of each column in a row that is older than the column. Raises MalformedRow."""
         return tuple(self._absent(column) for column in self._columns)
 
     def _absent(self, column: ColumnInfo) -> Cell:
@@ -46,14 +46,14 @@ class RowReader:
             return self._missing_cell(column)
 
     def read(self, key: bytes, value: bytes | None) -> tuple[Cell, ...]:
-        """The cells of the columns. Without a value (a delete whose old value is unknown) all but the key's are None.
+        """Return the cells of the columns. Without a value (a delete with unknown old value) only the key's columns are not None.
 
         Raises MalformedKey, MalformedRow (names table and column).
         """
         return self.read_only(self._ids, key, value)
 
     def read_only(self, wanted: Collection[int], key: bytes, value: bytes | None) -> tuple[Cell, ...]:
-        """As `read`, but of the columns with these ids alone: the others are None, and their values are not looked at."""
+        """Return the cells as `read` does, but only of the columns with these ids. The others are None and not decoded."""
         record = parse_record_key(key)
         row = _NO_ROW if value is None else self._row(value)
         from_key = self._handle_datums(record)
@@ -82,14 +82,14 @@ class RowReader:
 
     @contextmanager
     def _naming(self, column: ColumnInfo) -> Iterator[None]:
-        """Errors inside name table and column."""
+        """Name table and column in errors that are raised inside."""
         try:
             yield
         except MalformedBytes as error:
             raise MalformedRow(f"table {self.table.name}, column {column.name}: {error.message}") from None
 
     def _handle_datums(self, record: RecordKey) -> dict[int, Datum]:
-        """Datums of a common handle by column id, without those that are only a prefix of the column."""
+        """Return the datums of a common handle by column id, without those that hold only a prefix of the column."""
         index = self.table.primary_index
         if not self.table.is_common_handle or index is None:
             return {}
@@ -103,7 +103,7 @@ class RowReader:
             if part.length < 0:
                 found[column.id] = datum
         if any(record.handle[pos:]):
-            raise MalformedRow(f"table {self.table.name}: its key goes on after the last key column, at byte {pos} of the handle")
+            raise MalformedRow(f"table {self.table.name}: bytes follow the last key column, at byte {pos} of the handle")
         return found
 
     def _missing_cell(self, column: ColumnInfo) -> Cell:

@@ -1,7 +1,7 @@
-"""Rows as TiDB writes them: from cells to record key and row value, in format 2 or 1.
+"""Rows as TiDB writes them: cells → record key and row value, in format 2 or 1.
 
-Which columns the value leaves out is TiDB's rule: those that the key gives back exactly, virtual ones, and a NULL where the column
-has no default. Made for tests and for the playground; a feed only reads.
+As in TiDB the value leaves out columns that the key holds exactly, virtual columns, and a NULL in a column without a default.
+Tests, the playground and the resending consumer use this; delivery only reads rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MIN_PREC = 1
 
 
 def plain_from_cell(column: ColumnInfo, value: Cell, zone: tzinfo = UTC) -> Plain | None:
-    """The inverse of `cells.cell`: times are packed, JSON text becomes its stored form. Raises TypeError, ValueError."""
+    """Return the inverse of `cells.cell`: times are packed, JSON text becomes its stored form. Raises TypeError, ValueError."""
     if value is None:
         return None
     match family(column), value:
@@ -67,7 +67,7 @@ def _moment(column: ColumnInfo, text: str, zone: tzinfo) -> Moment:
 
 
 def stored_bytes(column: ColumnInfo, plain: Plain) -> bytes:
-    """A plain value as in a row of format 2; the inverse of `cells.plain_from_stored`. Raises ValueError when it does not fit."""
+    """Encode a plain value for a row of format 2. The inverse of `cells.plain_from_stored`. Raises ValueError when it does not fit."""
     match plain:
         case int():
             signed = family(column) in (Family.YEAR, Family.DURATION) or (family(column) is Family.INT and not column.unsigned)
@@ -81,7 +81,7 @@ def stored_bytes(column: ColumnInfo, plain: Plain) -> bytes:
 
 
 def _smallest(number: int, *, signed: bool) -> bytes:
-    """The smallest of 1, 2, 4 and 8 bytes, little-endian."""
+    """Encode an integer in 1, 2, 4 or 8 bytes, as few as hold it, little-endian."""
     for size in (1, 2, 4, 8):
         try:
             return number.to_bytes(size, "little", signed=signed)
@@ -91,7 +91,7 @@ def _smallest(number: int, *, signed: bool) -> bytes:
 
 
 def _precision(column: ColumnInfo) -> tuple[int, int]:
-    """Precision and scale of a DECIMAL column; without a length it is decimal(10,0)."""
+    """Return precision and scale of a DECIMAL column. Without a length it is decimal(10,0)."""
     frac = max(column.decimal, 0)
     return max(column.flen if column.flen > 0 else 10, frac, _MIN_PREC), frac
 
@@ -123,13 +123,13 @@ def _datum_bytes(column: ColumnInfo, plain: Plain, flag: DatumFlag) -> bytes:
 
 
 def key_datum(column: ColumnInfo, plain: Plain) -> bytes:
-    """A plain value as in the key of a common handle."""
+    """Encode a plain value for the key of a common handle."""
     own = DatumFlag.UINT if column.unsigned else DatumFlag.INT
     return _datum_bytes(column, plain, _KEY_FLAGS.get(family(column), own))
 
 
 def format_1_datum(column: ColumnInfo, plain: Plain) -> bytes:
-    """A plain value as in a row of format 1."""
+    """Encode a plain value for a row of format 1."""
     own = DatumFlag.UVARINT if column.unsigned else DatumFlag.VARINT
     return _datum_bytes(column, plain, _FORMAT_1_FLAGS.get(family(column), own))
 
@@ -138,7 +138,7 @@ def format_1_datum(column: ColumnInfo, plain: Plain) -> bytes:
 
 
 def pack_row(columns: Mapping[int, bytes | None]) -> bytes:
-    """A row of format 2 of stored bytes by column id; None is NULL. Large ids or data make it a large row."""
+    """Build a row of format 2 from stored bytes by column id, None for NULL. Large ids or data make it a large row."""
     filled = sorted((column, data) for column, data in columns.items() if data is not None)
     nulls = sorted(column for column, data in columns.items() if data is None)
     ids = [column for column, _ in filled] + nulls
@@ -154,22 +154,22 @@ def pack_row(columns: Mapping[int, bytes | None]) -> bytes:
 
 
 def with_checksum(key: bytes, row: bytes) -> bytes:
-    """A row of format 2 with the checksum that TiDB writes since 8.4, over row and handle."""
+    """Add the checksum that TiDB writes since 8.4, over row and handle, to a row of format 2."""
     body = row[:1] + bytes([row[1] | RowFlag.CHECKSUM]) + row[2:]
     return body + struct.pack("<BI", ROW_AND_HANDLE, row_checksum(key, body, ROW_AND_HANDLE))
 
 
 def encode_row_v2(cells: Sequence[Cell], table: TableInfo, zone: tzinfo = UTC) -> bytes:
-    """The row value of cells in the order of `table.output_columns`, in format 2. Timestamps are in `zone`.
+    """Build the row value of cells in format 2. Cells are in the order of `table.output_columns`, timestamps in `zone`.
 
-    Raises TypeError, ValueError for a cell that is none of its column.
+    Raises TypeError, ValueError for a cell that does not fit its column.
     """
     values = _value_columns(cells, table, zone)
     return pack_row({column.id: None if plain is None else stored_bytes(column, plain) for column, plain in values})
 
 
 def encode_row_v1(cells: Sequence[Cell], table: TableInfo, zone: tzinfo = UTC) -> bytes:
-    """The same in format 1, as TiDB wrote rows before 4.0 and its DDL sessions still do."""
+    """Build the row value in format 1. TiDB wrote all rows so before 4.0; its DDL sessions still do."""
     null = bytes([DatumFlag.NULL])
     row = b"".join(
         bytes([DatumFlag.VARINT]) + encode_varint(column.id) + (null if plain is None else format_1_datum(column, plain))
@@ -179,9 +179,9 @@ def encode_row_v1(cells: Sequence[Cell], table: TableInfo, zone: tzinfo = UTC) -
 
 
 def encode_record_key(cells: Sequence[Cell], table: TableInfo, physical_id: int, row_id: int = 0, zone: tzinfo = UTC) -> bytes:
-    """The raw record key of a row; `row_id` is the handle of a table whose rows have a hidden one.
+    """Build the raw record key of a row. `row_id` is the handle where the table has a hidden row id.
 
-    Raises ValueError where the key holds weights of a collation that are not known here.
+    Raises ValueError where the key holds weights of a collation that is not known here.
     """
     plains = _plains(cells, table, zone)
     if table.handle_kind is HandleKind.HIDDEN:
@@ -189,7 +189,7 @@ def encode_record_key(cells: Sequence[Cell], table: TableInfo, physical_id: int,
     if table.handle_kind is HandleKind.INT:
         handle = plains[table.pk_column.id] if table.pk_column is not None else None
         if not isinstance(handle, int):
-            raise ValueError(f"table {table.name}: a row without primary key")
+            raise ValueError(f"table {table.name}: the row has no primary key")
         return record_key(physical_id, signed_handle(handle))
     return record_key(physical_id, _common_handle(table, plains))
 
@@ -210,7 +210,7 @@ def _common_handle(table: TableInfo, plains: Mapping[int, Plain | None]) -> byte
 
 
 def _prefix(column: ColumnInfo, data: bytes, length: int) -> bytes:
-    """The first `length` characters, or bytes of a binary column; -1 is all."""
+    """Return the first `length` characters, or bytes of a binary column. -1 means all."""
     if length < 0:
         return data
     return data[:length] if column.is_binary else data.decode("utf-8", "surrogateescape")[:length].encode("utf-8", "surrogateescape")
@@ -221,9 +221,9 @@ _TRIMMED_COLLATIONS = ("utf8mb4_bin", "utf8_bin", "latin1_bin", "ascii_bin")
 
 
 def sort_key(column: ColumnInfo, data: bytes) -> bytes:
-    """What a key holds of a string, with TiDB's new collations: bytes, without trailing spaces where the collation ignores them.
+    """Return the sort key of a string under TiDB's new collations: its bytes, without trailing spaces where the collation ignores them.
 
-    Case-insensitive collations hold weights: for ASCII in a `general_ci` they are the upper-case letters. Raises ValueError otherwise.
+    Case-insensitive collations have weights. Known here is ASCII in a `general_ci`: upper-case letters. Else raises ValueError.
     """
     if column.collate in _PLAIN_COLLATIONS:
         return data
@@ -236,7 +236,7 @@ def sort_key(column: ColumnInfo, data: bytes) -> bytes:
 
 
 def needs_value(column: ColumnInfo) -> bool:
-    """Whether a key column's exact string cannot be restored from the key, so that the row value repeats it."""
+    """Return whether the row value repeats a key column, because the key does not hold its exact string."""
     if family(column) is not Family.BYTES or column.collate in _PLAIN_COLLATIONS:
         return False
     return not (column.collate in _TRIMMED_COLLATIONS and column.tp == MySQLType.STRING)
@@ -247,7 +247,7 @@ def _plains(cells: Sequence[Cell], table: TableInfo, zone: tzinfo) -> dict[int, 
 
 
 def _value_columns(cells: Sequence[Cell], table: TableInfo, zone: tzinfo) -> list[tuple[ColumnInfo, Plain | None]]:
-    """The columns that a row value holds, with their plain values."""
+    """Return the columns that a row value holds, with their plain values."""
     plains = _plains(cells, table, zone)
     omitted = _key_columns(table)
     return [
@@ -262,7 +262,7 @@ def _has_no_default(column: ColumnInfo) -> bool:
 
 
 def _key_columns(table: TableInfo) -> frozenset[int]:
-    """Ids of the columns that the key alone holds."""
+    """Return the ids of the columns that the key alone holds."""
     if table.pk_column is not None:
         return frozenset({table.pk_column.id})
     index = table.primary_index

@@ -1,10 +1,10 @@
-"""Schemas over time, from bytes of TiDB's meta range and its DDL jobs.
+"""TiDB's schemas over time, read from its meta range and its DDL jobs.
 
-codes     numbers by name: types, flags, states, actions
+codes     names of TiDB's numbers: types, flags, states, actions
 model     databases, tables, columns, indexes, partitions as stored (JSON)
-metakeys  which meta keys count, and what the schema stream of a log is made of
+metakeys  which meta keys matter, and which key ranges the log's schema stream covers
 job       a DDL job at one step
-details   the parts of a table's description that only SHOW CREATE TABLE needs; show prints it
-events    DdlEvent: what a changefeed is told of a DDL
-tracking/ how all this changes over time: versions of tables, and DDLs at their place
+details   the parts of a table's description that only SHOW CREATE TABLE needs; show prints the statement
+events    DdlEvent: a DDL as a changefeed gets it
+tracking/ changes over time: versions of tables, and the place of each DDL among the rows
 """

@@ -1,4 +1,4 @@
-"""Numbers that TiDB writes into table descriptions and DDL jobs, by name. A number without a name stays a plain int."""
+"""Names of the numbers in table descriptions and DDL jobs. A number without a name stays a plain int."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MySQLType(enum.IntEnum):
 
 
 class TableMode(enum.IntEnum):
-    """What TiDB 9 and newer allow with a table. While it is not NORMAL rows come into it without change events."""
+    """What TiDB 9 and newer allow with a table. While it is not NORMAL, rows enter the table without change events."""
 
     NORMAL = 0
     IMPORT = 1
@@ -48,7 +48,7 @@ class TableMode(enum.IntEnum):
 
 
 class ColumnFlag(enum.IntFlag):
-    """TiDB's column flags, as far as they describe the column and not a parser's state."""
+    """TiDB's column flags that describe the column. The parser's own flags are not listed."""
 
     NOT_NULL = 1
     PRIMARY_KEY = 2
@@ -67,11 +67,11 @@ class ColumnFlag(enum.IntFlag):
 
 
 LASTING_FLAGS = 0x3FFF
-"""The flags above: the bits over them come and go while a DDL runs."""
+"""The flags above. Higher bits come and go while a DDL runs."""
 
 
 class SchemaState(enum.IntEnum):
-    """How far an object is on its way into or out of the schema."""
+    """The state of an object that enters or leaves the schema."""
 
     NONE = 0
     DELETE_ONLY = 1
@@ -198,5 +198,5 @@ _MYSQL_TYPES = {int(member): member for member in MySQLType}
 
 
 def mysql_type(code: int) -> MySQLType | int:
-    """The type of a code, or the code itself when it has no name here."""
+    """Return the type of a code, or the code itself when it has no name here."""
     return _MYSQL_TYPES.get(code, code)

@@ -1,6 +1,6 @@
-"""What a table's description says besides columns, indexes and partitions: read only to print its CREATE TABLE.
+"""The parts of a table's description besides columns, indexes and partitions. Only printing its CREATE TABLE needs them.
 
-Most tables have nothing of it, and share `NOTHING`.
+Most tables have none of them, and share `NOTHING`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIME_UNITS = ("", "MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MO
 
 
 def name_of(value: Any) -> str:
-    """The original spelling of a name, `{"O": original, "L": lower}`."""
+    """Return the original spelling of a name, `{"O": original, "L": lower}`."""
     if isinstance(value, str):
         return value
     return str(value.get("O") or "") if value else ""
@@ -32,7 +32,7 @@ def _numbered(names: tuple[str, ...], number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign key. `on_delete` and `on_update` are empty where nothing is said."""
+    """A foreign key. `on_delete` and `on_update` are empty where the statement has no such clause."""
 
     name: str
     columns: tuple[str, ...]
@@ -44,7 +44,7 @@ class ForeignKey:
 
     @classmethod
     def from_json(cls, data: Json) -> ForeignKey:
-        """A member of TableInfo's `fk_info`."""
+        """Return a member of TableInfo's `fk_info`."""
         get = data.get
         return cls(
             name=name_of(get("fk_name")),
@@ -67,13 +67,13 @@ class Check:
 
     @classmethod
     def from_json(cls, data: Json) -> Check:
-        """A member of TableInfo's `constraint_info`."""
+        """Return a member of TableInfo's `constraint_info`."""
         return cls(name_of(data.get("constraint_name")), data.get("expr_string", ""), data.get("enforced", False))
 
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """After how long rows go."""
+    """The time after which rows are deleted."""
 
     column: str
     interval: str  # a literal, as it was written
@@ -91,7 +91,7 @@ class Ttl:
 
 @dataclass(frozen=True, slots=True)
 class TableDetails:
-    """See the module. Numbers are 0 and texts empty where the table has no such thing."""
+    """See the module. Numbers are 0 and texts are empty where the table lacks the feature."""
 
     auto_random_bits: int = 0
     auto_random_range_bits: int = 0
@@ -125,7 +125,7 @@ class TableDetails:
 
 
 def policy_of(data: Json) -> str:
-    """The placement policy that a table, a partition or a database names."""
+    """Return the placement policy that a table, a partition or a database names."""
     return name_of((data.get("policy_ref_info") or {}).get("name"))
 
 

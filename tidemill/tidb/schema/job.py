@@ -1,4 +1,4 @@
-"""DDL jobs: the JSON that TiDB keeps of a running or finished DDL, with both shapes of its arguments."""
+"""DDL jobs: the JSON that TiDB keeps for a running or finished DDL. Its arguments have two forms, by TiDB's version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """One pair of RENAME TABLES. The old table name is empty where an old job does not tell it."""
+    """One pair of RENAME TABLES. The old table name is empty where an old job lacks it."""
 
     table_id: int
     old_schema_id: int
@@ -65,7 +65,7 @@ class SubJob:
 class DdlJob:
     """A DDL job at one step.
 
-    `schema_version` and the infos of `binlog` are filled in when it is done. No slots: infos are read when they are asked for.
+    TiDB fills in `schema_version` and the infos of `binlog` at the end. No slots: infos are parsed on first use and cached.
     """
 
     id: int
@@ -89,7 +89,7 @@ class DdlJob:
 
     @classmethod
     def from_json(cls, data: Json) -> DdlJob:
-        """A job as TiDB stores it. Raises SchemaError."""
+        """Parse a job as TiDB stores it. Raises SchemaError."""
         try:
             return cls._from_json(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -123,7 +123,7 @@ class DdlJob:
 
     @classmethod
     def parse(cls, text: bytes) -> DdlJob:
-        """A job from its JSON text. Raises SchemaError."""
+        """Parse the JSON text of a job. Raises SchemaError."""
         try:
             data = json.loads(text.decode("utf-8", "replace"))
         except ValueError as error:
@@ -134,12 +134,12 @@ class DdlJob:
 
     @property
     def is_done(self) -> bool:
-        """Finished with success: `done`, or `synced` where only the end of a job is kept."""
+        """Whether the job succeeded: its state is `done`, or `synced` where TiDB keeps only a job's end."""
         return self.state in (JobState.DONE, JobState.SYNCED)
 
     @property
     def actions(self) -> tuple[Action | int, ...]:
-        """What it does: its own action, or those of its parts."""
+        """The job's action, or those of its parts."""
         return tuple(s.action for s in self.sub_jobs) or (self.action,)
 
     @cached_property
@@ -150,12 +150,12 @@ class DdlJob:
 
     @cached_property
     def table_infos(self) -> tuple[TableInfo, ...]:
-        """The tables after a finished job about several."""
+        """The tables after a finished job about several tables."""
         return tuple(TableInfo.from_json(info) for info in self.binlog.get("MultipleTableInfos") or () if info)
 
     @cached_property
     def db_info(self) -> DBInfo | None:
-        """The database after a finished job about one."""
+        """The database after a finished job about a database."""
         info = self.binlog.get("DBInfo")
         return DBInfo.from_json(info) if info else None
 
@@ -190,7 +190,7 @@ class DdlJob:
         )
 
     def _arguments(self, by_name: Callable[[Any], T], by_position: Callable[[Any], T]) -> T:
-        """The arguments in the shape they have: an object since v8.4, a list before."""
+        """Return the arguments, read by name (an object, since v8.4) or by position (a list, before)."""
         try:
             return by_name(self.args) if isinstance(self.args, Mapping) else by_position(self.args)
         except (KeyError, TypeError, IndexError, ValueError) as error:
@@ -212,7 +212,7 @@ def _renames_v2(args: Mapping[str, Any]) -> tuple[Rename, ...]:
 
 
 def _renames_v1(args: Sequence[Any]) -> tuple[Rename, ...]:
-    """[old schema ids, new schema ids, new names, table ids, old schema names, old table names]; old jobs lack the last ones."""
+    """Read [old schema ids, new schema ids, new names, table ids, old schema names, old table names]. Old jobs lack the last ones."""
     old_ids, new_ids, new_names, table_ids = args[:4]
     old_schemas = args[4] if len(args) > 4 else [""] * len(table_ids)
     old_tables = args[5] if len(args) > 5 else [""] * len(table_ids)

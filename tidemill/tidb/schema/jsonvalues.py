@@ -1,4 +1,4 @@
-"""Members of TiDB's descriptions, read with the type that they must have: what has another is told at once, not where it is used.
+"""Typed reading of members of TiDB's JSON descriptions. A member of the wrong type is an error here, not later where it is used.
 
 A member that is absent, or null, has its type's zero value. All raise ValueError naming the member.
 """
@@ -18,7 +18,7 @@ def _refuse(name: str, value: object, expected: str) -> NoReturn:
 
 
 def integer(data: Json, name: str, missing: int = 0) -> int:
-    """A number of at most 64 bits."""
+    """Return a member that is a number of at most 64 bits."""
     value = data.get(name)
     if value is None:
         return missing
@@ -28,7 +28,7 @@ def integer(data: Json, name: str, missing: int = 0) -> int:
 
 
 def identifier(data: Json, name: str) -> int:
-    """A number that has to be there and is not negative: an id."""
+    """Return an id: a number that is present and not negative."""
     found = integer(data, name, -1)
     if found < 0:
         _refuse(name, data.get(name), "a number from 0 on")
@@ -36,7 +36,7 @@ def identifier(data: Json, name: str) -> int:
 
 
 def text(data: Json, name: str) -> str:
-    """A text."""
+    """Return a member that is a string."""
     value = data.get(name)
     if value is None:
         return ""
@@ -46,7 +46,7 @@ def text(data: Json, name: str) -> str:
 
 
 def flag(data: Json, name: str) -> bool:
-    """true or false."""
+    """Return a member that is true or false."""
     value = data.get(name)
     if value is None:
         return False
@@ -56,7 +56,7 @@ def flag(data: Json, name: str) -> bool:
 
 
 def members(data: Json, name: str) -> list[Json]:
-    """A list of objects."""
+    """Return a member that is a list of objects."""
     value = _list(data, name)
     for one in value:
         if not isinstance(one, Mapping):
@@ -65,7 +65,7 @@ def members(data: Json, name: str) -> list[Json]:
 
 
 def texts(data: Json, name: str) -> tuple[str, ...]:
-    """A list of texts."""
+    """Return a member that is a list of strings."""
     value = _list(data, name)
     for one in value:
         if not isinstance(one, str):
@@ -74,7 +74,7 @@ def texts(data: Json, name: str) -> tuple[str, ...]:
 
 
 def integers(data: Json, name: str) -> tuple[int, ...]:
-    """A list of numbers."""
+    """Return a member that is a list of numbers."""
     value = _list(data, name)
     for one in value:
         if not isinstance(one, int) or isinstance(one, bool) or not _LEAST <= one <= _LARGEST:
@@ -92,7 +92,7 @@ def _list(data: Json, name: str) -> list[Any]:
 
 
 def member(data: Json, name: str) -> Json | None:
-    """An object, or None."""
+    """Return a member that is an object, or None."""
     value = data.get(name)
     if value is not None and not isinstance(value, Mapping):
         _refuse(name, value, "an object")
@@ -100,7 +100,7 @@ def member(data: Json, name: str) -> Json | None:
 
 
 def plain(data: Json, name: str) -> Any:
-    """A text or a number, as defaults are, or None."""
+    """Return a member that is a string or a number, as defaults are, or None."""
     value = data.get(name)
     if value is not None and not isinstance(value, str | int | float):
         _refuse(name, value, "a text or a number")

@@ -1,4 +1,4 @@
-"""Which keys of TiDB's meta range schemas depend on, and what the change log's schema stream is made of."""
+"""The keys of TiDB's meta range that schemas depend on, and the key ranges of the change log's schema stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tidemill.tidb import keys
 
 META_TABLE_ID = 0
-"""What stands for a table id in changes of meta keys."""
+"""The table id of changes of meta keys."""
 
 JOB_TABLE = "tidb_ddl_job"
 HISTORY_TABLE = "tidb_ddl_history"
@@ -29,7 +29,7 @@ class Subject(enum.Enum):
 
 
 class MetaName(NamedTuple):
-    """What a meta key is about, with the ids of database and table, 0 where there is none."""
+    """What a meta key is about. The ids of database and table are 0 where the key has none."""
 
     subject: Subject
     schema_id: int = 0
@@ -43,7 +43,7 @@ _STRINGS = {
 
 
 def name_of(key: bytes) -> MetaName | None:
-    """What a raw meta key is about; None for a key that schemas do not depend on. Raises MalformedKey."""
+    """Return what a raw meta key is about; None for a key that schemas do not depend on. Raises MalformedKey."""
     if key in _STRINGS:
         return _STRINGS[key]
     meta = keys.parse_meta_key(key)
@@ -61,7 +61,7 @@ def name_of(key: bytes) -> MetaName | None:
 
 
 def meta_filter(key: bytes) -> bool:
-    """Does the change log keep this meta key? Databases, tables, the schema version, the BDR role and lists of running jobs."""
+    """Return whether the change log keeps a meta key: of databases, tables, the schema version, the BDR role, lists of running jobs."""
     found = name_of(key)
     return found is not None and found.subject is not Subject.JOB_HISTORY
 
@@ -74,7 +74,7 @@ class KeyRange(NamedTuple):
 
 
 def meta_ranges() -> tuple[KeyRange, ...]:
-    """The parts of the meta range that hold what meta_filter keeps, in key order."""
+    """Return the parts of the meta range that hold the keys that meta_filter keeps, in key order."""
     ranges = [KeyRange(key, key + b"\0") for key in _STRINGS]
     ranges += [KeyRange(*keys.DB_HASHES_RANGE), KeyRange(*keys.meta_hash_range(keys.DBS))]
     ranges += [KeyRange(*keys.meta_list_range(name)) for name in _JOB_LISTS]
@@ -82,6 +82,6 @@ def meta_ranges() -> tuple[KeyRange, ...]:
 
 
 def capture_ranges(job_table_ids: Iterable[int]) -> tuple[tuple[int, KeyRange], ...]:
-    """(table id of the changes, raw range) of all that the log's schema stream is made of; table id 0 for meta keys."""
+    """Return (table id of the changes, raw range) for each range of the log's schema stream. Meta keys have table id 0."""
     jobs = tuple((table_id, KeyRange(*keys.record_range(table_id))) for table_id in sorted(job_table_ids))
     return (*((META_TABLE_ID, r) for r in meta_ranges()), *jobs)

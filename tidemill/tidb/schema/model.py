@@ -1,6 +1,6 @@
-"""Databases and tables as TiDB stores them in its meta range (JSON), reduced to what a change feed needs.
+"""Databases and tables as TiDB stores them in its meta range (JSON), with the members that a change feed needs.
 
-Unknown JSON members are ignored and absent ones take their zero value: older TiDB versions lack many.
+Unknown JSON members are ignored. Absent ones take their zero value, because older TiDB versions lack many.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Json = Mapping[str, Any]
 
 
 def _bytes(value: str | None) -> bytes | None:
-    """Base64 text of Go's []byte."""
+    """Decode Go's []byte, which JSON holds as base64."""
     if value is None:
         return None
     try:
@@ -46,7 +46,7 @@ def _bytes(value: str | None) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """A column. `id` is what row values name it by; `offset` its place among all columns, public or not."""
+    """A column. Row values refer to it by `id`. `offset` is its place among all columns, public or not."""
 
     id: int
     name: str
@@ -73,7 +73,7 @@ class ColumnInfo:
 
     @classmethod
     def from_json(cls, data: Json) -> ColumnInfo:
-        """A member of TableInfo's `cols`."""
+        """Return a member of TableInfo's `cols`."""
         kind = member(data, "type") or {}
         return cls(
             id=identifier(data, "id"),
@@ -117,28 +117,28 @@ class ColumnInfo:
 
     @property
     def is_generated(self) -> bool:
-        """A generated column, stored or virtual."""
+        """Whether the column is generated, stored or virtual."""
         return self.generated_expr != ""
 
     @property
     def is_virtual(self) -> bool:
-        """A generated column that is not stored: row values never have it."""
+        """Whether the column is generated and not stored. Row values never hold such a column."""
         return self.generated_expr != "" and not self.generated_stored
 
     @property
     def is_binary(self) -> bool:
-        """The charset is binary: true of BLOB and BINARY types, and of all numbers, times, JSON and BIT."""
+        """Whether the charset is binary: that of BLOB and BINARY types, and of all numbers, times, JSON and BIT."""
         return self.charset == "binary"
 
     @property
     def is_public(self) -> bool:
-        """Visible to users' statements."""
+        """Whether users' statements see the column."""
         return self.state == SchemaState.PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
 class IndexColumn:
-    """A part of an index: `offset` into the table's columns, `length` of the prefix, -1 for all of it."""
+    """A part of an index: the column's `offset` in the table, and the `length` of the prefix, -1 for the whole column."""
 
     name: str
     offset: int
@@ -164,7 +164,7 @@ class IndexInfo:
 
     @classmethod
     def from_json(cls, data: Json) -> IndexInfo:
-        """A member of TableInfo's `index_info`."""
+        """Return a member of TableInfo's `index_info`."""
         parts = members(data, "idx_cols")
         return cls(
             id=identifier(data, "id"),
@@ -183,7 +183,7 @@ class IndexInfo:
 
     @property
     def is_public(self) -> bool:
-        """In force for users' statements."""
+        """Whether users' statements use the index."""
         return self.state == SchemaState.PUBLIC
 
 
@@ -200,7 +200,7 @@ class PartitionDefinition:
 
     @classmethod
     def from_json(cls, data: Json) -> PartitionDefinition:
-        """A member of the partition's `definitions`, `adding_definitions` or `dropping_definitions`."""
+        """Return a member of the partition's `definitions`, `adding_definitions` or `dropping_definitions`."""
         return cls(
             id=identifier(data, "id"),
             name=_name(data.get("name")),
@@ -213,7 +213,7 @@ class PartitionDefinition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """How a table is partitioned. Only `definitions` hold rows that count; the others are on their way in or out."""
+    """How a table is partitioned. Only rows of `definitions` are delivered; `adding` and `dropping` belong to a running DDL."""
 
     type: PartitionType | int
     expr: str
@@ -222,7 +222,7 @@ class PartitionInfo:
     definitions: tuple[PartitionDefinition, ...]
     adding: tuple[PartitionDefinition, ...]
     dropping: tuple[PartitionDefinition, ...]
-    new_table_id: int  # of a table that is being partitioned again, else 0
+    new_table_id: int  # set while a DDL changes the partitioning, else 0
     new_partition_ids: tuple[int, ...]
     ddl_state: int
 
@@ -255,7 +255,7 @@ _PARTITION_TYPES = frozenset(int(t) for t in PartitionType)
 class TableInfo:
     """A table, view or sequence at one moment.
 
-    No slots: the views of its columns below are computed once and kept.
+    No slots: the column lists below are computed once and cached.
     """
 
     id: int
@@ -268,7 +268,7 @@ class TableInfo:
     pk_is_handle: bool
     is_common_handle: bool
     common_handle_version: int
-    partitioning: PartitionInfo | None  # as stored, when enabled: also that of a table on its way into or out of partitions
+    partitioning: PartitionInfo | None  # as stored, when enabled; also while PARTITION BY or REMOVE PARTITIONING runs
     view: Json | None
     sequence: Json | None
     temp_type: int
@@ -283,7 +283,7 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, data: Json) -> TableInfo:
-        """TableInfo as stored in a `Table:` field or in a DDL job. Raises SchemaError naming the table."""
+        """Parse a TableInfo from a `Table:` field or a DDL job. Raises SchemaError naming the table."""
         try:
             return cls._from_json(data)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -296,7 +296,7 @@ class TableInfo:
         indices = tuple(IndexInfo.from_json(i) for i in members(data, "index_info"))
         for index in indices:
             if any(not 0 <= part.offset < len(columns) for part in index.columns):
-                raise ValueError(f"index {index.name} has a column that the table has not")
+                raise ValueError(f"index {index.name} has a column that the table does not have")
         partition = member(data, "partition")
         return cls(
             id=identifier(data, "id"),
@@ -322,17 +322,17 @@ class TableInfo:
 
     @cached_property
     def public_columns(self) -> tuple[ColumnInfo, ...]:
-        """Columns that users' statements see, and hidden ones of expression indexes, by offset."""
+        """Columns that users' statements see, and the hidden columns of expression indexes, by offset."""
         return tuple(c for c in self.columns if c.state == SchemaState.PUBLIC)
 
     @cached_property
     def output_columns(self) -> tuple[ColumnInfo, ...]:
-        """Columns that a change is delivered with: public, not hidden, not virtual."""
+        """Columns that a delivered change has: public, not hidden, not virtual."""
         return tuple(c for c in self.public_columns if not c.hidden and not c.is_virtual)
 
     @cached_property
     def public_indices(self) -> tuple[IndexInfo, ...]:
-        """Indexes in force."""
+        """Indexes that users' statements use."""
         return tuple(i for i in self.indices if i.state == SchemaState.PUBLIC)
 
     @property
@@ -344,26 +344,26 @@ class TableInfo:
 
     @cached_property
     def primary_index(self) -> IndexInfo | None:
-        """The primary key's index. None too when an integer primary key is the handle: it has no index then."""
+        """The primary key's index. It is None also where an integer primary key is the handle, which needs no index."""
         return next((i for i in self.indices if i.primary), None)
 
     @cached_property
     def pk_column(self) -> ColumnInfo | None:
-        """The integer primary key that is the handle."""
+        """The integer primary key column if it is the handle."""
         if not self.pk_is_handle:
             return None
         return next((c for c in self.columns if c.flag & ColumnFlag.PRIMARY_KEY), None)
 
     def index_columns(self, index: IndexInfo) -> tuple[ColumnInfo, ...]:
-        """The columns of an index in index order."""
+        """Return the columns of an index in index order."""
         return tuple(self.columns[part.offset] for part in index.columns)
 
     @cached_property
     def handle_key_columns(self) -> tuple[int, ...]:
-        """Ids of the columns that tell rows apart, in table order; empty when there are none (TiCDC's rule).
+        """Ids of the handle key's columns, in table order. Empty when the table has no handle key (TiCDC's rule).
 
-        The primary key; else, among public unique indexes whose columns are all NOT NULL and not virtual, the one with the
-        fewest columns, then the smallest id. A partial or multi-valued index does not count: it does not cover every row.
+        The handle key is the primary key. Without one it is the public unique index, all columns NOT NULL and not virtual, with the
+        fewest columns, then the smallest id. A partial or multi-valued index is never taken: it does not cover every row.
         """
         if self.pk_column is not None:
             return (self.pk_column.id,)
@@ -393,12 +393,12 @@ class TableInfo:
 
     @property
     def has_usable_key(self) -> bool:
-        """Rows can be told apart: the table is replicated without force-replicate."""
+        """Whether the table has a handle key, so that it is replicated without force-replicate."""
         return bool(self.handle_key_columns)
 
     @property
     def partition(self) -> PartitionInfo | None:
-        """How the table is partitioned; None when users see a table without partitions.
+        """How the table is partitioned. None when users see a table without partitions.
 
         While PARTITION BY or REMOVE PARTITIONING runs, a plain table is stored as one partition of no type.
         """
@@ -408,7 +408,7 @@ class TableInfo:
 
     @cached_property
     def physical_ids(self) -> tuple[int, ...]:
-        """Table ids under which this table's rows are stored: its partitions', else its own; none for views and the like."""
+        """Table ids under which this table's rows are stored: those of its partitions, else its own. Views and sequences have none."""
         if not self.has_rows:
             return ()
         if self.partitioning is not None and self.partitioning.definitions:
@@ -417,7 +417,7 @@ class TableInfo:
 
     @cached_property
     def transient_ids(self) -> tuple[int, ...]:
-        """Physical ids on their way in or out, whose rows are copies or of no interest at this moment."""
+        """Physical ids that a running DDL adds or removes. Their rows are copies, or must not be delivered."""
         own = self.partitioning
         if own is None:
             return ()
@@ -441,12 +441,12 @@ class TableInfo:
 
     @property
     def is_replicated_kind(self) -> bool:
-        """Neither a sequence nor a temporary table."""
+        """Whether the table is neither a sequence nor a temporary table."""
         return self.sequence is None and self.temp_type == 0
 
     @property
     def has_rows(self) -> bool:
-        """Rows of it are stored under its ids: a base table that is not temporary."""
+        """Whether the table's ids hold rows: it is a base table and not temporary."""
         return self.is_replicated_kind and self.view is None
 
     @cached_property
@@ -467,7 +467,7 @@ class DBInfo:
 
     @classmethod
     def from_json(cls, data: Json) -> DBInfo:
-        """DBInfo as stored in a field of `DBs` or in a DDL job. Raises SchemaError."""
+        """Parse a DBInfo from a field of `DBs` or a DDL job. Raises SchemaError."""
         try:
             return cls(
                 id=identifier(data, "id"),

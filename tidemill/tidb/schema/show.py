@@ -1,8 +1,8 @@
-"""SHOW CREATE TABLE: a table's statement from its description, as TiDB prints it.
+"""SHOW CREATE TABLE: prints a table's statement from its description as TiDB does.
 
-Two differences. The table is named with its schema, and the counters of AUTO_INCREMENT and AUTO_RANDOM are left out: a description does
-not have them, and nobody who follows a changefeed hands out ids. Rows of TiDB's special comments are the same as in TiDB: MySQL reads them
-as comments. Expected texts of a real TiDB: tests/golden/tikv/recordings/all_types.jsonl.gz.
+There are two differences. The table's name is qualified with its schema. The counters of AUTO_INCREMENT and AUTO_RANDOM are left out: the
+description lacks them, and consumers of a changefeed do not allocate ids. The tests compare with texts of a real TiDB:
+tests/golden/tikv/recordings/all_types.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.tidb.schema.typenames import DEFAULT_LENGTHS, attributes, type_nam
 from tidemill.tidb.types.times import format_datetime, in_zone, parse_datetime
 
 UNSPECIFIED = -1
-"""A length or a number of digits that the column does not state, and an index over a whole column."""
+"""The length or digits of a column that states none, and the prefix length of an index over a whole column."""
 _DEFAULT_COLLATE = {"utf8mb4": "utf8mb4_bin", "utf8": "utf8_bin", "ascii": "ascii_bin", "latin1": "latin1_bin", "gbk": "gbk_chinese_ci"}
 _DEFAULT_COLLATE |= {"gb18030": "gb18030_chinese_ci", "binary": "binary"}
 _ZERO_TIME = "0000-00-00 00:00:00"
@@ -31,7 +31,7 @@ _TEXTS = frozenset({
 _INTEGERS = frozenset({MySQLType.TINY, MySQLType.SHORT, MySQLType.INT24, MySQLType.LONG, MySQLType.LONGLONG})
 _FRACTIONAL = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DURATION})
 _MOMENTS = frozenset({MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DATE, MySQLType.NEWDATE})
-"""Types whose default may be the moment of the insert: a text column may have the same words as a text."""
+"""Types whose default may be CURRENT_TIMESTAMP. In a text column the same words are an ordinary text."""
 _CHARS = frozenset({MySQLType.STRING, MySQLType.VARCHAR, MySQLType.VAR_STRING})
 _DEFAULT_LENGTH = {**DEFAULT_LENGTHS, MySQLType.YEAR: 4, MySQLType.VAR_STRING: 255}
 _DISTANCES = {"L2": "VEC_L2_DISTANCE", "COSINE": "VEC_COSINE_DISTANCE", "INNER_PRODUCT": "VEC_NEGATIVE_INNER_PRODUCT"}
@@ -39,14 +39,14 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\n": "\\n", "\r
 
 
 def create_database(database: DBInfo) -> str:
-    """CREATE DATABASE IF NOT EXISTS with the character set."""
+    """Return CREATE DATABASE IF NOT EXISTS with the character set."""
     charset = f" DEFAULT CHARACTER SET {database.charset}" if database.charset else ""
     collate = f" COLLATE {database.collate}" if database.collate else ""
     return f"CREATE DATABASE IF NOT EXISTS {quote_name(database.name)}" + (f" /*!40100{charset}{collate} */" if charset or collate else "")
 
 
 def create_table(schema: str, info: TableInfo, zone: tzinfo, *, if_not_exists: bool = False) -> str:
-    """The statement of a base table, see the module. Defaults of TIMESTAMP columns are written in `zone`; TiDB does so in the session's."""
+    """Return the statement of a base table. Defaults of TIMESTAMP columns are written in `zone`; TiDB uses the session's zone."""
     lines = [_column(c, info, zone) for c in info.public_columns if not c.hidden]
     if info.pk_column is not None:
         lines.append(f"PRIMARY KEY ({quote_name(info.pk_column.name)}) /*T![clustered_index] CLUSTERED */")
@@ -58,12 +58,12 @@ def create_table(schema: str, info: TableInfo, zone: tzinfo, *, if_not_exists: b
 
 
 def quoted(text: str) -> str:
-    """A string as SHOW CREATE TABLE prints it."""
+    """Return a string as SHOW CREATE TABLE prints it."""
     return f"'{text.translate(_ESCAPES)}'"
 
 
 def type_text(column: ColumnInfo) -> str:
-    """The type with its length, without character set."""
+    """Return the type with its length, without character set."""
     return type_name(column) + _length(column) + attributes(column)
 
 
@@ -102,7 +102,7 @@ def _column(column: ColumnInfo, info: TableInfo, zone: tzinfo) -> str:
 
 
 def _character_set(column: ColumnInfo, info: TableInfo) -> Iterator[str]:
-    """Where it is not the table's; the collation also where it is not the character set's own."""
+    """Yield the column's character set if the table has another, and its collation if that is not the default of the character set."""
     if (column.tp not in _TEXTS and column.tp not in (MySQLType.ENUM, MySQLType.SET)) or column.is_binary:
         return
     charset = info.charset or "utf8mb4"
@@ -242,7 +242,7 @@ def _partitions(partition: PartitionInfo | None) -> str:
 
 
 def _are_numbered(definitions: Sequence[PartitionDefinition]) -> bool:
-    """Are they as TiDB makes them for a number of partitions?"""
+    """Return whether the definitions are those that TiDB makes for `PARTITIONS n`."""
     return all(d.name == f"p{i}" and not d.comment and not d.placement_policy for i, d in enumerate(definitions))
 
 
@@ -265,7 +265,7 @@ def _in_values(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A value as the description has it, a literal; as a number of its bytes where it cannot be printed."""
+    """Return a literal as the description has it, or as a hexadecimal number where it cannot be printed."""
     if text.isprintable() or not text.startswith("'"):
         return text
     return "0x" + text[1:-1].replace("''", "'").encode().hex()

@@ -1,4 +1,4 @@
-"""Names of MySQL's types as TiDB prints them, and what else it prints of every type."""
+"""Names of MySQL's types as TiDB prints them, default lengths, and the attributes that follow a type."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ DEFAULT_LENGTHS: dict[int, int] = {
     MySQLType.NEWDECIMAL: 10, MySQLType.STRING: 1, MySQLType.VARCHAR: 5, MySQLType.VAR_STRING: 5, MySQLType.FLOAT: 12,
     MySQLType.DOUBLE: 22,
 }  # fmt: skip
-"""What TiDB shows where a column has no length of its own."""
+"""The length that TiDB shows for a column without its own."""
 
 
 def type_name(column: ColumnInfo) -> str:
-    """The type without length or attributes: `int`, `varbinary`, `text`."""
+    """Return the type without length or attributes: `int`, `varbinary`, `text`."""
     if column.is_binary and column.tp in _BINARY_NAMES:
         return _BINARY_NAMES[column.tp]
     return _NAMES.get(column.tp, "unspecified")
 
 
 def attributes(column: ColumnInfo) -> str:
-    """` unsigned` (not for BIT and YEAR) and ` zerofill`, as they follow a type."""
+    """Return ` unsigned` (not for BIT and YEAR) and ` zerofill`, as they follow a type."""
     if column.tp in (MySQLType.BIT, MySQLType.YEAR):
         return ""
     return (" unsigned" if column.unsigned else "") + (" zerofill" if column.zerofill else "")

@@ -1,1 +1,1 @@
-"""The SQL lexer: text in, tokens out, and the keywords that it knows. The DDL printer and the playground read with it."""
+"""The SQL lexer: text in, tokens out, and the keywords that it knows. The DDL printer and the playground use it."""

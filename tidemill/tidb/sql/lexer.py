@@ -23,7 +23,7 @@ class SqlMode(enum.IntFlag, boundary=enum.KEEP):
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     NAME = "name"  # an identifier: quoted, or a word without meaning
     WORD = "word"  # a keyword as written; `upper` is its canonical form
@@ -68,7 +68,7 @@ _HINTED = words("SELECT INSERT REPLACE UPDATE DELETE CREATE PARTITION")
 
 
 def tokenize(sql: str, mode: SqlMode) -> list[Token]:
-    """All tokens of a text, with one END token last."""
+    """Return all tokens of a text, with one END token last."""
     return _Lexer(sql, mode).run()
 
 
@@ -84,7 +84,7 @@ class _Lexer:
         self.after_name_dot = False  # the last identifier was followed by a dot: digits start a name now
 
     def run(self) -> list[Token]:
-        """All tokens."""
+        """Return all tokens."""
         while self.skip_blanks_and_comments():
             self.scan_token()
         self.emit(Kind.END, "", len(self.sql))
@@ -101,7 +101,7 @@ class _Lexer:
     # Blanks and comments
 
     def skip_blanks_and_comments(self) -> bool:
-        """Moves to the next token; False at the end of the text."""
+        """Move to the next token. Returns False at the end of the text."""
         while self.at < len(self.sql):
             if blank := _BLANKS.match(self.sql, self.at) or _LINE_COMMENT.match(self.sql, self.at):
                 self.at = blank.end()
@@ -116,7 +116,7 @@ class _Lexer:
         return False
 
     def enter_comment(self) -> bool:
-        """Skips a comment, or only its head when TiDB executes what is in it. False when it is a hint token."""
+        """Skip a comment, or only its head when TiDB executes its content. Returns False when it is a hint token."""
         sql, start = self.sql, self.at
         if sql.startswith("/*!", start):
             self.at += 8 if re.match(r"\d{5}", sql[start + 3 : start + 8]) else 3
@@ -139,7 +139,7 @@ class _Lexer:
     # Tokens
 
     def scan_token(self) -> None:
-        """One token."""
+        """Read one token."""
         sql, start = self.sql, self.at
         char = sql[start]
         if sql.startswith("/*+", start):
@@ -181,12 +181,12 @@ class _Lexer:
             raise self.fail(f"unexpected character {char!r}")
 
     def emit_name(self, text: str, start: int) -> None:
-        """Add a name; after it, a dot makes digits a name."""
+        """Add a name. Digits after its dot are a name too."""
         self.after_name_dot = self.sql.startswith(".", self.at)
         self.emit(Kind.NAME, text, start)
 
     def scan_word(self, word: str, start: int) -> None:
-        """A word: an introducer, a part of a qualified name, a keyword or a name."""
+        """Read a word: an introducer, a part of a qualified name, a keyword or a name."""
         if word.startswith("_") and word[1:].lower() in INTRODUCERS:
             charset = word[1:].lower()
             self.emit(Kind.INTRODUCER, "utf8" if charset == "utf8mb3" else charset, start)
@@ -208,7 +208,7 @@ class _Lexer:
             self.emit_name(word, start)
 
     def scan_pattern(self, pattern: re.Pattern[str], kind: Kind) -> None:
-        """x'…' and b'…'."""
+        """Read x'…' or b'…'."""
         match = pattern.match(self.sql, self.at)
         if match is None or (kind is Kind.HEX and len(match[1]) % 2):
             raise self.fail(f"malformed {kind.value}")
@@ -216,7 +216,7 @@ class _Lexer:
         self.emit(kind, match[1], start)
 
     def scan_number(self) -> None:
-        """A number, or a name that starts with digits."""
+        """Read a number, or a name that starts with digits."""
         sql, start = self.sql, self.at
         word = _WORD.match(sql, start)
         assert word is not None
@@ -252,7 +252,7 @@ class _Lexer:
             self.emit(Kind.INT, sql[start:end], start)
 
     def scan_float(self) -> None:
-        """A number with a point or an exponent, or a name such as 9est."""
+        """Read a number with a point or an exponent, or a name such as 9est."""
         sql, start = self.sql, self.at
         match = _NUMBER.match(sql, start)
         assert match is not None
@@ -271,7 +271,7 @@ class _Lexer:
             self.emit(Kind.DECIMAL, text, start)
 
     def scan_variable(self) -> None:
-        """@name, @@name and their quoted forms."""
+        """Read @name, @@name or a quoted form."""
         start = self.at
         self.at += 1
         system = self.sql.startswith("@", self.at)
@@ -300,16 +300,16 @@ class _Lexer:
     # Quoted text
 
     def read_string(self, quote: str) -> str:
-        """The value of a string that begins here."""
+        """Read the string that begins here, and return its value."""
         backslash = SqlMode.NO_BACKSLASH_ESCAPES not in self.mode
         return self.read_quoted(quote, self.read_escape if backslash else None)
 
     def read_quoted_name(self) -> str:
-        """The name in backquotes that begins here."""
+        """Read the name in backquotes that begins here."""
         return self.read_quoted("`", None)
 
     def read_quoted(self, quote: str, escape: Callable[[], str] | None) -> str:
-        """What stands between quotes; a doubled quote is one."""
+        """Read the text between quotes. A doubled quote is one quote."""
         sql, start = self.sql, self.at
         parts: list[str] = []
         self.at += 1
@@ -328,7 +328,7 @@ class _Lexer:
         raise DdlSyntaxError("unclosed quote", start)
 
     def read_escape(self) -> str:
-        """What a backslash and the next character stand for."""
+        """Read a backslash and the next character, and return what they stand for."""
         char = self.sql[self.at : self.at + 1]
         self.at += 1
         return _ESCAPES.get(char, char)

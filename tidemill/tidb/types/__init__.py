@@ -1,1 +1,1 @@
-"""TiDB's types: bytes to values and values to text, one module a family. Each is the readable reference of a kernel."""
+"""TiDB's types: bytes → values → text, one module for each family of types. Each module is the reference of a kernel."""

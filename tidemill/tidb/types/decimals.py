@@ -1,7 +1,7 @@
 """DECIMAL: precision, digits after the point, then MySQL's binary form, in which equal scales sort by value.
 
-Digits are cut into groups of 9 from the point outwards; a full group has 4 bytes, a left-over of n digits fewer. The first
-bit is inverted, and all bytes of a negative number are. Values are text, with exactly `frac` digits after the point.
+Digits are cut into groups of 9 from the point outwards. A full group takes 4 bytes, the rest fewer. The first bit is inverted;
+in a negative number all bytes are. Values are text with exactly `frac` digits after the point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BYTES_OF = (0, 1, 1, 2, 2, 3, 3, 4, 4)
 
 
 def _groups(prec: int, frac: int) -> list[int]:
-    """Digits of each group, from left to right."""
+    """Return the number of digits in each group, from left to right."""
     whole = prec - frac
     groups = [whole % _GROUP_DIGITS] if whole % _GROUP_DIGITS else []
     groups += [_GROUP_DIGITS] * (whole // _GROUP_DIGITS + frac // _GROUP_DIGITS)
@@ -33,12 +33,12 @@ def _size(digits: int) -> int:
 
 
 def decimal_size(prec: int, frac: int) -> int:
-    """Bytes of the binary form, without precision and frac."""
+    """Return the size of the binary form in bytes, without precision and frac."""
     return sum(_size(digits) for digits in _groups(prec, frac))
 
 
 def decode_decimal(buf: bytes, pos: int = 0) -> tuple[str, int]:
-    """A stored decimal as text and the position after it. Raises MalformedBytes."""
+    """Return a stored decimal as text and the position after it. Raises MalformedBytes."""
     if len(buf) - pos < 2:
         raise MalformedBytes(f"a decimal at byte {pos} needs its precision and scale, {max(len(buf) - pos, 0)} bytes are left")
     prec, frac = buf[pos], buf[pos + 1]
@@ -58,7 +58,7 @@ def decode_decimal(buf: bytes, pos: int = 0) -> tuple[str, int]:
 
 
 def _digits(data: bytes, prec: int, frac: int, start: int) -> str:
-    """All digits of a binary decimal whose sign is taken off."""
+    """Return all digits of a binary decimal. Its sign has been removed."""
     digits, pos = "", 0
     for count in _groups(prec, frac):
         size = _size(count)
@@ -71,7 +71,7 @@ def _digits(data: bytes, prec: int, frac: int, start: int) -> str:
 
 
 def round_decimal(text: str, frac: int) -> str:
-    """The number with exactly `frac` digits after the point, rounded half away from zero. Raises ValueError."""
+    """Round a number to exactly `frac` digits after the point, half away from zero. Raises ValueError."""
     try:
         value = Decimal(text).quantize(Decimal(1).scaleb(-frac), ROUND_HALF_UP, Context(prec=MAX_DIGITS + frac + 1))
     except InvalidOperation:
@@ -82,7 +82,7 @@ def round_decimal(text: str, frac: int) -> str:
 
 
 def encode_decimal(text: str, prec: int, frac: int) -> bytes:
-    """A decimal as stored, with its precision and scale in front. Raises ValueError when it does not fit."""
+    """Encode a decimal: precision and scale, then the binary form. Raises ValueError when it does not fit."""
     if not 0 < prec <= MAX_DIGITS or not 0 <= frac <= prec:
         raise ValueError(f"decimal({prec},{frac}) does not exist")
     number = round_decimal(text, frac)

@@ -1,4 +1,4 @@
-"""FLOAT and DOUBLE as text in Go's form: the fewest digits that read back to the same number in the column's own width."""
+"""FLOAT and DOUBLE as Go prints them: the fewest digits that read back as the same number of the same width."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 import numpy as np
 
 _PLAIN_FROM, _PLAIN_TO = 1e-6, 1e21
-"""encoding/json writes numbers from the one up to, and without, the other without an exponent."""
+"""encoding/json writes numbers without an exponent from the first of these up to, but not including, the second."""
 _MYSQL_PLAIN_FROM, _MYSQL_PLAIN_TO = 1e-15, 1e15
 
 
 def to_float32(value: float) -> float:
-    """The nearest single-precision number, as a double. Beyond the range it is infinite."""
+    """Return the nearest single-precision number, as a double. It is infinite beyond the range."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
 def shortest_digits(value: float, bits: int) -> tuple[str, int]:
-    """The shortest digits of a positive finite number and the place of the point: 0.d1d2… times 10 to the power of it."""
+    """Return the shortest digits of a positive finite number, and the exponent k in 0.d1d2… · 10^k."""
     text = np.format_float_scientific(np.float32(value) if bits == 32 else np.float64(value), unique=True, trim="-")
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -27,7 +27,7 @@ def shortest_digits(value: float, bits: int) -> tuple[str, int]:
 
 
 def go_float_plain(value: float, bits: int = 64) -> str:
-    """Go's `strconv.FormatFloat(value, 'f', -1, bits)`: no exponent. Raises ValueError for NaN and infinities."""
+    """Return the text of Go's `strconv.FormatFloat(value, 'f', -1, bits)`: no exponent. Raises ValueError for NaN and infinities."""
     if not math.isfinite(value):
         raise ValueError(f"{value} has no text as a column value")
     sign = "-" if math.copysign(1, value) < 0 else ""
@@ -44,9 +44,9 @@ def go_float_plain(value: float, bits: int = 64) -> str:
 
 
 def mysql_json_float(value: float) -> str:
-    """A double in a JSON document as newer versions of TiDB print it. Raises ValueError for NaN and infinities.
+    """Return a double in a JSON document as newer versions of TiDB print it. Raises ValueError for NaN and infinities.
 
-    It always looks like one: `1.0`. An exponent below 1e-15 and from 1e15 on, without a plus.
+    It always has a point or an exponent (`1.0`). It has an exponent, without a plus, below 1e-15 and from 1e15 on.
     """
     size = abs(value)
     if size == 0 or _MYSQL_PLAIN_FROM <= size < _MYSQL_PLAIN_TO:
@@ -60,9 +60,9 @@ def mysql_json_float(value: float) -> str:
 
 
 def go_float(value: float, bits: int = 64) -> str:
-    """A number as Go's encoding/json writes it, of 32 or 64 bits. Raises ValueError for NaN and infinities.
+    """Return a number as Go's encoding/json writes it, of 32 or 64 bits. Raises ValueError for NaN and infinities.
 
-    An exponent below 1e-6 and from 1e21 on, where a float32 is compared with the limits as float32; no leading zero in it.
+    It has an exponent, without a leading zero, below 1e-6 and from 1e21 on. A float32 is compared with these limits as float32.
     """
     if not math.isfinite(value):
         raise ValueError(f"{value} has no text as a column value")

@@ -1,10 +1,10 @@
-"""JSON as TiDB stores it: a type code and a body; containers point at their members by offsets. To MySQL's text, and back.
+"""JSON as TiDB stores it, to text and back. A value is a type code and a body; containers point at their members by offsets.
 
-Integers are little-endian; offsets count from the body of the container they stand in. A container is
+Integers are little-endian; offsets count from the body of their container. A container is
 `count u32, size u32, [key offset u32, key length u16]*, [type u8, offset u32 or literal]*`, then keys and bodies.
 
-Reading trusts no offset: all parts that are visited may together not be longer than the document, so that bodies that point
-at each other end in MalformedBytes and not in endless text.
+The reader trusts no offset. All the parts that it visits may together not be longer than the document, so bodies that point at
+each other raise MalformedBytes instead of giving endless text.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _FLOAT_OF = {JsonStyle.GO: go_float, JsonStyle.MYSQL: mysql_json_float}
 
 
 def json_quote(data: bytes, style: JsonStyle = JsonStyle.GO) -> str:
-    """A string with quotes and escapes, as TiDB prints it; each byte that is not UTF-8 becomes `\\ufffd`, six characters."""
+    """Return a string with quotes and escapes, as TiDB prints it. Each byte that is not UTF-8 becomes `\\ufffd`, six characters."""
     return '"' + data.decode("utf-8", "surrogateescape").translate(_ESCAPES_OF[style]) + '"'
 
 
@@ -93,7 +93,7 @@ def _u32(buf: bytes, pos: int, what: str) -> int:
 
 
 def _body_size(kind: JsonType, buf: bytes, start: int) -> int:
-    """Bytes of a body. Does not look whether they are all there."""
+    """Return the size of a body in bytes. The buffer may end before."""
     fixed = _FIXED_SIZES.get(kind)
     if fixed is not None:
         return fixed
@@ -105,14 +105,14 @@ def _body_size(kind: JsonType, buf: bytes, start: int) -> int:
 
 
 def json_size(buf: bytes, pos: int = 0) -> int:
-    """Bytes of the document at `pos`, type code and body. Raises MalformedBytes when the buffer ends before."""
+    """Return the size of the document at `pos`, type code and body. Raises MalformedBytes when the buffer ends before."""
     size = 1 + _body_size(_type_at(buf, pos), buf, pos + 1)
     take(buf, pos, size, "a JSON document")
     return size
 
 
 def json_text(document: bytes, style: JsonStyle = JsonStyle.GO) -> str:
-    """A stored document as TiDB prints it: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes."""
+    """Print a stored document as TiDB does: `{"a": 1, "b": [1, 2.5]}`. Raises MalformedBytes."""
     size = json_size(document)
     if size != len(document):
         raise MalformedBytes(f"a JSON document of {size} bytes is followed by {len(document) - size} more")
@@ -137,7 +137,7 @@ def json_text(document: bytes, style: JsonStyle = JsonStyle.GO) -> str:
 
 
 def _members(buf: bytes, value: _Value, style: JsonStyle) -> tuple[list[_Value | str], int]:
-    """The members of a container with the text around them, and the bytes of its head and keys."""
+    """Return the members of a container with the text around them, and the size of its head and keys."""
     start, is_object = value.start, value.type is JsonType.OBJECT
     count = _u32(buf, start, "the count of a JSON container")
     end = start + _body_size(value.type, buf, start)
@@ -177,7 +177,7 @@ def _member(buf: bytes, start: int, entry: int, head_end: int, end: int) -> _Val
 
 
 def _scalar(buf: bytes, value: _Value, style: JsonStyle) -> tuple[str, int]:
-    """A scalar as text, and the bytes of its body (a literal's stand in an entry that is counted already)."""
+    """Return a scalar as text, and the size of its body. A literal has none: it stands in an entry that is already counted."""
     kind, start, limit = value
     size = _body_size(kind, buf, start)
     if start + size > limit:
@@ -217,7 +217,7 @@ def _double(body: bytes, start: int, style: JsonStyle) -> str:
 
 
 def encode_json(value: object) -> bytes:
-    """A Python value (None, bool, int, float, str, list, dict with str keys) as stored. Keys are sorted by their bytes.
+    """Encode a Python value (None, bool, int, float, str, list, dict with str keys). Keys are sorted by their bytes.
 
     Integers beyond 64 bits become doubles, as TiDB's parser does it. Raises TypeError, ValueError (NaN, a key over 64 KiB).
     """
@@ -274,17 +274,17 @@ def _encode_container(members: list[tuple[JsonType, bytes]], keys: list[bytes] |
 
 
 def encode_json_text(text: str) -> bytes:
-    """JSON text that a user wrote, as TiDB stores it: -0 is the integer 0; of equal keys the last one counts. Raises ValueError."""
+    """Encode JSON text that a user wrote, as TiDB stores it: -0 is the integer 0, the last of equal keys counts. Raises ValueError."""
     return _encoded(text, int)
 
 
 def encode_printed_json(text: str) -> bytes:
-    """JSON text that TiDB printed of what it had stored (`json_text`): -0 was a double, as no integer is printed so. Raises ValueError."""
+    """Encode JSON text that TiDB printed (`json_text`). -0 is a double here: no integer is printed so. Raises ValueError."""
     return _encoded(text, lambda number: -0.0 if number == "-0" else int(number))
 
 
 def printed_style(text: str) -> JsonStyle:
-    """The style in which a document was printed, as far as its text tells; GO where it does not."""
+    """Return the style in which a document was printed, or GO where the text does not show it."""
     if not _TELLING.search(text):
         return JsonStyle.GO
     document = encode_printed_json(text)
@@ -292,7 +292,7 @@ def printed_style(text: str) -> JsonStyle:
 
 
 _TELLING = re.compile(r"[0-9][.e]|\\[bf]")
-"""In a document that the styles print differently."""
+"""Text that shows which style printed a document."""
 
 
 def _encoded(text: str, parse_int: Callable[[str], int | float]) -> bytes:

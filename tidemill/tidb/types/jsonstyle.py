@@ -1,8 +1,8 @@
-"""How TiDB prints what JSON columns hold: it has changed, and consumers get the text of the version that the cluster has.
+"""How TiDB prints JSON columns. This has changed over its versions, and consumers get the text of the cluster's version.
 
-The border lies between 9.0.0-beta.1, made in December 2024, which prints in the old way (TiCDC of that version was run, its bytes are the
-golden ones), and 9.0.0-beta.2: TiDB of April 2025 prints in the new way. The 8.5 patches' lists of fixed issues do not name the change.
-Builds of 9.0 outside its betas (`9.0.0-alpha`) exist of both kinds; they count as new, because whoever runs one runs a recent one.
+9.0.0-beta.1 (December 2024) prints in the old way: TiCDC of that version was run, and its bytes are the golden data. TiDB of April 2025
+prints in the new way, so 9.0.0-beta.2 is the first new version here. The release notes of 8.5 patches do not name the change. Other
+builds of 9.0 (`9.0.0-alpha`) exist of both kinds; they count as new, because a running one is most likely recent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGED_BETA = 2
 
 
 def style_of(version: str) -> JsonStyle:
-    """The style of a TiDB, PD or TiKV version as these tell it: `8.5.1`, `v9.0.0-beta.2`. A text that is not a version gets the old one."""
+    """Return the style of a TiDB, PD or TiKV version such as `8.5.1` or `v9.0.0-beta.2`. Any other text gets the old style."""
     found = _VERSION.match(version.strip())
     if found is None or (int(found[1]), int(found[2])) < _CHANGED:
         return JsonStyle.GO

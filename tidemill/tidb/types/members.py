@@ -1,4 +1,4 @@
-"""ENUM, SET and BIT: stored as numbers, shown as names and bytes where a protocol asks for it."""
+"""ENUM, SET and BIT. They are stored as numbers; some protocols want names and bytes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 
 def enum_name(index: int, elems: Sequence[str]) -> str:
-    """The element of a 1-based index; 0 is the empty error value. Raises ValueError for an index that is not there."""
+    """Return the element at a 1-based index. 0 is the empty error value. Raises ValueError for an index beyond the last."""
     if not 0 <= index <= len(elems):
         raise ValueError(f"enum index {index} of {len(elems)} elements")
     return elems[index - 1] if index else ""
 
 
 def set_names(mask: int, elems: Sequence[str]) -> str:
-    """The elements of a bit mask, joined by commas in their declared order. Raises ValueError for a bit without an element."""
+    """Return the elements of a bit mask, joined by commas in their declared order. Raises ValueError for a bit without an element."""
     if mask >> len(elems):
         raise ValueError(f"set value {mask} of {len(elems)} elements")
     return ",".join(elem for bit, elem in enumerate(elems) if mask >> bit & 1)
 
 
 def parse_enum(text: str, elems: Sequence[str]) -> int:
-    """The index of an element by name, as it is or without regard to case; a number is an index. Raises ValueError."""
+    """Return the index of an element by its name, exact or ignoring case. A number is an index. Raises ValueError."""
     for wanted, names in ((text, list(elems)), (text.casefold(), [e.casefold() for e in elems])):
         if wanted in names:
             return names.index(wanted) + 1
@@ -32,7 +32,7 @@ def parse_enum(text: str, elems: Sequence[str]) -> int:
 
 
 def parse_set(text: str, elems: Sequence[str]) -> int:
-    """The bit mask of comma-separated names; a number is a mask. Raises ValueError."""
+    """Return the bit mask of comma-separated names. A number is a mask. Raises ValueError."""
     mask = 0
     for name in text.split(",") if text else ():
         try:
@@ -45,7 +45,7 @@ def parse_set(text: str, elems: Sequence[str]) -> int:
 
 
 def bit_bytes(value: int, width: int) -> bytes:
-    """A BIT(width) as MySQL's clients get it: big-endian, (width + 7) / 8 bytes. Raises ValueError when it does not fit."""
+    """Return a BIT(width) as MySQL's clients get it: big-endian, (width + 7) / 8 bytes. Raises ValueError when it does not fit."""
     try:
         return value.to_bytes((width + 7) // 8, "big")
     except OverflowError:

@@ -1,7 +1,7 @@
 """DATE, DATETIME, TIMESTAMP and TIME: packed numbers, parts and text.
 
 A packed time is `((((year*13 + month) << 5 | day) << 17) | hour << 12 | minute << 6 | second) << 24 | microsecond`. Month and day may
-be 0. Inside JSON documents the bits are laid out otherwise (`from_core`). A TIME is a number of nanoseconds.
+be be 0. JSON documents use another layout of bits (`from_core`). A TIME is a number of nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DURATION_TEXT = re.compile(r"(-?)(?:(\d{1,2}) )?(\d{1,3}):(\d{1,2})(?::(\d{1,2}
 
 
 class Moment(NamedTuple):
-    """The parts of a DATE, DATETIME or TIMESTAMP; all zero is the zero time."""
+    """The parts of a DATE, DATETIME or TIMESTAMP. All parts are zero in the zero time."""
 
     year: int
     month: int
@@ -51,21 +51,21 @@ def _checked(moment: Moment, packed: int) -> Moment:
 
 
 def unpack_time(packed: int) -> Moment:
-    """The parts of a stored time. Raises MalformedBytes for what is not a time at all (hour 25); 2021-02-31 and 2021-00-00 are."""
+    """Unpack a stored time. Raises MalformedBytes for a part out of range (hour 25). 2021-02-31 and 2021-00-00 are valid."""
     micro, clock = packed & 0xFFFFFF, packed >> 24 & 0x1FFFF
     year, month = divmod(packed >> 46, 13)
     return _checked(Moment(year, month, packed >> 41 & 0x1F, clock >> 12, clock >> 6 & 0x3F, clock & 0x3F, micro), packed)
 
 
 def pack_time(moment: Moment) -> int:
-    """The inverse of unpack_time."""
+    """Return the inverse of unpack_time."""
     date = moment.year * 13 + moment.month << 5 | moment.day
     clock = moment.hour << 12 | moment.minute << 6 | moment.second
     return (date << 17 | clock) << 24 | moment.microsecond
 
 
 def from_core(bits: int) -> Moment:
-    """A time inside a JSON document: year 14 bits, month 4, day 5, hour 5, minute 6, second 6, microsecond 20, and 4 of no interest.
+    """Unpack a time inside a JSON document: year 14 bits, month 4, day 5, hour 5, minute 6, second 6, microsecond 20, and 4 unused.
 
     Raises MalformedBytes.
     """
@@ -74,13 +74,13 @@ def from_core(bits: int) -> Moment:
 
 
 def to_core(moment: Moment) -> int:
-    """The inverse of from_core."""
+    """Return the inverse of from_core."""
     year, month, day, hour, minute, second, microsecond = moment
     return year << 50 | month << 46 | day << 41 | hour << 36 | minute << 30 | second << 24 | microsecond << 4
 
 
 def in_zone(moment: Moment, zone: tzinfo) -> Moment:
-    """A stored (UTC) timestamp in a zone; the zero time stays as it is. Raises MalformedBytes when it is not a day of the calendar."""
+    """Move a stored (UTC) timestamp to a zone. The zero time stays. Raises MalformedBytes for a day that no calendar has."""
     if moment.is_zero:
         return moment
     try:
@@ -91,20 +91,20 @@ def in_zone(moment: Moment, zone: tzinfo) -> Moment:
 
 
 def format_date(moment: Moment) -> str:
-    """`2021-02-28`."""
+    """Format a date as `2021-02-28`."""
     return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
 
 
 def format_datetime(moment: Moment, fsp: int) -> str:
-    """`2021-02-28 11:22:33.123`, with `fsp` digits after the point; no point for 0 or less."""
+    """Format a time as `2021-02-28 11:22:33.123`, with `fsp` digits after the point. There is no point for 0 or less."""
     text = f"{format_date(moment)} {moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}"
     return f"{text}.{moment.microsecond:06d}"[: len(text) + 1 + fsp] if fsp > 0 else text
 
 
 def parse_datetime(text: str, fsp: int = MAX_FSP) -> Moment:
-    """The inverse of format_datetime; also takes a date alone. Raises ValueError.
+    """Parse what format_datetime or format_date returns. Raises ValueError.
 
-    Digits beyond the sixth are cut off; those beyond `fsp` must not be there or be zero, as in what TiDB stores.
+    Digits beyond the sixth are cut off. Those beyond `fsp` must be zero, as in what TiDB stores.
     """
     match = _TIME_TEXT.fullmatch(text.strip())
     if match is None:
@@ -121,7 +121,7 @@ def parse_datetime(text: str, fsp: int = MAX_FSP) -> Moment:
 
 
 def format_duration(nanoseconds: int, fsp: int) -> str:
-    """`-838:59:59.123`: a TIME with `fsp` digits after the point."""
+    """Format a TIME as `-838:59:59.123`, with `fsp` digits after the point."""
     seconds, rest = divmod(abs(nanoseconds), SECOND)
     minutes, second = divmod(seconds, 60)
     text = f"{'-' if nanoseconds < 0 else ''}{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
@@ -129,7 +129,7 @@ def format_duration(nanoseconds: int, fsp: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """The inverse of format_duration, in nanoseconds; also takes days in front. Raises ValueError."""
+    """Parse a TIME, also with days before it. Returns nanoseconds. Raises ValueError."""
     match = _DURATION_TEXT.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text[:60]!r} is not a time")

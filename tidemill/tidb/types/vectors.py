@@ -1,4 +1,4 @@
-"""VECTOR: a count and single-precision numbers, little-endian; as text `[1,2.5,-3]`."""
+"""VECTOR: a count and single-precision numbers, little-endian. Its text is `[1,2.5,-3]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.tidb.types.floats import go_float_plain
 
 
 def decode_vector(data: bytes) -> tuple[float, ...]:
-    """The elements of a stored vector. Raises MalformedBytes."""
+    """Return the elements of a stored vector. Raises MalformedBytes."""
     if len(data) < 4:
         raise MalformedBytes(f"a vector needs 4 bytes for its count, {len(data)} are there")
     count = int.from_bytes(data[:4], "little")
@@ -21,12 +21,12 @@ def decode_vector(data: bytes) -> tuple[float, ...]:
 
 
 def encode_vector(elements: Sequence[float]) -> bytes:
-    """The inverse of decode_vector."""
+    """Return the inverse of decode_vector."""
     return struct.pack(f"<I{len(elements)}f", len(elements), *elements)
 
 
 def vector_text(data: bytes) -> str:
-    """A stored vector as text: elements without exponent, no spaces. Raises MalformedBytes."""
+    """Print a stored vector: elements without exponent, no spaces. Raises MalformedBytes."""
     try:
         return "[" + ",".join(go_float_plain(element, 32) for element in decode_vector(data)) + "]"
     except ValueError:
@@ -34,7 +34,7 @@ def vector_text(data: bytes) -> str:
 
 
 def parse_vector(text: str) -> tuple[float, ...]:
-    """The inverse of vector_text. Raises ValueError."""
+    """Parse the text of a vector. Raises ValueError."""
     elements = json.loads(text)
     if not isinstance(elements, list) or not all(isinstance(e, int | float) for e in elements):
         raise ValueError(f"{text[:60]!r} is not a vector")

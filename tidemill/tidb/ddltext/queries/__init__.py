@@ -1,5 +1,5 @@
-"""What stands inside of DDL statements: expressions, functions, literals, hints and whole queries.
+"""The inner parts of DDL statements: expressions, functions, literals, hints and whole queries.
 
-In: tokens of `cursor.py`. Out: the same text as TiDB prints it. `tree.py` decides where brackets are needed, `select.py` reads queries.
+In: tokens from `cursor.py`. Out: the text as TiDB prints it. `tree.py` decides where parentheses are needed, `select.py` parses queries.
 Read `expressions.py` first.
 """

@@ -1,4 +1,4 @@
-"""Expressions: a precedence climber that returns text.
+"""Expressions: a precedence-climbing parser that returns text.
 
 TiDB prints an expression in the order it was written and keeps exactly the parentheses of the source, so most operators
 only need their spelling. The structure matters where an operator becomes a function (`a + INTERVAL 1 DAY`, `a || b`,
@@ -17,26 +17,26 @@ from tidemill.tidb.sql.lexer import Kind, SqlMode
 
 
 class Shape(enum.Enum):
-    """What the grammar around an expression asks of it."""
+    """What the surrounding grammar needs to know of an expression."""
 
     OTHER = 0
     VALUE = 1  # a literal
     INTEGER = 2  # a literal that ORDER BY and GROUP BY take as a position
-    EXISTS = 3  # [NOT] EXISTS (…), which a NOT in front inverts
+    EXISTS = 3  # [NOT] EXISTS (…), which a preceding NOT inverts
     ROW = 4
     DEFAULT = 5  # the word DEFAULT alone
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression as it is printed, and what it is."""
+    """An expression as it is printed, and its shape."""
 
     text: str
     shape: Shape = Shape.OTHER
     items: tuple[str, ...] = ()  # of a ROW
 
     def negated(self) -> Expression:
-        """NOT in front of it."""
+        """Return the expression with NOT in front."""
         if self.shape is Shape.EXISTS:
             inverse = self.text[4:] if self.text.startswith("NOT ") else f"NOT {self.text}"
             return Expression(inverse, Shape.EXISTS)
@@ -66,17 +66,17 @@ _SUM_LEVEL = 4
 
 _PLAIN_QUALIFIED_FUNCTIONS = (RESERVED | UNRESERVED) - WINDOW_FUNCTIONS
 
-# Printed by rules of their own: as an ordinary call ("trim (a)" with a blank) TiDB itself breaks on them.
+# These have their own rules for printing. As an ordinary call ("trim (a)" with a blank) TiDB itself fails on them.
 _UNPRINTABLE_CALLS = words("date_add date_sub adddate subdate extract position trim convert weight_string")
 
 
 class Expressions(Functions):
-    """Operators and operands. The `parse_` methods say of what shape the expression is, the others give its text."""
+    """Operators and operands. The `parse_` methods return an Expression with its shape, the others return its text."""
 
     # What queries add
 
     def accept_subquery(self, collapse: bool = True) -> str:
-        """A query in parentheses, printed with them; "" when the next thing is something else."""
+        """Parse a query in parentheses, printed with them; "" when the next thing is something else."""
         raise NotImplementedError
 
     # Operators, loosest first
@@ -175,7 +175,7 @@ class Expressions(Functions):
         return "" if escape in ("", "\\") else f" ESCAPE {quote_text(escape)}"
 
     def bits(self) -> str:
-        """An expression of the arithmetic level, as partition definitions take it."""
+        """Parse an expression of the arithmetic level, as partition definitions take it."""
         return self.parse_bits().text
 
     def parse_bits(self, level: int = 1) -> Expression:
@@ -197,7 +197,7 @@ class Expressions(Functions):
         return f"INTERVAL {amount} {self.time_unit()}"
 
     def parse_interval_sum(self) -> Expression:
-        """INTERVAL 1 DAY + a, or the function INTERVAL()."""
+        """Parse INTERVAL 1 DAY + a, or the function INTERVAL()."""
 
         def interval_plus() -> str:
             amount = self.interval()

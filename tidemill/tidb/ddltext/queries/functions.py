@@ -1,6 +1,6 @@
 """Functions with a grammar of their own, aggregates and windows, and the types of CAST.
 
-What they are made of, expressions and queries, comes with the classes built on this one.
+The subclasses add what functions consist of: expressions and queries.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ class Functions(Cursor):
     # What expressions and queries add
 
     def expression(self) -> str:
-        """An expression."""
+        """Parse an expression."""
         raise NotImplementedError
 
     def bits(self) -> str:
-        """An expression of the arithmetic level."""
+        """Parse an expression of the arithmetic level."""
         raise NotImplementedError
 
     def simple(self) -> str:
-        """An operand with its signs."""
+        """Parse an operand with its signs."""
         raise NotImplementedError
 
     def interval(self) -> str:
-        """INTERVAL amount unit."""
+        """Parse INTERVAL amount unit."""
         raise NotImplementedError
 
     def window_spec(self) -> str:
-        """What follows OVER, in parentheses."""
+        """Parse what follows OVER, in parentheses."""
         raise NotImplementedError
 
     def order_by(self) -> str:
-        """ORDER BY with its list."""
+        """Parse ORDER BY and its list."""
         raise NotImplementedError
 
     # Calls
 
     def accept_special_form(self) -> str:
-        """A keyword that starts an expression; "" when the word is a column name."""
+        """Parse a keyword that starts an expression; "" when the word is a column name."""
         word, call = self.token.upper, self.peek().upper == "("
         if word == "CASE":
             return self.case()
@@ -155,7 +155,7 @@ class Functions(Cursor):
         return "()"
 
     def precision(self) -> str:
-        """An optional (n); the parentheses are always printed."""
+        """Parse an optional (n); the parentheses are always printed."""
         if not self.accept("("):
             return "()"
         digits = "" if self.at(")") else str(self.unsigned())
@@ -478,7 +478,7 @@ class Functions(Cursor):
         return f"CHAR{size}" + (f" CHARSET {charset.upper()}" if charset not in ("", "utf8mb4") else "")
 
     def charset_with_binary(self) -> tuple[str, bool]:
-        """[BINARY] and [CHARACTER SET name] in either order: the name (or "") and whether BINARY was there."""
+        """Parse [BINARY] and [CHARACTER SET name] in either order. Returns the name (or "") and whether BINARY was there."""
         if self.accept("BINARY"):
             return (self.charset_name() if self.accept_charset_keyword() else ""), True
         if self.accept_charset_keyword():

@@ -21,13 +21,13 @@ _NULLARY = words("""
     HASH_AGG MPP_1PHASE_AGG MPP_2PHASE_AGG STREAM_AGG AGG_TO_COP LIMIT_TO_COP NO_INDEX_MERGE READ_CONSISTENT_REPLICA
     IGNORE_PLAN_CACHE STRAIGHT_JOIN NO_DECORRELATE MERGE
     """)
-# TiDB forgets the tables of these when it prints them.
+# TiDB prints these without their tables.
 _FORGETFUL = words("INDEX_JOIN INDEX_HASH_JOIN INDEX_MERGE_JOIN SWAP_JOIN_INPUTS NO_SWAP_JOIN_INPUTS")
 _TOGGLES = frozenset(("USE_TOJA", "USE_CASCADES"))
 
 
 def print_hints(comment: str, mode: SqlMode) -> str:
-    """The text TiDB prints for one hint comment, with a blank behind it."""
+    """Return the text that TiDB prints for one hint comment, followed by a blank."""
     return f"/*+ {Hints(comment[3:-2], mode, '', '').hints()}*/ "
 
 

@@ -27,7 +27,7 @@ _PRIORITIES = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED")
 
 
 class Queries(Expressions):
-    """SELECT, TABLE, VALUES, what joins them, and what stands in FROM."""
+    """SELECT, TABLE, VALUES, set operators, and the FROM clause."""
 
     # Whole queries
 
@@ -35,7 +35,7 @@ class Queries(Expressions):
         return self.at_any(_QUERY_STARTS)
 
     def query(self) -> str:
-        """A query that is a whole clause: parentheses around it are kept, but only one pair."""
+        """Parse a query that is a whole clause. Of the parentheses around it one pair is kept."""
         query, parenthesised = self.parse_query()
         query.braces = query.braces or parenthesised
         return self.printed(query)
@@ -45,13 +45,13 @@ class Queries(Expressions):
         return f"({self.printed(query)})" if query is not None else ""
 
     def printed(self, query: Query) -> str:
-        """The query's text. It is work, too: TiDB prints some WITH twice, and those within them four times."""
+        """Return the query's text. Its length counts as work: TiDB prints some WITH twice, and those within them four times."""
         text = query.print()
         self.spend(len(text) // 64)
         return text
 
     def accept_parenthesised_query(self, collapse: bool = True) -> Query | None:
-        """A query in parentheses; None, with nothing consumed, when it is something else.
+        """Parse a query in parentheses. Returns None, with nothing consumed, when something else follows.
 
         More than one pair of parentheses around it counts as one, except in expressions (collapse=False), where only
         the innermost pair belongs to the query.
@@ -68,11 +68,11 @@ class Queries(Expressions):
             self.expect(")")
             return query
 
-        # Who gets a query changes it, so each gets one of its own.
+        # Callers change the query that they get, so each gets a copy.
         return deepcopy(self.try_parse(lambda: self.once(("query", collapse), parse)))
 
     def parse_query(self) -> tuple[Query, bool]:
-        """What may stand between parentheses or after AS, and whether it is nothing but a query in parentheses."""
+        """Parse a query between parentheses or after AS. Returns it, and whether it is only a query in parentheses."""
         with_clause = self.with_clause() if self.at("WITH") else ""
         parts: list[Select | Operand] = []
         operators: list[str] = []
@@ -188,7 +188,7 @@ class Queries(Expressions):
         return text + where + group + having + windows
 
     def select_options(self) -> str:
-        """Options in TiDB's order, whatever order they were written in."""
+        """Parse options written in any order, printed in TiDB's order."""
         seen: set[str] = set()
         priority = hints = ""
         while True:
@@ -435,7 +435,7 @@ class Queries(Expressions):
 
 
 def position_text(expression: Expression) -> str:
-    """ORDER BY and GROUP BY read a whole number as a position, and TRUE and FALSE as 1 and 0."""
+    """Return the text in ORDER BY and GROUP BY, where a whole number is a position, and TRUE and FALSE are 1 and 0."""
     if expression.shape is Shape.VALUE and expression.text in ("TRUE", "FALSE"):
         return "1" if expression.text == "TRUE" else "0"
     return expression.text

@@ -1,4 +1,4 @@
-"""The parts of a query whose order in the text is not the order in which TiDB prints them."""
+"""The parts of a query that TiDB prints in another order than that of the text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Select:
-    """One SELECT, TABLE or VALUES. `body` is everything up to ORDER BY, `tail` what follows LIMIT."""
+    """One SELECT, TABLE or VALUES. `body` is the text up to ORDER BY, `tail` the text after LIMIT."""
 
     body: str
     order: str = ""
@@ -18,7 +18,7 @@ class Select:
     braces: bool = False
 
     def print(self) -> str:
-        """The text."""
+        """Return the text."""
         inner = self.body + self.order + self.limit + self.tail
         if not self.with_outside:
             inner = self.with_clause + inner
@@ -38,7 +38,7 @@ class Operand:
     limit: str = ""
 
     def print(self) -> str:
-        """The text."""
+        """Return the text."""
         return f"({self.with_clause}{print_operands(self.parts, self.operators)}{self.order}{self.limit})"
 
 
@@ -54,7 +54,7 @@ class Union:
     braces: bool = False
 
     def print(self) -> str:
-        """The text."""
+        """Return the text."""
         inner = print_operands(self.parts, self.operators) + self.order + self.limit
         return self.with_clause + (f"({inner})" if self.braces else inner)
 
@@ -63,7 +63,7 @@ Query = Select | Union
 
 
 def print_operands(parts: list[Select | Operand], operators: list[str]) -> str:
-    """Operators stand between parts: one less than there are parts."""
+    """Return the parts with the operators between them. There is one operator less than parts."""
     text = parts[0].print()
     for operator, part in zip(operators, parts[1:], strict=True):
         text += f" {operator} {part.print()}"
@@ -71,7 +71,7 @@ def print_operands(parts: list[Select | Operand], operators: list[str]) -> str:
 
 
 def operand_of(query: Query) -> Operand:
-    """A parenthesised query as a part of a UNION."""
+    """Return a parenthesised query as an operand of a UNION."""
     if isinstance(query, Select):
         return Operand([query], [])
     return Operand(query.parts, query.operators, query.with_clause, query.order, query.limit)
@@ -85,7 +85,7 @@ class Source:
     is_query: bool = False
 
     def print(self) -> str:
-        """The text."""
+        """Return the text."""
         return self.text
 
 
@@ -100,7 +100,7 @@ class Join:
     parentheses: bool = field(default=False)  # written in parentheses
 
     def print(self) -> str:
-        """The text."""
+        """Return the text."""
         # A comma only survives after a derived table that comes first; every other join on the left gets parentheses.
         comma = isinstance(self.left, Join) and self.left.right is None and isinstance(self.left.left, Source) and self.left.left.is_query
         text = self.left.print()
@@ -118,7 +118,7 @@ class Join:
 
 
 def cross_join(left: Source | Join, right: Source | Join) -> Join:
-    """a JOIN (b LEFT JOIN c), written without the parentheses, binds to the left: (a JOIN b) LEFT JOIN c."""
+    """Join two sources. `a JOIN b LEFT JOIN c` binds to the left: (a JOIN b) LEFT JOIN c."""
     if not isinstance(right, Join) or right.right is None or right.parentheses:
         return Join(left, right)
     leftmost = right

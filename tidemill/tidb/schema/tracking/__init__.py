@@ -1,6 +1,6 @@
-"""How schemas change over time.
+"""Schemas over time: DDL jobs and meta keys in, versions of tables and DDL events out.
 
-In: DDL jobs and meta keys in commit order. Out: the tables of each version, and DDL events with their place among the rows.
-`history.py` holds what is known up to a resolved ts, `tracker.py` makes events of jobs, `effects.py` says what a job changes.
+In: DDL jobs and meta keys in commit order. Out: versions of tables, and DDL events with their place among the rows.
+`history.py` holds all schemas up to a resolved ts, `tracker.py` turns jobs into events, `effects.py` computes what a job changes.
 Read `tracker.py` first, then `history.py`.
 """

@@ -1,4 +1,4 @@
-"""The databases and tables at the newest known ts, and how meta keys and finished jobs change them."""
+"""The databases and tables at the newest known ts, and the changes that meta keys and finished jobs make to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobSource:
 
 @dataclass(slots=True)
 class Edits:
-    """What a transaction does to the schema, before it is compared with what is known."""
+    """The changes of one transaction to the schema, before they are compared with the catalog."""
 
     databases: dict[int, DBInfo | None] = field(default_factory=dict)  # None: dropped
     removed: set[tuple[int, int]] = field(default_factory=set)  # (schema id, table id)
@@ -38,7 +38,7 @@ class Edits:
 
 
 class Catalog:
-    """The newest state. Tables of system databases are left out, but for the tables of DDL jobs."""
+    """The newest state. Of system databases it holds only the tables of DDL jobs."""
 
     def __init__(self) -> None:
         self.databases: dict[int, DBInfo] = {}
@@ -49,7 +49,7 @@ class Catalog:
         self.history_table: JobSource | None = None
 
     def read(self, name: MetaName, value: bytes | None, edits: Edits) -> None:
-        """Note one changed meta key (None: deleted) in the edits; what concerns no table takes effect at once."""
+        """Add one changed meta key (None: deleted) to the edits. Keys that concern no table take effect at once."""
         match name.subject:
             case Subject.DATABASE:
                 edits.databases[name.schema_id] = DBInfo.from_json(_object(value, name)) if value is not None else None
@@ -66,7 +66,7 @@ class Catalog:
                 self.bdr_role = value.decode("utf-8", "replace") if value else ""
 
     def is_system(self, schema_id: int, edits: Edits | None = None) -> bool:
-        """Is this a system database, as it is or as the edits describe it?"""
+        """Return whether this is a system database, now or after the edits."""
         database = (edits.databases.get(schema_id) if edits is not None else None) or self.databases.get(schema_id)
         return database is not None and is_system_schema(database.name)
 
@@ -83,7 +83,7 @@ class Catalog:
             self.history_table = JobSource(info.id, column)
 
     def apply(self, edits: Edits, ts: int) -> tuple[Change, ...]:
-        """Carry out the edits; returns the tables whose public view changed, by logical id. Raises SchemaError."""
+        """Apply the edits. Returns the tables whose public view changed, by logical id. Raises SchemaError."""
         for schema_id, database in edits.databases.items():
             if database is not None:
                 self.databases[schema_id] = database
@@ -104,7 +104,7 @@ class Catalog:
         return tuple(changes)
 
     def load(self, edits: Edits, ts: int) -> None:
-        """Take the edits as the first state, tables that are being dropped among them. Raises SchemaError."""
+        """Take the edits as the first state, including tables that are being dropped. Raises SchemaError."""
         self.databases = {schema_id: database for schema_id, database in edits.databases.items() if database is not None}
         for table_id, (schema_id, info) in edits.tables.items():
             self.tables[table_id] = TableVersion(self._database(schema_id, info).name, schema_id, info, info.physical_ids, ts)
@@ -116,12 +116,12 @@ class Catalog:
         return database
 
     def _orphans(self, edits: Edits) -> Iterable[int]:
-        """Tables of databases that are dropped."""
+        """Yield the tables of databases that are dropped."""
         dropped = {schema_id for schema_id, database in edits.databases.items() if database is None}
         return [table_id for table_id, version in self.tables.items() if version.schema_id in dropped] if dropped else ()
 
     def _next(self, table_id: int, before: TableVersion | None, edits: Edits, ts: int) -> TableVersion | None:
-        """The version after the edits; `before` itself when users see no difference."""
+        """Return the version after the edits, or `before` itself when users see no difference."""
         if table_id not in edits.tables:
             if before is None:
                 return None

@@ -1,6 +1,6 @@
-"""What a finished DDL job does to the schema, told by the job alone.
+"""What a finished DDL job does to the schema, computed from the job alone.
 
-For logs that hold the rows of DDL jobs without the meta keys they changed; with meta keys, those are followed.
+Used for logs that hold the rows of DDL jobs but not the meta keys that they changed. Where a log has the meta keys, they are used.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _REPLACES_ID = frozenset({Action.TRUNCATE_TABLE, Action.ALTER_PARTITIONING, Acti
 
 
 def effects(job: DdlJob, catalog: Catalog) -> Edits:
-    """The edits of a done job; tables of system databases are left out.
+    """Return the edits of a done job; tables of system databases are left out.
 
-    Raises SchemaError for FLASHBACK DATABASE, whose tables only the meta range tells.
+    Raises SchemaError for FLASHBACK DATABASE: only the meta range holds its tables.
     """
     edits = Edits()
     match job.action:
@@ -72,7 +72,7 @@ def _rename_tables(job: DdlJob, edits: Edits) -> None:
 
 
 def _exchange(job: DdlJob, catalog: Catalog, edits: Edits) -> None:
-    """The job holds the partitioned table after; the plain one keeps its description under the partition's former id."""
+    """Add an exchange. The job holds the partitioned table after it. The plain table keeps its description under the partition's old id."""
     partitioned, exchange = job.table_info, job.exchange
     if partitioned is None or exchange is None:
         raise SchemaError(f"job {job.id} (exchange partition) does not tell its tables")
@@ -88,7 +88,7 @@ def _with_id(info: TableInfo, table_id: int) -> TableInfo:
 
 
 def _replace_table(job: DdlJob, catalog: Catalog, edits: Edits) -> None:
-    """Create, alter, truncate, rename one table, and every action that is not known here."""
+    """Add a job that creates, alters, truncates or renames one table, and every action that is not known here."""
     info = job.table_info
     if info is None:
         return

@@ -1,8 +1,8 @@
-"""The history of all schemas: which tables there are at a ts, where DDLs stand, which physical ids count when.
+"""The history of all schemas: the tables at a ts, the place of each DDL, and the physical ids whose rows count at a ts.
 
-It begins with the meta key-values at a ts and goes on with what the change log's schema stream holds: changes of meta keys and rows of
-the DDL job table. A new version of a table begins at each change of its description that users can see: rows with a commit ts up
-to there are read with the old version, rows past it with the new one. Nothing here waits for a job to end.
+It begins with the meta key-values at a ts and continues with the change log's schema stream: changes of meta keys, and rows of the DDL
+job table. A table gets a new version at each change of its description that users can see. Rows with a commit ts up to there are read
+with the old version, later rows with the new one. The history never waits for a job to end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SchemaChange(NamedTuple):
 
 
 def job_table_id(pairs: Pairs) -> int | None:
-    """The id of the table of DDL jobs; None where jobs are kept in the meta range (TiDB <= 6.1)."""
+    """Return the id of the DDL job table, or None where jobs are kept in the meta range (TiDB <= 6.1)."""
     source = _read_catalog(pairs).job_table
     return source.table_id if source is not None else None
 
@@ -85,18 +85,18 @@ def _read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
 _Kept = TypeVar("_Kept")
 
 Description = tuple[int, TableInfo]
-"""A table's description that began no version, with its ts."""
+"""A change of a table's description that began no version: its ts and the description."""
 
 
 class SchemaHistory:
-    """See the module. Made by `bootstrap`; not safe for threads."""
+    """See the module. `bootstrap` makes one. Not safe for threads."""
 
     def __init__(self, ts: int, catalog: Catalog, *, strict: bool = False) -> None:
         self.start_ts = ts
         self.resolved_ts = ts
         self.strict = strict
         self.unprintable = 0
-        """DDL texts that were given out as the user wrote them."""
+        """Counts DDL texts that were returned as the user wrote them."""
         self._catalog = catalog
         self._base_version = catalog.schema_version
         self._tracker = JobTracker(catalog)
@@ -113,10 +113,10 @@ class SchemaHistory:
 
     @classmethod
     def bootstrap(cls, ts: int, pairs: Pairs, *, strict: bool = False) -> SchemaHistory:
-        """A history that begins at `ts` with the meta key-values as of then; also in the middle of DDLs.
+        """Return a history that begins at `ts` with the meta key-values of that ts. DDLs may be running then.
 
-        With `strict`, a DDL text that cannot be printed as TiDB prints it raises DdlTextError where it is asked for. Raises
-        SchemaError for key-values that cannot be read.
+        With `strict`, `ddl_events` raises DdlTextError for a text that cannot be printed as TiDB prints it. Raises SchemaError for
+        key-values that cannot be read.
         """
         return cls(ts, _read_catalog(pairs, ts), strict=strict)
 
@@ -139,10 +139,10 @@ class SchemaHistory:
     # Going on
 
     def advance(self, changes: Iterable[Sequence[Any]] | pa.Table, resolved_ts: int) -> None:
-        """Take in the changes up to `resolved_ts`, in any order; later ones are kept for the next call.
+        """Apply the changes up to `resolved_ts`, given in any order. Later ones are kept for the next call.
 
-        Changes at or before the present resolved ts are known already and are skipped. Raises SchemaError; after FLASHBACK CLUSTER
-        the history stays just before it and every further call raises again.
+        Changes at or before the present resolved ts are already known and skipped. Raises SchemaError. After FLASHBACK CLUSTER the
+        history stays just before it, and every further call raises again.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -215,7 +215,7 @@ class SchemaHistory:
     def _note(
         self, key: bytes, text: bytes | None, jobs: list[DdlJob], removed: list[int], is_new: Callable[[DdlJob], bool] | None
     ) -> None:
-        """A step of a job, or the end of its row. `is_new`: the row is one of the history, and counts if its job was never seen."""
+        """Note a step of a job, or that its row was removed. With `is_new` the row is of the history, and counts only if its job is new."""
         if text is None:
             job_id = self._job_rows.pop(key, None)
             removed += [job_id] if job_id is not None else []
@@ -227,11 +227,11 @@ class SchemaHistory:
             jobs.append(job)
 
     def _is_filed_at_once(self, job: DdlJob) -> bool:
-        """Is this row of `tidb_ddl_history` all that there is of its job? So it is with a fast CREATE TABLE of TiDB 8.0 to 8.2.
+        """Return whether this row of `tidb_ddl_history` is the only one of its job, as with a fast CREATE TABLE of TiDB 8.0 to 8.2.
 
-        Every other job was in the job table until it was done, and so were most that create tables: theirs are known. What tells
-        them apart is not what this history remembers of jobs, which it may have forgotten, or which lies before its beginning. The
-        arguments in these rows are not those that the job ran with: TiDB clears or rewrites them.
+        Every other job was in the job table until it was done. The tables decide here: a job whose tables are known was seen before.
+        The remembered jobs cannot decide: some are forgotten, some lie before the beginning. The arguments in these rows are not those
+        that the job ran with, because TiDB clears or rewrites them.
         """
         infos = (*job.table_infos, *((job.table_info,) if job.table_info is not None else ()))
         creates = job.action in (Action.CREATE_TABLE, Action.CREATE_TABLES) and job.is_done and not is_system_schema(job.schema_name)
@@ -241,7 +241,7 @@ class SchemaHistory:
         return info.id in self._catalog.tables or self._timeline.knows(info.physical_ids)
 
     def _is_unseen(self, job: DdlJob) -> bool:
-        """Was this job of the history of TiDB <= 6.1 neither in the lists of running jobs nor done before the bootstrap?"""
+        """Return whether a job of the history of TiDB <= 6.1 was neither in a list of running jobs nor done before the bootstrap."""
         return not self._tracker.is_done(job.id) and job.schema_version > self._base_version
 
     def _refuse_flashback(self, job: DdlJob, ts: int) -> None:
@@ -257,15 +257,15 @@ class SchemaHistory:
     # Asking
 
     def snapshot(self, ts: int) -> SchemaSnapshot:
-        """The tables in force for rows with a commit ts just past `ts`. Raises SchemaError for a ts outside the history."""
+        """Return the tables for rows with a commit ts just past `ts`. Raises SchemaError for a ts outside the history."""
         if ts > self.resolved_ts:
             raise SchemaError(f"no schema is known at {describe(ts)}: the history ends at {describe(self.resolved_ts)}")
         return self._timeline.snapshot(ts)
 
     def described(self, version: TableVersion, ts: int) -> TableVersion:
-        """The version as its table is described for rows just past `ts`, as far as DDLs that were delivered up to there describe it.
+        """Return the version with the table's description for rows just past `ts`, as the DDLs delivered up to there left it.
 
-        The steps of a DDL behind its public one are in it, and DDLs that users' statements do not see; not those of DDLs to come.
+        It includes the steps of a DDL after its public one, and DDLs that users' statements do not see, but no step of a later DDL.
         """
         done = self._delivered_to(version.table_id, ts)
         end = done if version.to_ts is None else min(done, version.to_ts - 1)
@@ -276,7 +276,7 @@ class SchemaHistory:
         return replace(version, info=replace(version.info, update_ts=kept)) if kept is not None else version
 
     def _delivered_to(self, table_id: int, ts: int) -> int:
-        """Up to where the DDLs about a table describe it that were delivered up to `ts`."""
+        """Return the ts up to which descriptions of a table belong to DDLs that were delivered up to `ts`."""
         return max((max(event.ts, event.done_ts) for event in self._about.get(table_id, ()) if event.ts <= ts), default=0)
 
     def _last_described(self, version: TableVersion, ts: int) -> TableVersion:
@@ -284,7 +284,7 @@ class SchemaHistory:
         return replace(version, info=found[-1]) if found else version
 
     def described_snapshot(self, ts: int) -> SchemaSnapshot:
-        """`snapshot`, each table as it is `described`. Raises SchemaError for a ts outside the history."""
+        """Return `snapshot(ts)` with each table as `described` returns it. Raises SchemaError for a ts outside the history."""
         snapshot = self.snapshot(ts)
         return replace(snapshot, tables={table_id: self.described(version, ts) for table_id, version in snapshot.tables.items()})
 
@@ -300,22 +300,21 @@ class SchemaHistory:
                         self._exchanged[now[version.name], event.ts] = self.described(version, event.ts - 1).info.update_ts
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
-        """The ts in (from_ts, to_ts] at which a version switches or a DDL event stands, ascending."""
+        """Return every ts in (from_ts, to_ts] at which a version changes or a DDL event stands, ascending."""
         switches = {switch.ts for switch in self._timeline.switches(from_ts, to_ts)}
         return sorted(switches | {event.ts for event in self._placed(from_ts, to_ts)})
 
     def ddl_events(self, from_ts: int, to_ts: int, wants: Callable[[DdlEvent], bool] | None = None) -> list[DdlEvent]:
-        """The DDL events in (from_ts, to_ts], by ts, schema version and order within their job.
+        """Return the DDL events in (from_ts, to_ts], by ts, schema version and order within their job.
 
-        `wants` is asked with events that still have the text that will be printed. Only what it wants is printed and, if strict, can
-        raise DdlTextError.
+        `wants` sees events with the text before printing. Only events that it accepts are printed and can raise DdlTextError.
         """
         placed = sorted(self._placed(from_ts, to_ts), key=lambda e: e.order)
         drafts = ((event, _draft(event)) for event in placed)
         return [self._given_out(event, draft) for event, draft in drafts if wants is None or wants(draft)]
 
     def next_table_changes(self, from_ts: int, to_ts: int) -> list[PhysicalChange]:
-        """The switches in (from_ts, to_ts], as changes of what to subscribe."""
+        """Return the switches in (from_ts, to_ts] as changes of the subscriptions."""
         return [physical_change(switch) for switch in self._timeline.switches(from_ts, to_ts)]
 
     def _placed(self, from_ts: int, to_ts: int) -> list[PlacedDdl]:
@@ -341,13 +340,13 @@ class SchemaHistory:
             if self.strict:
                 raise DdlTextError(f"{what}\n  {event.statement.source}") from error
             self.unprintable += 1
-            _log.warning("%s; it goes out as it was written: %s", what, event.statement.source)
+            _log.warning("%s; it is sent as the user wrote it: %s", what, event.statement.source)
             return event.statement.source, False
 
     # Forgetting
 
     def forget(self, ts: int) -> None:
-        """Drop what only rows and events at or before `ts` need; the history then begins there."""
+        """Drop what only rows and events at or before `ts` need. The history then begins at `ts`."""
         ts = min(ts, self.resolved_ts)
         if ts <= self.start_ts:
             return
@@ -359,19 +358,19 @@ class SchemaHistory:
         self.start_ts = ts
 
     def _still_shown(self, table_id: int, found: Sequence[Description], ts: int) -> list[Description]:
-        """Those past `ts`, the last one before, and the one that is shown at `ts`: the last that a delivered DDL describes."""
+        """Return the descriptions past `ts`, the last one before, and the one that `described` uses at `ts`."""
         delivered = min(self._delivered_to(table_id, ts), ts)
         shown = [one for one in found if one[0] <= delivered][-1:]
         return shown + _after([one for one in found if one[0] > delivered], lambda one: one[0] <= ts)
 
 
 def _after(found: Sequence[_Kept], is_old: Callable[[_Kept], bool]) -> list[_Kept]:
-    """What is not old, and the last that is."""
+    """Return the entries that are not old, and the last old one before them."""
     return [*[one for one in found if is_old(one)][-1:], *(one for one in found if not is_old(one))]
 
 
 def _draft(event: PlacedDdl) -> DdlEvent:
-    """The event with its text as it is before it is printed."""
+    """Return the event with its text before printing."""
     return DdlEvent(
         ts=event.ts,
         done_ts=event.done_ts,
@@ -400,7 +399,7 @@ def _rows_of(table: pa.Table) -> Iterable[SchemaChange]:
 
 
 def _job_text(change: SchemaChange, source: JobSource) -> bytes:
-    """The job's JSON in a row of a job table, in either row format."""
+    """Return the job's JSON in a row of a job table, in either row format."""
     assert change.value is not None
     column = decode_row(change.value).columns.get(source.column_id)
     text = column.value if isinstance(column, Datum) else column

@@ -1,4 +1,4 @@
-"""What RENAME TABLE with several tables means for each table: one move from its first name to its last, in an order that can be run."""
+"""RENAME TABLE with several tables: for each table one move from its first name to its last, in an order that can be run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A table that has another name after the statement."""
+    """A table that the statement renames."""
 
     table_id: int
     old: Name
@@ -19,10 +19,10 @@ class Move:
 
 
 def in_order(moves: Sequence[Move]) -> list[Move]:
-    """The moves so that each finds its new name free, as near to the given order as that allows.
+    """Order the moves so that each new name is free, as near to the given order as possible.
 
-    In `RENAME TABLE b TO tmp, a TO b, tmp TO c` the table b has to go to c before a goes to b. For tables that change their names in a
-    circle no order will do: there the first one given goes first.
+    In `RENAME TABLE b TO tmp, a TO b, tmp TO c` the table b must become c before a becomes b. Tables that swap their names have no such
+    order: there the first one given goes first.
     """
     left = list(moves)
     ordered = []

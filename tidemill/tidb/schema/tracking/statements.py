@@ -1,4 +1,4 @@
-"""The statement of a DDL event: the user's text, or one made from the job, printed as TiDB's parser prints it."""
+"""The statement of a DDL event: the user's text, or a text made from the job, printed as TiDB's parser prints it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tidemill.tidb.schema.job import DdlJob
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a DDL event says, before it is printed: `source` is printed, `raw` is what the user wrote."""
+    """The statement of a DDL event before printing: `source` will be printed, `raw` is what the user wrote."""
 
     source: str
     raw: str
     sql_mode: int
     charset: str
     collate: str
-    fault: str = ""  # why no source could be made from the job: then it is the user's text, which is more than this event
+    fault: str = ""  # why no source could be made from the job; `source` is then the user's text, which says more than this event
 
     def printed(self) -> str:
-        """The text as TiDB prints it. Raises DdlSyntaxError."""
+        """Return the text as TiDB prints it. Raises DdlSyntaxError."""
         if self.fault:
             raise DdlSyntaxError(self.fault, 0)
         return canonical_ddl(self.source, self.sql_mode, self.charset, self.collate)
 
 
 def written(job: DdlJob) -> Statement:
-    """The user's own statement."""
+    """Return the user's own statement."""
     return Statement(job.query, job.query, job.sql_mode, job.charset, job.collate)
 
 
@@ -41,22 +41,22 @@ def _not_made(job: DdlJob, fault: str) -> Statement:
 
 
 def dropped_table(job: DdlJob, schema: str, table: str) -> Statement:
-    """DROP TABLE: one job for each table of the user's statement."""
+    """Return the DROP TABLE of one job. A statement about several tables has a job for each."""
     return _made(job, drop_table((schema, table)))
 
 
 def dropped_view(job: DdlJob, schema: str, view: str) -> Statement:
-    """DROP VIEW."""
+    """Return the DROP VIEW of one job."""
     return _made(job, drop_view((schema, view)))
 
 
 def renamed_table(job: DdlJob, old: tuple[str, str], new: tuple[str, str]) -> Statement:
-    """One pair of RENAME TABLE a TO b, c TO d."""
+    """Return the RENAME TABLE of one pair in `RENAME TABLE a TO b, c TO d`."""
     return _made(job, rename_table(old, new))
 
 
 def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[str, str]) -> Statement:
-    """EXCHANGE PARTITION, with both tables named in full."""
+    """Return EXCHANGE PARTITION with both tables qualified."""
     try:
         return _made(job, exchange_partition(job.query, partitioned, plain, job.sql_mode))
     except DdlSyntaxError as error:
@@ -64,7 +64,7 @@ def exchanged_partition(job: DdlJob, partitioned: tuple[str, str], plain: tuple[
 
 
 def created_tables(job: DdlJob, count: int) -> list[Statement]:
-    """The statements of a job that creates several tables, one for each."""
+    """Return the statements of a job that creates several tables, one for each."""
     try:
         pieces = split_statements(job.query)
     except DdlSyntaxError as error:

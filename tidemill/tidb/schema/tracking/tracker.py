@@ -1,7 +1,7 @@
-"""DDL jobs followed through their steps: which event a DDL is, and where in time it stands.
+"""DDL jobs followed through their steps: the events of each job, and their place in time.
 
-An event stands at the first transaction of its job that changes the public view of a table; a job without one stands where it
-is done. That is known from the rows up to there: a running job is never waited for.
+An event stands at the first transaction of its job that changes the public view of a table. A job without such a transaction stands
+where it is done. The rows up to that ts decide this, so nothing waits for a running job.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _ALWAYS_VISIBLE = frozenset(
         Action.REMOVE_PARTITIONING,
     }
 )
-"""Actions that change a table's public view. A done job of one that changed nothing since the bootstrap did so before it."""
+"""Actions that always change a table's public view. A done job of these that changed nothing since the bootstrap did so before it."""
 
 
 @dataclass(slots=True)
@@ -117,18 +117,18 @@ class PlacedDdl:
     before: TableVersion | None
     after: TableVersion | None
     start_ts: int
-    other: TableVersion | None = None  # of EXCHANGE PARTITION: the plain table before it
+    other: TableVersion | None = None  # EXCHANGE PARTITION: the plain table before it
     done: TableVersion | None = None  # the table when the job was done
-    printed: tuple[str, bool] | None = None  # the text as it is sent, and whether it is TiDB's print
+    printed: tuple[str, bool] | None = None  # the text that is sent, and whether it is printed as TiDB prints it
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Where it stands among all events."""
+        """The key that sorts events."""
         return self.ts, self.schema_version, self.seq
 
 
 class Seen(enum.Enum):
-    """What the log knows of a job's effect."""
+    """How much of a job's effect the log holds."""
 
     WHOLE = "all of the job, or all since before it first changed its table"
     PARTLY = "only the job's end: the effect may have become public before the log begins"
@@ -147,19 +147,19 @@ class Step(enum.Enum):
 
 _W, _P = Seen.WHOLE, Seen.PARTLY
 _STANDS = frozenset({(_W, Step.CHANGES), (_W, Step.ENDS), (_W, Step.ENDS_BEHIND), (_P, Step.CHANGES), (_P, Step.ENDS)})
-"""At which steps a job's event stands. Once the effect is public none does any more."""
+"""The steps at which a job's event stands. There is none once the effect is public."""
 
 
 @dataclass(slots=True)
 class _Track:
-    """A job under way."""
+    """A running job."""
 
     seen: Seen
     meta_seen: bool = False
     placed: list[PlacedDdl] = field(default_factory=list)
 
     def stands(self, step: Step) -> bool:
-        """Take a step; does the event stand here?"""
+        """Take a step. Returns whether the event stands here."""
         stands = (self.seen, step) in _STANDS
         if step is not Step.QUIET:
             self.seen = Seen.PUBLIC
@@ -175,7 +175,7 @@ def _step(job: DdlJob, changes: Sequence[Change]) -> Step:
 
 
 Fallback = Callable[[DdlJob], Sequence[Change]]
-"""Carries out a done job whose meta keys the log does not have."""
+"""Applies a done job whose meta keys the log does not have."""
 
 
 class JobTracker:
@@ -184,24 +184,24 @@ class JobTracker:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._tracks: dict[int, _Track] = {}
-        self._done: dict[int, int | None] = {}  # job id -> when its row was removed, None while it is there
+        self._done: dict[int, int | None] = {}  # job id -> ts at which its row was removed, None while it is there
 
     def is_done(self, job_id: int) -> bool:
-        """Has the job's end been seen?"""
+        """Return whether the job's end has been seen."""
         return job_id in self._done
 
     def remove(self, job_id: int, ts: int) -> None:
-        """The job's row is removed: nothing of it comes any more."""
+        """Note that the job's row was removed. No more steps of it follow."""
         self._tracks.pop(job_id, None)
         if job_id in self._done:
             self._done[job_id] = ts
 
     def forget(self, ts: int) -> None:
-        """Jobs whose row was removed at or before ts are not asked for again. A row that is still there may be put once more."""
+        """Forget jobs whose row was removed at or before ts. A job whose row is still there may be written again."""
         self._done = {job_id: removed for job_id, removed in self._done.items() if removed is None or removed > ts}
 
     def follow(self, job: DdlJob, ts: int, changes: Sequence[Change], meta_seen: bool, fallback: Fallback) -> list[PlacedDdl]:
-        """One step of a job, with what its transaction changed. Returns the events that stand here."""
+        """Follow one step of a job, with what its transaction changed. Returns the events that stand here."""
         if job.id in self._done:
             return []
         if job.id not in self._tracks:
@@ -225,8 +225,8 @@ class JobTracker:
         return events
 
     def _begun(self, job: DdlJob, changes: Sequence[Change]) -> _Track:
-        """A job seen for the first time. TiDB writes into a table's description when it was last changed: where that was before the
-        job was queued, none of the job's work came before what is seen now."""
+        """Return the track of a job that is seen for the first time. A table's description holds the ts of its last change. If that is
+        before the job was queued, no step of the job was missed."""
         before = _Around(self._catalog, changes).before(job.table_id)
         untouched = before is not None and 0 < before.info.update_ts < job.start_ts
         return _Track(Seen.WHOLE if untouched or job.state in (JobState.QUEUEING, JobState.NONE) else Seen.PARTLY)
@@ -303,7 +303,7 @@ class JobTracker:
         return self._event(job, ts, name, statement, pre=pre, table_id=table_id, before=before, after=after)
 
     def _renames(self, job: DdlJob, ts: int, around: _Around) -> list[PlacedDdl]:
-        """One event a table, from its first name to its last: a table that the statement names twice is not renamed twice."""
+        """Return one event for each table, from its first name to its last, also where the statement names the table twice."""
         moves: dict[int, Move] = {}
         for rename in job.renames:
             before, after = around.before(rename.table_id), around.tables.get(rename.table_id)
@@ -315,7 +315,7 @@ class JobTracker:
         return [self._renamed(job, ts, around, seq, move) for seq, move in enumerate(ordered)]
 
     def _renamed(self, job: DdlJob, ts: int, around: _Around, seq: int, move: Move) -> PlacedDdl:
-        """As if it were a rename of one table."""
+        """Return the event of one table's rename, as if the statement renamed only this table."""
         return self._event(
             job,
             ts,
@@ -342,7 +342,7 @@ class JobTracker:
         ]
 
     def _exchanged(self, job: DdlJob, ts: int, around: _Around) -> PlacedDdl:
-        """The event is about the partitioned table; `pre` names the plain one."""
+        """Return the event of EXCHANGE PARTITION. It is about the partitioned table; `pre` names the plain one."""
         plain = around.before(job.table_id)
         plain_name = plain.name if plain is not None else (job.schema_name, job.table_name)
         table_id = job.exchange.table_id if job.exchange is not None else 0
@@ -353,14 +353,14 @@ class JobTracker:
 
 
 def _is_visible(changes: Sequence[Change]) -> bool:
-    """Do users' statements see a difference? Not if a table only goes on under another logical id."""
+    """Return whether users' statements see a difference. They do not if a table only gets another logical id."""
     before = [statement_view(c.before.schema, c.before.info) for c in changes if c.before is not None]
     after = [statement_view(c.after.schema, c.after.info) for c in changes if c.after is not None]
     return len(before) != len(after) or any(view not in after for view in before)
 
 
 def _name_in(job: DdlJob) -> tuple[str, str]:
-    """What the job itself calls its table."""
+    """Return schema and table as the job itself names them."""
     return job.schema_name, job.table_info.name if job.table_info is not None else job.table_name
 
 
@@ -372,12 +372,12 @@ class _Around:
         self._changed = {change.table_id: change for change in changes}
 
     def before(self, table_id: int) -> TableVersion | None:
-        """The version that was in force."""
+        """Return the version before the transaction."""
         change = self._changed.get(table_id)
         return change.before if change is not None else self.tables.get(table_id)
 
     def after(self, job: DdlJob) -> TableVersion | None:
-        """The version of the job's table that is in force now, under whatever id."""
+        """Return the version of the job's table after the transaction, under whatever id."""
         if job.table_info is not None and job.table_info.id in self.tables:
             return self.tables[job.table_info.id]
         if job.table_id in self.tables:

@@ -1,4 +1,4 @@
-"""Versions of tables over time: which description is in force for a row of a commit ts."""
+"""Versions of tables over time: which description to use for a row with a given commit ts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.tso import describe
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it is for rows with from_ts < commit_ts <= to_ts. `to_ts` is None while no later version is known."""
+    """The table for rows with from_ts < commit_ts <= to_ts. `to_ts` is None while no later version is known."""
 
     schema: str
     schema_id: int
@@ -45,7 +45,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One table at a switch: the version that ends and the one that begins; None where there is none."""
+    """One table at a switch: the version that ends and the version that begins, or None."""
 
     before: TableVersion | None
     after: TableVersion | None
@@ -67,12 +67,12 @@ class Switch:
 
     @property
     def ended(self) -> tuple[TableVersion, ...]:
-        """Versions that are over."""
+        """Versions that end here."""
         return tuple(c.before for c in self.changes if c.before is not None)
 
     @property
     def begun(self) -> tuple[TableVersion, ...]:
-        """Versions that begin."""
+        """Versions that begin here."""
         return tuple(c.after for c in self.changes if c.after is not None)
 
 
@@ -80,8 +80,8 @@ class Switch:
 class PhysicalChange:
     """What a switch at `ts` means for subscriptions.
 
-    Rows of the added ids count past `ts`: subscribe them from `ts`. Rows of the removed ids count up to `ts`. `begun` and `ended`
-    are the table versions concerned, also where only a name or a column changed.
+    Rows of the added ids are wanted past `ts`: subscribe them from `ts`. Rows of the removed ids are wanted up to `ts`. `begun` and
+    `ended` are the table versions, also where only a name or a column changed.
     """
 
     ts: int
@@ -93,12 +93,12 @@ class PhysicalChange:
 
 @dataclass(frozen=True)
 class SchemaSnapshot:
-    """What is in force for rows with a commit ts just past `ts`."""
+    """The schema for rows with a commit ts just past `ts`."""
 
     ts: int
     tables: Mapping[int, TableVersion]  # by logical id; views and sequences too
     databases: Mapping[int, DBInfo]
-    known_ids: Set[int] = field(repr=False)  # every physical id that the history has met
+    known_ids: Set[int] = field(repr=False)  # every physical id that the history has seen
 
     @cached_property
     def by_physical(self) -> Mapping[int, TableVersion]:
@@ -107,7 +107,7 @@ class SchemaSnapshot:
 
     @cached_property
     def retired(self) -> Set[int]:
-        """Physical ids that are known but not in force: rows of them are copies, or of tables that are gone or not yet there."""
+        """Physical ids that are known but not used at `ts`. Their rows are copies, or belong to dropped or later tables."""
         return self.known_ids - self.by_physical.keys()
 
     @cached_property
@@ -132,15 +132,15 @@ class Timeline:
         self._snapshots: OrderedDict[int, dict[int, TableVersion]] = OrderedDict()
 
     def know(self, ids: Iterable[int]) -> None:
-        """Note physical ids that have been seen, in force or not."""
+        """Note physical ids that have been seen, used or not."""
         self._known.update(ids)
 
     def knows(self, ids: Iterable[int]) -> bool:
-        """Has any of these physical ids been seen?"""
+        """Return whether any of these physical ids has been seen."""
         return not self._known.isdisjoint(ids)
 
     def add(self, ts: int, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Append the changes of one transaction; several of one ts become one switch. Returns them with the ended versions' to_ts."""
+        """Append the changes of one transaction. Transactions with one ts share a switch. Returns them with `to_ts` set."""
         closed = tuple(Change(self._close(c.before, ts) if c.before is not None else None, c.after) for c in changes)
         if not closed:
             return ()
@@ -153,7 +153,7 @@ class Timeline:
         return closed
 
     def _close(self, version: TableVersion, ts: int) -> TableVersion:
-        """End a version, wherever it is kept."""
+        """Set the end of a version wherever it is kept, and return it."""
         closed = replace(version, to_ts=ts)
         table_id = version.table_id
         if version.from_ts <= self.base_ts:
@@ -170,17 +170,17 @@ class Timeline:
         return closed
 
     def set_databases(self, ts: int, databases: Mapping[int, DBInfo]) -> None:
-        """The databases in force past `ts`."""
+        """Set the databases for rows past `ts`."""
         if self._databases[-1][0] == ts:
             self._databases.pop()
         self._databases.append((ts, dict(databases)))
 
     def switches(self, from_ts: int, to_ts: int) -> list[Switch]:
-        """The switches in (from_ts, to_ts]."""
+        """Return the switches in (from_ts, to_ts]."""
         return self._switches[bisect_right(self._switch_ts, from_ts) : bisect_right(self._switch_ts, to_ts)]
 
     def snapshot(self, ts: int) -> SchemaSnapshot:
-        """What is in force just past `ts`. Raises SchemaError for a ts before the base."""
+        """Return the schema just past `ts`. Raises SchemaError for a ts before the base."""
         if ts < self.base_ts:
             raise SchemaError(f"no schema is known at {describe(ts)}: the history begins at {describe(self.base_ts)}")
         tables = self._tables(bisect_right(self._switch_ts, ts))
@@ -188,7 +188,7 @@ class Timeline:
         return SchemaSnapshot(ts, tables, self._databases[index][1], frozenset(self._known))
 
     def _tables(self, count: int) -> dict[int, TableVersion]:
-        """The tables after the first `count` switches, made from the nearest kept state before."""
+        """Return the tables after the first `count` switches, made from the nearest kept state before."""
         if count in self._snapshots:
             self._snapshots.move_to_end(count)
             return self._snapshots[count]
@@ -205,7 +205,7 @@ class Timeline:
         return tables
 
     def forget(self, ts: int) -> None:
-        """Drop what is only needed for rows at or before `ts`: the base moves there."""
+        """Move the base to `ts`: drop what only rows at or before it need."""
         if ts <= self.base_ts:
             return
         count = bisect_right(self._switch_ts, ts)
@@ -218,7 +218,7 @@ class Timeline:
 
 
 def _joined(first: tuple[Change, ...], second: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Changes of two transactions with one commit ts: a version that would only live between them is none."""
+    """Join the changes of two transactions with one commit ts. A version that exists only between them is left out."""
     changes = list(first)
     for change in second:
         started = next((i for i, c in enumerate(changes) if change.before and c.after and c.after.table_id == change.before.table_id), None)
@@ -232,7 +232,7 @@ def _joined(first: tuple[Change, ...], second: tuple[Change, ...]) -> tuple[Chan
 
 
 def physical_change(switch: Switch) -> PhysicalChange:
-    """What a switch means for subscriptions."""
+    """Return what a switch means for subscriptions."""
     before = {physical for version in switch.ended for physical in version.physical_ids}
     after = {physical for version in switch.begun for physical in version.physical_ids}
     return PhysicalChange(switch.ts, tuple(sorted(after - before)), tuple(sorted(before - after)), switch.begun, switch.ended)

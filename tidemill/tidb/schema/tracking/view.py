@@ -1,8 +1,8 @@
-"""What users see of a table: two descriptions with the same view are the same version.
+"""The public view: what users see of a table. Two descriptions with the same view are the same version.
 
-Left out is what steps of a running DDL change without effect on users' statements: objects that are not public, hidden columns
-(that of an expression index is public from the first step on, the index only at the end), and flags and states that come and go. So is
-where replicas are placed, of tables as of partitions: TiCDC leaves these DDLs out, and names the version before them.
+It leaves out what a running DDL changes without effect on users' statements: objects that are not public, hidden columns (that of an
+expression index is public from the first step on, the index only at the end), and temporary flags and states. It also leaves out the
+placement of tables and partitions: TiCDC does not send these DDLs, and later messages name the version before them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _KEY_FLAGS = int(ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY | ColumnFlag.MUL
 
 
 def public_view(schema: str, info: TableInfo) -> View:
-    """Name, kind, public columns, public indexes, partitions, and the ids under which the rows are."""
+    """Return name, kind, public columns, public indexes, partitions, and the ids that hold the rows."""
     return _view(schema, info, LASTING_FLAGS)
 
 
 def statement_view(schema: str, info: TableInfo) -> View:
-    """The public view without the columns' key flags: TiDB clears them steps after an index has left the public view."""
+    """Return the public view without the columns' key flags. TiDB clears these some steps after an index has left the public view."""
     return _view(schema, info, LASTING_FLAGS & ~_KEY_FLAGS)
 
 

@@ -72,7 +72,7 @@ def test_csv_lines_come_back(config: str, options: CsvOptions) -> None:
     ("data", "place", "problem", "fault"),
     [
         (b'"I","t","s",1', "line 1, byte 13", "it ends without a terminator", Fault.SENDER),
-        (b'"I","t","s",1,"x\r\n', "line 1, byte 14", "a quote is left open", Fault.SENDER),
+        (b'"I","t","s",1,"x\r\n', "line 1, byte 14", "a quote is not closed", Fault.SENDER),
         (b'"I","t","s",1,"x"\r\n"I","t","s",1,"x"y\r\n', "line 2, byte 36", "expected a delimiter, found b'y", Fault.SENDER),
         (b'"X","t","s",1,"x"\r\n', "line 1, byte 0, operation", "expected I, U or D, found b'X'", Fault.SENDER),
         (b'"I","t","s",one,"x"\r\n', "line 1, byte 12, id", "expected an integer, found 'one' (its type is int)", Fault.SENDER),

@@ -1,5 +1,5 @@
-"""Message formats: readable encoders and decoders, without IO.
+"""Message formats: reference encoders and decoders, without IO.
 
-In: row events, DDLs, resolved ts. Out: keys and values of messages, and events of them again. `all.py` lists the protocols, each folder
-has a `spec.py` and a TYPES.md. Read `all.py`, then `open/`.
+Encoders turn row events, DDLs and resolved ts into keys and values of messages; decoders do the reverse. `all.py` lists the protocols.
+Each protocol's folder has a `spec.py` and a TYPES.md. Read `all.py`, then `open/`.
 """

@@ -1,4 +1,4 @@
-"""All protocols. A new one is a folder, its kernels, a member of `MessageFormat`, and its spec in the list below."""
+"""All protocols. A new protocol needs a folder, kernels, a member of `MessageFormat`, and its spec in the list below."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ SPELLINGS: dict[str, ProtocolSpec] = {spelling: spec for spec in PROTOCOLS.value
 
 
 def spec_of(protocol: MessageFormat) -> ProtocolSpec:
-    """The protocol of a format."""
+    """Return the spec of a format."""
     return PROTOCOLS[protocol]

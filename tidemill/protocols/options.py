@@ -1,7 +1,7 @@
-"""How rows become messages: TiCDC's encoding options, of all protocols, with TiCDC's defaults.
+"""TiCDC's encoding options of all protocols, with TiCDC's defaults.
 
-One frozen bag for a changefeed: it comes from sink URI and TOML file (`changefeed`), travels in the pack, and each encoder reads what
-concerns it. Which protocol takes which option is checked where the settings are read.
+A changefeed has one frozen object of them. It comes from sink URI and TOML file (`config`) and travels in the pack; each encoder reads
+its own options. `config` checks which protocol takes which option.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MessageFormat(enum.Enum):
 
 
 class LargeMessageOption(enum.Enum):
-    """What is sent in place of a row that is larger than max-message-bytes."""
+    """What is sent for a row that is larger than max-message-bytes."""
 
     NONE = "none"  # nothing: the changefeed fails
     HANDLE_KEY_ONLY = "handle-key-only"
@@ -30,7 +30,7 @@ class LargeMessageOption(enum.Enum):
 
 
 class Compression(enum.Enum):
-    """large-message-handle-compression: of each event's value."""
+    """large-message-handle-compression: how each event's value is compressed."""
 
     NONE = "none"
     SNAPPY = "snappy"  # a raw block
@@ -67,7 +67,7 @@ class AvroOptions:
     bigint_unsigned_mode: BigintUnsignedMode = BigintUnsignedMode.LONG
     enable_watermark: bool = False
     registry: str = field(default="", repr=False)  # address of the schema registry; may hold a password
-    namespace: str = "default"  # the changefeed's: first part of each record's namespace
+    namespace: str = "default"  # the changefeed's namespace, the first part of each record's namespace
 
 
 class BinaryEncoding(enum.Enum):
@@ -79,7 +79,7 @@ class BinaryEncoding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """[sink.csv], and sink.terminator."""
+    """The options of [sink.csv], and sink.terminator."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -94,13 +94,13 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimpleOptions:
-    """When protocol simple sends a table's description again: after so many seconds or row messages, to one or all partitions."""
+    """When the simple protocol repeats a table's description: after how many seconds or row messages, to one or all partitions."""
 
     bootstrap_interval_s: int = 120  # 0 or less: never by time
     bootstrap_messages: int = 10_000  # 0 or less: never by count
     bootstrap_all_partitions: bool = True
     bootstrap_at_start: bool = False
-    location: str = "UTC"  # the zone that a TIMESTAMP's text names
+    location: str = "UTC"  # the zone of TIMESTAMP texts
 
 
 @dataclass(frozen=True, slots=True)

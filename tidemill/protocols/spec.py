@@ -1,7 +1,7 @@
-"""What a protocol is to the rest of Tidemill: one `ProtocolSpec` in each protocol's folder, listed in `protocols/all.py`.
+"""`ProtocolSpec`: all that the rest of Tidemill knows of a protocol. Each protocol's folder has one; `protocols/all.py` lists them.
 
-Encoders, decoders and references are named as `module:name` and loaded when they are used: a worker has the kernels of one protocol only,
-and a protocol may name kernels, which stand in a layer above it.
+Encoders, decoders and references are named as `module:name` and loaded on first use. So a worker loads the kernels of one protocol only,
+and a protocol may name kernels, which are in a layer above.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tidemill.protocols.options import MessageFormat
 
 
 class Needs(enum.Enum):
-    """What an encoder is given besides table programs and options. Control messages are given the clock too."""
+    """What an encoder needs besides table programs and options. Control messages get the clock too."""
 
     SCHEMA_IDS = "schema ids"  # of the registry, a pair for each table
-    CLOCK = "clock"  # milliseconds since 1970, where messages say when they were made
+    CLOCK = "clock"  # milliseconds since 1970, for messages that hold the time of encoding
     FIRST_TARGETS = "first targets"  # for each table the target that is partition 0 of its topic
 
 
@@ -28,19 +28,19 @@ class ProtocolSpec:
 
     format: MessageFormat
     spellings: tuple[str, ...]
-    """In the sink URI and the TOML file; the first is what is printed."""
+    """Its names in the sink URI and the TOML file. The first is printed."""
     options: tuple[str, ...]
-    """Names of the parameters that mean something to this protocol but not to all. Types and defaults: `config.parameters`."""
+    """Names of the parameters that this protocol uses and others do not. Types and defaults: `config.parameters`."""
     encoder: str
     """The kernels' row encoder: a class of (programs, options, …)."""
     reference: str
-    """The readable twin of the encoder: a module."""
+    """The module of the reference encoder."""
     control: str
-    """What it says besides rows: a function of the options (and the clock, if it needs one) that returns `ControlMessages`."""
+    """A function of the options (and the clock, if it needs one) that returns the `ControlMessages`."""
     decoder: str
-    """Messages back into events."""
+    """The decoder: messages → events."""
     columns: str = ""
-    """Arrow arrays of messages into typed columns."""
+    """The decoder of Arrow arrays of messages → typed columns."""
     no_columns: str = ""
     """Why there is no decoder into columns."""
     needs: frozenset[Needs] = frozenset()
@@ -48,13 +48,13 @@ class ProtocolSpec:
     large_messages: bool = False
     """Whether a row that is too large for a message may be sent as its handle key, or as a claim check."""
     file_extension: str = ""
-    """Of the storage sink's files of tables; empty: it is not written so."""
+    """Extension of the storage sink's data files. Empty: the storage sink does not take this protocol."""
     not_on_kafka: str = ""
-    """Why it cannot go to Kafka."""
+    """Why the protocol cannot go to Kafka. Empty: it can."""
     needs_keys: bool = False
     """Whether every table needs a usable key."""
     describes_tables: bool = False
-    """Whether a table's description goes ahead of its rows."""
+    """Whether a table's description is sent before its rows."""
 
     def __post_init__(self) -> None:
         if bool(self.columns) == bool(self.no_columns):
@@ -62,7 +62,7 @@ class ProtocolSpec:
 
 
 def load(place: str) -> Any:
-    """What `module:name` names, or a module."""
+    """Import the object that `module:name` names, or a module."""
     module, _, name = place.partition(":")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found

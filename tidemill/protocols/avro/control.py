@@ -1,4 +1,4 @@
-"""What Avro says besides rows: nothing, but for avro-enable-watermark, TiCDC's switch for its own tests."""
+"""Avro's control messages. There are none, except with avro-enable-watermark, TiCDC's switch for its own tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECKPOINT = b"\x02"
 
 
 class AvroControl:
-    """See `protocols.common.messages.ControlMessages`. A message is a kind byte and JSON, or eight bytes of ts; it has no key."""
+    """See `protocols.common.messages.ControlMessages`. A message is a kind byte, then JSON or eight bytes of ts. It has no key."""
 
     ddl_on_first_partition = False
 
@@ -19,7 +19,7 @@ class AvroControl:
         self._speaks = options.avro.enable_watermark and options.enable_tidb_extension
 
     def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
-        """The statement with its type, schema, table and ts."""
+        """Return a message with the statement, its type, schema, table and ts."""
         if not self._speaks:
             return None
         query, schema, table = (json_string(text.encode()) for text in (event.query, event.schema, event.table or ""))
@@ -27,10 +27,10 @@ class AvroControl:
         return None, DDL + b'{"query":%s,"type":%d,"schema":%s,"table":%s,"commitTs":%d}' % members
 
     def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
-        """The ts."""
+        """Return a message with the ts."""
         return (None, CHECKPOINT + ts.to_bytes(8, "big")) if self._speaks else None
 
 
 def control_messages(options: EncodingOptions) -> AvroControl:
-    """The control messages of a changefeed."""
+    """Return the control messages of a changefeed."""
     return AvroControl(options)

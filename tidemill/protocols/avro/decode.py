@@ -1,4 +1,4 @@
-"""Messages in Confluent's format → values as TiDB had them. Bytes and schema texts in, Python objects out; nothing is fetched here.
+"""Avro messages in Confluent's format → the values that TiDB had. In: bytes and schema texts. Out: Python objects. No IO here.
 
     reader = AvroReader(fetch_text_by_id, tz=ZoneInfo("Asia/Shanghai"))
     record = reader.decode(value)                 # by the schema that the message names
@@ -27,7 +27,7 @@ from tidemill.protocols.avro.wire import HEAD_SIZE, MAGIC
 Value = None | bool | int | float | str | bytes | Decimal | datetime
 _Raw = None | bool | int | float | str | bytes
 _MOST_DIGITS = 200
-"""Of any decimal, whatever a schema promises: TiDB's have 65 at most."""
+"""The most digits of a decimal, whatever the schema says. TiDB's decimals have at most 65."""
 _EXACT = Context(prec=_MOST_DIGITS)
 _LARGEST_FLOAT = sys.float_info.max
 _MASK64 = (1 << 64) - 1
@@ -38,7 +38,7 @@ _PROMOTIONS = {
     Primitive.STRING: (Primitive.BYTES,),
     Primitive.BYTES: (Primitive.STRING,),
 }
-"""What else a reader may ask for, by Avro's rules."""
+"""Other types that a reader may ask for, by Avro's rules of promotion."""
 
 
 class AvroMessageError(MalformedMessage):
@@ -51,7 +51,7 @@ class AvroMessageError(MalformedMessage):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A decoded key or value: values by the names of fields, in the schema's order. `schema` is that of the names."""
+    """A decoded key or value: values by field name, in the order of `schema`."""
 
     schema_id: int
     schema: RecordType
@@ -59,21 +59,21 @@ class Record:
 
     @property
     def columns(self) -> dict[str, Value]:
-        """Values by the true names of columns, as far as the schema tells; without the fields of the extension."""
+        """Return values by column name, where the schema tells the column's true name. Fields of the extension are left out."""
         return {field.column: self.values[field.name] for field in self.schema.fields if field.tidb_type}
 
 
 def schema_id(data: bytes) -> int:
-    """The id of the schema that a message was written with. Raises AvroMessageError."""
+    """Return the id of the schema that a message was written with. Raises AvroMessageError."""
     if len(data) < HEAD_SIZE or data[:1] != MAGIC:
         raise AvroMessageError(0, "", f"it does not begin with a zero byte and a schema id: {data[:8].hex()}")
     return int.from_bytes(data[1:HEAD_SIZE], "big")
 
 
 class AvroReader:
-    """Decodes messages. `text_of` gives the text of a schema by its id (and may raise); it is asked once for each id.
+    """Decodes messages. `text_of` returns the text of a schema by its id, and may raise. It is called once for each id.
 
-    `tz`: the zone of the changefeed, in which TIMESTAMP text is.
+    `tz` is the changefeed's time zone, that of TIMESTAMP texts.
     """
 
     def __init__(self, text_of: Callable[[int], str], *, tz: tzinfo = UTC) -> None:
@@ -81,13 +81,13 @@ class AvroReader:
         self._known: dict[int, RecordType] = {}
 
     def writer(self, number: int) -> RecordType:
-        """The schema of an id. Raises AvroSchemaError, and what `text_of` raises."""
+        """Return the schema of an id. Raises AvroSchemaError, and what `text_of` raises."""
         if number not in self._known:
             self._known[number] = parse_schema(self._text_of(number))
         return self._known[number]
 
     def decode(self, data: bytes, reader: RecordType | None = None) -> Record:
-        """A key or value. With `reader` as that schema has it: its fields alone, absent ones as its defaults.
+        """Decode a key or value. With `reader` the record has that schema's fields only; absent fields take its defaults.
 
         Raises AvroMessageError, AvroSchemaError.
         """
@@ -130,7 +130,7 @@ def _read_field(field: FieldType, data: bytes, at: int) -> tuple[_Raw, int]:
             return struct.unpack("<f", _part(field, data, at, 4))[0], at + 4
         case Primitive.DOUBLE:
             return struct.unpack("<d", _part(field, data, at, 8))[0], at + 8
-    # What is not UTF-8 in TiDB's column is none here: such bytes become surrogates.
+    # Text that is not UTF-8 in TiDB is not UTF-8 here either: such bytes become surrogates.
     size, at = _varint(field, data, at)
     part = _part(field, data, at, size)
     return (part if field.primitive is Primitive.BYTES else part.decode("utf-8", "surrogateescape")), at + size
@@ -150,7 +150,7 @@ def _varint(field: FieldType, data: bytes, at: int) -> tuple[int, int]:
 
 def _part(field: FieldType, data: bytes, at: int, size: int) -> bytes:
     if size < 0 or size > len(data) - at:
-        raise AvroMessageError(at, field.name, f"{size} bytes are to come, {len(data) - at} are there")
+        raise AvroMessageError(at, field.name, f"{size} bytes are needed, {len(data) - at} are left")
     return data[at : at + size]
 
 
@@ -158,7 +158,7 @@ def _part(field: FieldType, data: bytes, at: int, size: int) -> bytes:
 
 
 def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, _Raw]) -> dict[str, _Raw]:
-    """Values of the reader's fields, by name. Raises AvroMessageError where the two schemas do not fit."""
+    """Return the values of the reader's fields, by name. Raises AvroMessageError where the two schemas do not fit."""
     written = {field.name: field for field in writer.fields}
     return {
         field.name: _promoted(written[field.name], field, raw[field.name]) if field.name in written else default_of(field)
@@ -167,7 +167,7 @@ def _resolved(writer: RecordType, reader: RecordType, raw: Mapping[str, _Raw]) -
 
 
 def default_of(field: FieldType) -> _Raw:
-    """The default of a field that a message does not have. Raises AvroMessageError where there is none."""
+    """Return the default of a field that a message does not have. Raises AvroMessageError where there is none."""
     default = field.default
     if isinstance(default, NoDefault):
         raise AvroMessageError(0, field.name, "the message has no such field, and the reader's schema no default for it")
@@ -188,12 +188,12 @@ def default_of(field: FieldType) -> _Raw:
 
 
 def default_value(field: FieldType, tz: tzinfo = UTC) -> Value:
-    """The same as TiDB would show it."""
+    """Return the default as a value that TiDB would show."""
     return _tidb_value(field, default_of(field), tz)
 
 
 def _default_bytes(field: FieldType, default: object) -> bytes:
-    """TiCDC writes the defaults of bytes as base64."""
+    """Decode the default of a bytes field, which TiCDC writes as base64."""
     try:
         return base64.b64decode(str(default), validate=True)
     except ValueError:
@@ -232,7 +232,7 @@ def _described(field: FieldType) -> str:
 
 
 def _tidb_value(field: FieldType, raw: _Raw, tz: tzinfo) -> Value:
-    """Raises AvroMessageError."""
+    """Return the value that TiDB had. Raises AvroMessageError."""
     if raw is None:
         return None
     try:
@@ -259,8 +259,8 @@ def _converted(field: FieldType, raw: bool | int | float | str | bytes, tz: tzin
 
 
 def unscaled(field: FieldType, raw: bytes) -> int:
-    """The digits of a decimal. Raises AvroMessageError for more than its schema has room for: turning them into text takes time that
-    grows with their square."""
+    """Return the unscaled number of a decimal. Raises AvroMessageError for more digits than its schema allows, because printing a number
+    takes time that grows with the square of its digits."""
     number = int.from_bytes(raw, "big", signed=True)
     digits = min(field.precision or _MOST_DIGITS, _MOST_DIGITS)
     if abs(number) >= 10**digits:
@@ -269,12 +269,12 @@ def unscaled(field: FieldType, raw: bytes) -> int:
 
 
 def _cut(raw: _Raw) -> str:
-    """A value for an error, of which the first bytes are enough."""
+    """Return a value for an error message, cut to its first bytes."""
     return repr(raw) if not isinstance(raw, str | bytes) or len(raw) <= 60 else f"{raw[:60]!r}…"
 
 
 def moment(text: str, tz: tzinfo) -> datetime | str:
-    """The moment that a TIMESTAMP's text names in a zone; the text itself where it names none."""
+    """Return the moment of a TIMESTAMP's text in a zone, or the text itself where it is not a moment."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=tz)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Avro, written plainly: row cells → message key and value. What the kernel has to equal and hands rows back to.
+"""The reference encoder of Avro: row cells → message key and value. The kernel writes the same bytes, and hands rows back to this code.
 
-A value has the new image of an insert or update; a delete has a key and no value. Bytes are those of TiCDC's encoder; an ENUM 0, which
-TiCDC refuses, is the empty text.
+The value is the new image of an insert or update. A delete has a key and no value. Bytes equal those of TiCDC's encoder, except that an
+ENUM 0, which TiCDC refuses, is the empty text.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tidemill.tidb.types.members import enum_name, set_names
 from tidemill.tso import physical_ms
 
 NO_KEY = -1
-"""The schema id of keys of a table that has none."""
+"""The key's schema id of a table without a key."""
 
 
 def encode_cell(field: Field, cell: Cell) -> bytes:
-    """A field of a record: the branch of its union, and the value. Raises MalformedRow."""
+    """Encode a field of a record: the branch of its union, and the value. Raises MalformedRow."""
     if cell is None:
         if field.null_branch is None:
-            raise MalformedRow(f"column {field.column.name} is NOT NULL, and NULL in this row")
+            raise MalformedRow(f"column {field.column.name} is NOT NULL, but NULL in this row")
         return wire.varint(field.null_branch)
     branch = b"" if field.null_branch is None else wire.varint(1 - field.null_branch)
     return branch + _value(field, cell)
@@ -70,23 +70,23 @@ def _number(field: Field, number: int) -> bytes:
 
 
 def _unscaled(field: Field, text: str) -> int:
-    """A DECIMAL in units of its column's last digit, rounded down where the value has more digits."""
+    """Return a DECIMAL in units of its column's last digit, rounded down where the value has more digits."""
     scaled: Fraction = Fraction(text) * 10**field.scale
     return math.floor(scaled)
 
 
 NAMED_CORRUPTED = 5
-"""So many rows that do not fit their checksum are named, the others counted."""
+"""How many of the rows with a wrong checksum are named. The others are only counted."""
 
 
 def has_checksum(value: bytes) -> bool:
-    """Whether a row value says that a checksum follows it."""
+    """Return whether a row value says that a checksum follows it."""
     return value[0] == FORMAT_2 and bool(value[1:2] and value[1] & RowFlag.CHECKSUM)
 
 
 @dataclass(frozen=True, slots=True)
 class RowSum:
-    """What a value says of row checksums. `checksum` None: neither image has one."""
+    """The row checksum of a message. `checksum` is None where neither image has one."""
 
     checksum: int | None
     corrupted: bool
@@ -96,7 +96,7 @@ class RowSum:
 class AvroTable:
     """One table version: turns raw changes into messages. `schema_ids`: those of its key's and value's schemas in the registry.
 
-    `corrupted_rows` counts those that do not fit their checksum and are sent all the same; `corrupted` names the first of them.
+    `corrupted_rows` counts rows with a wrong checksum that are sent anyway; `corrupted` names the first of them.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class AvroTable:
         self._key_reader = RowReader(info, zone, [field.column for field in self.key_fields], json)
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> tuple[bytes | None, bytes | None]:
-        """Key and value of a change's message. An empty value is none. Raises MalformedRow naming table, key and commit_ts."""
+        """Encode the message of a change. An empty image counts as none. Raises MalformedRow naming table, key and commit_ts."""
         try:
             if not value and not old_value:
                 raise MalformedRow("neither a new nor an old value")
@@ -146,7 +146,7 @@ class AvroTable:
             raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
 
     def message_key(self, cells: Sequence[Cell]) -> bytes | None:
-        """The key of a message, of the cells of its fields; None for a table without handle columns."""
+        """Encode the key of a message from the cells of its fields. None for a table without handle columns."""
         if not self.key_fields:
             return None
         body = b"".join(encode_cell(field, cell) for field, cell in zip(self.key_fields, cells, strict=True))
@@ -171,10 +171,9 @@ class AvroTable:
         return wire.sized(text) + (b"\x01" if found.corrupted else b"\x00") + wire.varint(found.version)
 
     def row_sum(self, key: bytes, value: bytes, old_value: bytes | None) -> RowSum:
-        """The checksum that a consumer can compute again, and whether a stored one does not fit its image. Raises CorruptedRow if told to.
+        """Return the checksum for consumers to verify, and whether a stored checksum is wrong. Raises CorruptedRow if configured so.
 
-        It is the sum over the columns as the message has them, whatever the stored one covers; of a row that does not fit it is what is
-        stored.
+        It is the sum over the message's columns, whatever the stored one covers. For a row with a wrong checksum it is the stored one.
         """
         before = verify_checksum(key, old_value, self.info) if old_value and has_checksum(old_value) else Verdict.NONE
         now = verify_checksum(key, value, self.info)

@@ -1,7 +1,7 @@
-"""Names of Avro records and fields, made from names of TiDB.
+"""Names of Avro records and fields, made from TiDB's names.
 
-Avro allows [A-Za-z_][A-Za-z0-9_]* alone. TiCDC replaces every other character by `_` and lets two names become the same, on which it then
-fails; here the later column, in table order, gets `_2`, `_3` … (the first that is free), and the schema tells its true name.
+Avro allows only [A-Za-z_][A-Za-z0-9_]*. TiCDC replaces every other character by `_`, and fails when two names become the same. Here the
+later column, in table order, gets the first free suffix `_2`, `_3`, …, and the schema holds its true name.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ CHECKSUM = ("_tidb_row_level_checksum", "_tidb_corrupted", "_tidb_checksum_versi
 
 
 def sanitize(name: str) -> str:
-    """A name with each character that Avro does not allow as `_`, and `_` before a first digit."""
+    """Replace each character that Avro does not allow by `_`, and put `_` before a first digit."""
     text = "".join(c if c == "_" or (c.isascii() and c.isalnum()) else "_" for c in name)
     return f"_{text}" if text[:1].isdigit() else text
 
 
 def field_names(columns: Iterable[str], reserved: Iterable[str] = ()) -> list[tuple[str, str | None]]:
-    """For each column of a table its field's name, and its true name where the field's name alone would mislead.
+    """Return each column's field name, and its true name where the field name alone would mislead.
 
-    That is so for columns that share a sanitized name, or have one of the `reserved` names, and are not called by their own.
+    It would for columns that share a sanitized name, or that have a `reserved` one, and so get another field name.
     """
     names = list(columns)
     plain = [sanitize(name) for name in names]

@@ -1,4 +1,4 @@
-"""The text of a record's schema → its fields, as far as Tidemill and TiCDC write them: primitives, decimals, and unions with null."""
+"""The text of a record's schema → its fields. Covers what Tidemill and TiCDC write: primitives, decimals, and unions with null."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidemill.errors import MalformedMessage
 
 
 class AvroSchemaError(MalformedMessage):
-    """A schema that is none, or that has more than records of columns have."""
+    """A text that is not an Avro schema, or a schema with more than a record of columns needs."""
 
     code = "TM:ErrAvroSchema"
 
 
 class Primitive(enum.Enum):
-    """What is on the wire."""
+    """Avro's type of a field, which decides its bytes."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -38,9 +38,9 @@ class NoDefault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A field. `column`: the true name of the column; `tidb_type`: empty where the field is not a column.
+    """A field. `column` is the true name of its column; `tidb_type` is empty where the field is not a column.
 
-    `null_branch`: the index of null in the union, None where it is not a union. `precision` and `scale`: of a decimal, else None.
+    `null_branch` is the index of null in the union, None where it is not a union. `precision` and `scale` are None unless it is a decimal.
     """
 
     name: str
@@ -69,7 +69,7 @@ class RecordType:
 
 @functools.lru_cache(maxsize=1024)
 def parse_schema(text: str) -> RecordType:
-    """The fields of a record's schema. Raises AvroSchemaError."""
+    """Parse the schema of a record. Raises AvroSchemaError."""
     try:
         schema = json.loads(text)
     except ValueError as error:
@@ -129,5 +129,5 @@ def _number(place: str, attributes: dict[str, Any], name: str) -> int:
 
 
 def _elements(allowed: str) -> list[str]:
-    """The elements of `allowed`: separated by commas, commas inside escaped."""
+    """Return the elements of `allowed`: separated by commas, commas inside escaped."""
     return [part.replace("\\,", ",") for part in re.split(r"(?<!\\),", allowed)]

@@ -1,7 +1,7 @@
-"""The Avro schemas of a table version: exactly the texts that TiCDC registers, and what encoders need to know of each field.
+"""The Avro schemas of a table version: exactly the texts that TiCDC registers, and the facts about each field that encoders need.
 
-A nullable column is a union whose first branch is the type of the default: `null` without one. Which default counts, and how it is
-written, is TiCDC's rule; a default that TiCDC cannot write (`nextval(…)` of a number), on which it fails, is left out here.
+A nullable column is a union whose first branch is the type of the default, or `null` without a default. Defaults follow TiCDC's rules.
+A default that makes TiCDC fail (`nextval(…)` of a number) is left out here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Form(enum.IntEnum):
-    """What stands in a message for a value that is not null."""
+    """How a value that is not null is written."""
 
     INTEGER = 1  # zig-zag varint, of 64 bits at most
     FLOAT = 2
@@ -41,7 +41,7 @@ class Form(enum.IntEnum):
 
 
 class Side(enum.Enum):
-    """Of a message."""
+    """The key or the value of a message."""
 
     KEY = "key"
     VALUE = "value"
@@ -49,7 +49,7 @@ class Side(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column in a record. `null_branch`: the index of null in its union, None where it is not a union."""
+    """A column in a record. `null_branch` is the index of null in its union, None where it is not a union."""
 
     column: ColumnInfo
     name: str
@@ -65,24 +65,24 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class AvroSchemas:
-    """The texts to register for a table version; no key where nothing tells its rows apart."""
+    """The texts to register for a table version. `key` is None where the table has no handle key."""
 
     key: str | None
     value: str
 
 
 def subject(topic: str, side: Side) -> str:
-    """The subject of a topic's keys or values: TopicNameStrategy, with TiCDC's `_` for `.`."""
+    """Return the subject of a topic's keys or values: TopicNameStrategy, with TiCDC's `_` for `.`."""
     return f"{topic.replace('.', '_')}-{side.value}"
 
 
 def table_schemas(version: TableVersion, options: EncodingOptions) -> AvroSchemas:
-    """The schemas of a table version. Raises SchemaError for a column of a type that TiDB has not."""
+    """Return the schemas of a table version. Raises SchemaError for a column of a type that TiDB does not have."""
     return schemas_of(version.schema, version.table, version.info, options)
 
 
 def schemas_of(schema: str, table: str, info: TableInfo, options: EncodingOptions) -> AvroSchemas:
-    """The same, of a description and its names."""
+    """Return the schemas of a table's description under these names."""
     key, value = key_fields(info, options), value_fields(info, options)
     extra = _extension_fields(options)
     return AvroSchemas(
@@ -111,13 +111,13 @@ def _extension_fields(options: EncodingOptions) -> list[str]:
 
 
 def value_fields(info: TableInfo, options: EncodingOptions) -> list[Field]:
-    """The columns of a value: in table order, or by id where a row checksum is sent (consumers sum in that order)."""
+    """Return the columns of a value: in table order, or by id where a row checksum is sent (consumers sum in that order)."""
     fields = _fields(info, options)
     return sorted(fields, key=lambda f: f.column.id) if _with_checksum(options) else fields
 
 
 def key_fields(info: TableInfo, options: EncodingOptions) -> list[Field]:
-    """The handle columns in table order, under the names that they have in the value."""
+    """Return the handle columns in table order, under the names that they have in the value."""
     handle = set(info.handle_key_columns)
     return [field for field in _fields(info, options) if field.column.id in handle]
 
@@ -141,7 +141,7 @@ def _field(column: ColumnInfo, name: str, true_name: str | None, options: Encodi
     if column.not_null:
         head = f'"default":{default},' if default is not None else ""
         return Field(column, name, form, None, f'{{{head}"name":"{name}","type":{kind}}}')
-    # TiCDC compares with the text null, so the text default 'null' stands behind null and is not a valid default of the union.
+    # TiCDC compares with the text null, so the text default 'null' follows null in the union and is not a valid default.
     null_first = default is None or (default == '"null"' and form not in (Form.BYTES, Form.BIT))
     union = f'["null",{kind}]' if null_first else f'[{kind},"null"]'
     return Field(column, name, form, 0 if null_first else 1, f'{{"default":{default or "null"},"name":"{name}","type":{union}}}')
@@ -171,7 +171,7 @@ _TIDB_TYPES: dict[int, str] = {
 
 
 def tidb_type(column: ColumnInfo) -> str:
-    """The parameter that tells a consumer what the column is in TiDB. Raises SchemaError."""
+    """Return the schema's parameter with the column's type in TiDB. Raises SchemaError."""
     name = _TIDB_TYPES.get(column.tp)
     if name is None:
         raise SchemaError(f"column {column.name} is of type {int(column.tp)}, which Avro messages cannot hold")
@@ -181,7 +181,7 @@ def tidb_type(column: ColumnInfo) -> str:
 
 
 def form_of(column: ColumnInfo, options: EncodingOptions) -> tuple[Form, str]:
-    """How values of a column are written, and the name of the Avro type."""
+    """Return the form of a column's values, and the name of the Avro type."""
     match column.tp:
         case T.TINY | T.SHORT | T.INT24 | T.YEAR:
             return Form.INTEGER, "int"
@@ -220,7 +220,7 @@ def _type_text(column: ColumnInfo, form: Form, avro_type: str, true_name: str | 
 
 
 def _escaped(element: str) -> str:
-    """An ENUM or SET element in `allowed`: commas are escaped, and quotes as a statement has them are undone."""
+    """Return an ENUM or SET element in `allowed`: commas are escaped, and quotes as a statement has them are undone."""
     return element.replace(",", "\\,").replace("\\'", "'").replace("''", "'")
 
 
@@ -239,7 +239,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def _default(column: ColumnInfo, form: Form) -> str | None:
-    """The JSON of a column's default; None where it has none, or none that can be written."""
+    """Return the JSON of a column's default; None where it has none, or none that can be written."""
     if column.tp == T.BIT and column.default_bit is not None:
         return _base64(column.default_bit)
     if column.default is None:
@@ -273,7 +273,7 @@ def _integer_default(column: ColumnInfo, text: str) -> str | None:
 
 
 def _float_default(form: Form, text: str) -> str | None:
-    """As a double's digits in both cases: the default of a FLOAT 0.1 is 0.10000000149011612."""
+    """Return the digits of a double, for FLOAT too: the default of a FLOAT 0.1 is 0.10000000149011612."""
     if not _FLOAT.fullmatch(text):
         return None
     number = float(text)

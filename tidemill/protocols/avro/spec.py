@@ -1,4 +1,4 @@
-"""Avro with a schema registry, to the rest of Tidemill."""
+"""The spec of Avro with a schema registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro's binary encoding, as far as records of a table need it, and the head that Confluent puts before it."""
+"""Avro's binary encoding, as far as records of a table need it, and Confluent's header before it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MASK64 = (1 << 64) - 1
 
 
 def head(schema_id: int) -> bytes:
-    """What a message begins with."""
+    """Return Confluent's header of a message."""
     return MAGIC + struct.pack(">I", schema_id)
 
 
 def varint(number: int) -> bytes:
-    """`int` and `long`: zig-zag, seven bits a byte, the lowest first. A number beyond int64 wraps around."""
+    """Encode an `int` or `long`: zig-zag, seven bits a byte, the lowest first. A number beyond int64 wraps around."""
     number &= _MASK64
     rest = (number << 1 & _MASK64) ^ (_MASK64 if number >> 63 else 0)
     out = bytearray()
@@ -29,16 +29,16 @@ def varint(number: int) -> bytes:
 
 
 def sized(data: bytes) -> bytes:
-    """`bytes` and `string`: the length and the bytes."""
+    """Encode `bytes` or a `string`: the length and the bytes."""
     return varint(len(data)) + data
 
 
 def shortest(number: int) -> bytes:
-    """Big-endian two's complement in as few bytes as hold it; 0 is one byte."""
+    """Encode a number as big-endian two's complement in as few bytes as hold it. 0 takes one byte."""
     size = (number + (number < 0)).bit_length() // 8 + 1
     return number.to_bytes(size, "big", signed=True)
 
 
 def shortest_unsigned(number: int) -> bytes:
-    """Big-endian in as few bytes as hold it; 0 is one byte."""
+    """Encode a number big-endian in as few bytes as hold it. 0 takes one byte."""
     return number.to_bytes(max((number.bit_length() + 7) // 8, 1), "big")

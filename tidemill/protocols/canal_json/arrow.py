@@ -1,4 +1,4 @@
-"""Canal-JSON messages → Arrow: an array of lists, one list of events for each message. What Spark's column function is made of."""
+"""Canal-JSON messages → an Arrow array of lists, one list of events for each message. Spark's column function uses it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ COLUMN = pa.struct(
         ("mysql_type", pa.string()),
         ("sql_type", pa.int32()),
         ("key", pa.bool_()),
-        ("value", pa.string()),  # as text, but for bytes of binary columns
-        ("bytes", pa.binary()),  # of binary columns
+        ("value", pa.string()),  # the value as text, except of binary columns
+        ("bytes", pa.binary()),  # the value of a binary column
     ]
 )
-"""What a message says of a column."""
+"""A column of a message that is read without a schema."""
 
 IMAGE = pa.map_(pa.string(), COLUMN)
 
 
 def event_type(schema: pa.StructType | None = None) -> pa.StructType:
-    """The struct of an event; images are of `schema`."""
+    """Return the struct type of an event whose images have `schema`."""
     image = IMAGE if schema is None else schema
     return pa.struct(
         [
             ("type", pa.string()),  # row, ddl, watermark
-            ("op", pa.string()),  # of a row: insert, update, delete
-            ("es", pa.int64()),  # milliseconds since 1970 of the commit
-            ("ts", pa.int64()),  # commit ts where the extension is on, or the watermark
+            ("op", pa.string()),  # rows: insert, update, delete
+            ("es", pa.int64()),  # the commit's milliseconds since 1970
+            ("ts", pa.int64()),  # the commit ts with the TiDB extension, or the watermark
             ("schema", pa.string()),
             ("table", pa.string()),
             ("before", image),
@@ -60,7 +60,7 @@ def _misfit(field: str, problem: str) -> MalformedMessage:
 
 
 def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
-    """An event as the struct's members; those that are left out are null."""
+    """Return an event as the struct's members. Those that are left out are null."""
     if isinstance(event, RowEvent):
         return {
             "type": "row",
@@ -83,7 +83,7 @@ def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
 def decode_array(
     values: pa.Array, schema: pa.StructType | None = None, *, table: tuple[str, str] | None = None, fetch: Fetch | None = None
 ) -> pa.ListArray:
-    """The events of each message of a binary or string array; null for null. With `table` (schema, name) rows of others are left out.
+    """Return the events of each message of a binary or string array, null for null. With `table` (schema, name) only its rows are kept.
 
     Raises MalformedMessage naming the message's place in the array.
     """

@@ -48,7 +48,7 @@ JAVA_TYPES: dict[int, JavaType] = {
     MySQLType.STRING: JavaType.CHAR,
     **dict.fromkeys((MySQLType.TINY_BLOB, MySQLType.BLOB, MySQLType.MEDIUM_BLOB, MySQLType.LONG_BLOB), JavaType.CLOB),
 }
-"""Types of text columns and of numbers below the limits that follow; all others are VARCHAR."""
+"""Types of text columns, and of numbers below the limits of PROMOTED. All other types are VARCHAR."""
 
 BINARY_STRINGS = frozenset(
     {
@@ -64,7 +64,7 @@ PROMOTED: dict[int, tuple[int, JavaType]] = {
     MySQLType.LONG: (1 << 31, JavaType.BIGINT),
     MySQLType.LONGLONG: (1 << 63, JavaType.DECIMAL),
 }
-"""Unsigned types whose numbers from the first on do not fit the signed Java type: they get the next one. MEDIUMINT always fits."""
+"""Unsigned types: from this number on a value does not fit the signed Java type and gets the next larger one. MEDIUMINT always fits."""
 
 
 class MessageType(enum.Enum):

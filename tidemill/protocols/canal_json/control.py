@@ -1,4 +1,4 @@
-"""What Canal-JSON says besides rows: DDLs on partition 0, and watermarks on every partition where the extension is on."""
+"""Canal-JSON's control messages: DDLs to partition 0, and with the TiDB extension watermarks to every partition."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class CanalJsonControl:
 
 
 def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> CanalJsonControl:
-    """The control messages of a changefeed."""
+    """Return the control messages of a changefeed."""
     return CanalJsonControl(options, clock)

@@ -1,6 +1,6 @@
-"""Canal-JSON messages → events. Bytes in, objects out; for messages of TiCDC and Tidemill under any options, and Canal's own flat ones.
+"""Canal-JSON messages → events. Reads messages of TiCDC and Tidemill under any options, and Canal's own flat messages.
 
-Values are typed by `mysqlType`, so a message describes itself; a type without a name here passes as text.
+`mysqlType` gives the type of each value, so a message describes itself. A value of an unknown type stays text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _KINDS = {MessageType.INSERT.value: RowKind.INSERT, MessageType.UPDATE.value: Ro
 
 
 def decode(value: bytes, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
-    """The events of a message: one, or one for each row of a message of Canal's. Raises JsonMessageError.
+    """Decode a message to its events: one, or one for each row of a message of Canal. Raises JsonMessageError.
 
-    A row that was too large is given as it is in the message, with `only_handle_key` or `claim_check` set; with `fetch` the whole row is
-    read where the claim check says (and what `fetch` raises passes through). `limit`: bytes that a compressed value may expand to.
+    A row that was too large is returned as it is in the message, with `only_handle_key` or `claim_check` set. With `fetch` the whole row is
+    read from the claim check's file; errors of `fetch` pass through. `limit`: bytes that a compressed value may expand to.
     """
     message = JsonMessage(value, limit)
     extension = message.mapping("_tidb")
@@ -52,7 +52,7 @@ def decode(value: bytes, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDE
 
 
 def _whole(head: RowEvent, fetch: Fetch, limit: int) -> RowEvent:
-    """The row that a claim check keeps. Raises JsonMessageError for a file that holds another one."""
+    """Return the row in a claim check's file. Raises JsonMessageError for a file with another row."""
     assert head.claim_check is not None
     data = fetch(head.claim_check)
     kept = decode(_kept_value(data), limit=limit)
@@ -63,7 +63,7 @@ def _whole(head: RowEvent, fetch: Fetch, limit: int) -> RowEvent:
 
 
 def _kept_value(data: bytes) -> bytes:
-    """The message in a claim-check file: raw, or in base64 beside its key."""
+    """Return the message in a claim-check file: raw, or in base64 beside its key."""
     try:
         members = json.loads(data)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def _rows(message: JsonMessage, head: RowEvent) -> Sequence[RowEvent]:
 
 
 def _images(message: JsonMessage, name: str) -> list[Mapping[str, Any]]:
-    """`data` or `old`: a list of objects; null is an empty one, and null in the list an empty object."""
+    """Return `data` or `old`, a list of objects. null is an empty list, and null in the list is an empty object."""
     images = message.members.get(name)
     if images is None:
         return []
@@ -142,7 +142,7 @@ def _value(message: JsonMessage, field: str, mysql_type: str, text: object) -> V
 
 
 def _latin(text: str) -> bytes:
-    """Bytes of a binary column: each is the character of its number."""
+    """Return the bytes of a binary column. Each byte is written as the character with its number."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Canal-JSON, written plainly: row cells → message values; DDL and watermark messages. Rules: TYPES.md.
+"""The reference encoder of Canal-JSON: row cells → message values; DDL and watermark messages. Rules: TYPES.md.
 
-This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from. Bytes are those of TiCDC,
-but for `ts` (the wall clock) and for the order of `mysqlType`, which TiCDC leaves to chance: here it is that of the table.
+The kernel writes the same bytes, hands rows back to this code, and takes the constants of its programs from it. Bytes equal those of TiCDC,
+except for `ts` (the wall clock) and the order of `mysqlType`, which is random in TiCDC and that of the table here.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
     from tidemill.tidb.schema.events import DdlEvent
 
 PHYSICAL_SHIFT = 18
-"""A ts without its counter is milliseconds since 1970."""
+"""The bits of a ts below its milliseconds since 1970."""
 
 
 class Large(enum.Enum):
-    """What stands in a message because the whole one would be too large."""
+    """What is sent instead of a message that would be too large."""
 
     HANDLE_KEY_ONLY = enum.auto()
     CLAIM_CHECK = enum.auto()
 
 
 def java_type(column: ColumnInfo) -> JavaType:
-    """`sqlType` of a column whose value is small or NULL."""
+    """Return the `sqlType` of a column whose value is small or NULL."""
     if column.tp in BINARY_STRINGS and column.is_binary:
         return JavaType.BLOB
     return JAVA_TYPES.get(column.tp, JavaType.VARCHAR)
 
 
 def promotion(column: ColumnInfo) -> tuple[int, JavaType] | None:
-    """From which value on a column has another `sqlType`, and which; None: from none."""
+    """Return the value from which on a column has another `sqlType`, and that type. None if it has only one."""
     return PROMOTED.get(column.tp) if column.unsigned else None
 
 
 def sql_type(column: ColumnInfo, cell: Cell) -> JavaType:
-    """`sqlType` of a column with this value."""
+    """Return the `sqlType` of a column with this value."""
     higher = promotion(column)
     if higher is not None and isinstance(cell, int) and cell >= higher[0]:
         return higher[1]
@@ -64,7 +64,7 @@ def sql_type(column: ColumnInfo, cell: Cell) -> JavaType:
 
 
 def value_text(column: ColumnInfo, cell: Cell) -> bytes:
-    """A value in `data` or `old`: a string, or null."""
+    """Return a value in `data` or `old`: a string, or null."""
     if cell is None:
         return b"null"
     if isinstance(cell, float):
@@ -96,25 +96,25 @@ class CanalJsonTable:
 
     @property
     def only_updated(self) -> bool:
-        """`old` of an update has only the columns that changed."""
+        """Whether `old` of an update has only the columns that changed."""
         return self.options.only_output_updated_columns or self.options.content_compatible
 
     def mysql_type(self, column: ColumnInfo) -> str:
-        """A column's `mysqlType`: with content-compatible the full type."""
+        """Return a column's `mysqlType`, the full type with content-compatible."""
         return (full_type if self.options.content_compatible else type_name)(column) + attributes(column)
 
     def listed(self, kind: MessageType, large: Large | None) -> Sequence[ColumnInfo]:
-        """The columns of a message: those of the handle key where it is too large, and of deletes if so configured."""
+        """Return the columns of a message: only the handle key's for one that is too large, and for deletes if so configured."""
         cut = kind is MessageType.DELETE and self.options.delete_only_handle_key_columns
         return self.handle_columns if large or cut else self.columns
 
     def types_text(self, columns: Sequence[ColumnInfo]) -> bytes:
-        """`mysqlType`."""
+        """Return the text of `mysqlType`."""
         pairs = (string(c.name.encode()) + b":" + string(self.mysql_type(c).encode()) for c in columns)
         return b"{" + b",".join(pairs) + b"}"
 
     def _image(self, columns: Sequence[ColumnInfo], cells: Sequence[Cell], other: Sequence[Cell] | None = None) -> bytes:
-        """The columns with their values; those that equal `other`'s are left out."""
+        """Return the columns with their values, without those whose value is the same in `other`."""
         chosen = (
             (c, cells[self._places[c.id]]) for c in columns if other is None or cells[self._places[c.id]] != other[self._places[c.id]]
         )
@@ -125,7 +125,7 @@ class CanalJsonTable:
         return b"{" + b",".join(pairs) + b"}" if pairs else b"null"
 
     def tail(self, commit_ts: int, large: Large | None = None, location: str = "") -> bytes:
-        """What follows the data: the extension, where it is on."""
+        """Return the text after the data, with the TiDB extension if it is on."""
         if not self.options.enable_tidb_extension:
             return b"}"
         only = b',"onlyHandleKey":true' if large is Large.HANDLE_KEY_ONLY else b""
@@ -142,10 +142,10 @@ class CanalJsonTable:
         large: Large | None = None,
         location: str = "",
     ) -> bytes:
-        """The message of a change. An empty value is none. `large` and the claim check's `location`: what stands for a message that is
-        too large. Raises MalformedRow naming table, key and commit_ts."""
+        """Encode the message of a change. An empty image counts as none. `large` and the claim check's `location` make the replacement of a
+        message that is too large. Raises MalformedRow naming table, key and commit_ts."""
         try:
-            cut = not value and self.options.delete_only_handle_key_columns  # then nothing else of the row is looked at
+            cut = not value and self.options.delete_only_handle_key_columns  # then no other column of the row is decoded
             read = partial(self.reader.read_only, self.info.handle_key_columns) if cut else self.reader.read
             after = read(key, value) if value else None
             before = read(key, old_value) if old_value else None
@@ -168,7 +168,7 @@ class CanalJsonTable:
 
 
 def ddl_message(event: DdlEvent, now_ms: int, *, extension: bool) -> bytes:
-    """The value of a DDL's message. A DDL of a schema has an empty table."""
+    """Return the value of a DDL's message. Its table is empty for a DDL of a schema."""
     tail = b',"_tidb":{"commitTs":%d}' % event.ts if extension else b""
     return (
         b'{"id":0,"database":%s,"table":%s,"pkNames":null,"isDdl":true,"type":"%s","es":%d,"ts":%d,"sql":%s,'
@@ -180,7 +180,7 @@ def ddl_message(event: DdlEvent, now_ms: int, *, extension: bool) -> bytes:
 
 
 def watermark_message(ts: int, now_ms: int) -> bytes:
-    """The value of the message that says: nothing at or below ts will follow. Sent with the extension only."""
+    """Return the value of a watermark message: nothing at or below ts will follow. It is sent only with the TiDB extension."""
     return (
         b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK","es":%d,"ts":%d,"sql":"",'
         b'"sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"watermarkTs":%d}}'

@@ -1,4 +1,4 @@
-"""What a Canal-JSON message says, as frozen objects."""
+"""The content of Canal-JSON messages, as frozen objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Column", "DdlMessage", "Event", "RowEvent", "RowKind", "Value", "Wat
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of one image. `mysql_type` and `sql_type` are as the message has them; `key`: it is of the primary key."""
+    """A column of one image. `mysql_type` and `sql_type` are as in the message. `key`: it belongs to the primary key."""
 
     name: str
     mysql_type: str
@@ -23,10 +23,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class RowEvent:
-    """A change of a row. `commit_ts` is there with the TiDB extension only; `es`, its milliseconds, always is.
+    """A change of a row. Only messages with the TiDB extension have `commit_ts`; all have `es`, its milliseconds.
 
-    `before` is what `old` has: all columns, or only those that changed (only-output-updated-columns, content-compatible, Canal itself).
-    The row of a delete is `before`.
+    `before` has the columns of `old`: all, or only those that changed (only-output-updated-columns, content-compatible, Canal itself).
+    A deleted row is in `before`.
     """
 
     es: int
@@ -41,7 +41,7 @@ class RowEvent:
 
     @property
     def whole_before(self) -> tuple[Column, ...]:
-        """The row before an update with all columns: those that did not change are taken from `after`."""
+        """Return all columns of the row before an update. Unchanged ones are taken from `after`."""
         if self.kind is not RowKind.UPDATE:
             return self.before
         old = {column.name: column for column in self.before}

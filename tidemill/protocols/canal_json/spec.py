@@ -1,4 +1,4 @@
-"""Canal-JSON, to the rest of Tidemill."""
+"""The spec of Canal-JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings as Canal-JSON has them: those of TiCDC's JSON writer, which knows no short escapes for backspace and form feed."""
+"""Strings of Canal-JSON. TiCDC's JSON writer has no short escapes for backspace and form feed."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _ESCAPES = {i: f"\\u{i:04x}" for i in (*range(32), 0x3C, 0x3E, 0x26, 0x2028, 0x2
 
 
 def string(data: bytes) -> bytes:
-    """A quoted JSON string. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
+    """Return a quoted JSON string. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
     return quoted(data, _ESCAPES)

@@ -1,1 +1,1 @@
-"""What several protocols share: message records, text and JSON as TiCDC writes them, MySQL's types and names, compression, claim checks."""
+"""Shared by several protocols: message records, text and JSON as TiCDC writes them, MySQL's types and names, compression, claim checks."""

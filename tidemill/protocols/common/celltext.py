@@ -1,6 +1,6 @@
-"""A cell as the text that dispatchers hash and that tells whether an update changed a key: TiCDC's `ColumnValueString`.
+"""Cells as text (TiCDC's `ColumnValueString`): dispatchers hash it, and it decides whether an update changed a key.
 
-The plain references of the kernels in `tidemill.kernels.routing.identity`.
+These functions are the references of the kernels in `tidemill.kernels.routing.identity`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NULL = b"null"
 
 
 def cell_text(column: ColumnInfo, cell: Cell) -> bytes:
-    """Numbers as decimal text, floats shortest and without exponent, text and bytes as they are, NULL as `null`."""
+    """Return a cell as text: integers in decimal, floats shortest and without exponent, text and bytes as they are, NULL as `null`."""
     match cell:
         case None:
             return NULL
@@ -31,17 +31,17 @@ def cell_text(column: ColumnInfo, cell: Cell) -> bytes:
 
 
 def any_changed(cells: Iterable[tuple[ColumnInfo, Cell, Cell]]) -> bool:
-    """Whether some (column, before, after) differ as text. NULL differs from the text null."""
+    """Return whether the text of some (column, before, after) differs. NULL differs from the text null."""
     return any((old is None) != (new is None) or cell_text(column, old) != cell_text(column, new) for column, old, new in cells)
 
 
 def hash_seed(schema: str, table: str) -> int:
-    """What a row's hash begins with: the CRC32 of schema and table name, one behind the other."""
+    """Return the start of a row's hash: the CRC32 of the schema name followed by the table name."""
     return zlib.crc32((schema + table).encode())
 
 
 def hash_cells(seed: int, cells: Iterable[tuple[ColumnInfo, Cell]]) -> int:
-    """XOR of the seed and, for each column, the CRC32 of its name and its text. Equal parts cancel out; order does not matter."""
+    """Return the XOR of the seed and, for each column, the CRC32 of its name and text. Equal parts cancel out; order does not matter."""
     for column, cell in cells:
         seed ^= zlib.crc32(column.name.encode() + cell_text(column, cell))
     return seed

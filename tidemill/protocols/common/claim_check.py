@@ -1,8 +1,8 @@
-"""Claim checks: a message that is larger than its topic allows lies in a file, and a short message says where. Pure; the storage is
-`tidemill.sinks.claim_check`.
+"""Claim checks: a message that is too large for its topic is stored in a file, and a short message names the file. Pure code; the storage
+is `tidemill.sinks.claim_check`.
 
-A file is JSON with key and value in base64, or (claim-check-raw-value, for protocols without a key) the value's bytes alone. TiCDC names
-files by chance. Here a name comes from the content, so a batch that is sent again writes the same files and leaves none behind.
+A file is JSON with key and value in base64, or (claim-check-raw-value, for protocols without a key) only the value's bytes. TiCDC names
+files at random. Here a name is a hash of the content, so a batch that is sent again overwrites its files.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from collections.abc import Callable
 from tidemill.errors import MalformedMessage
 
 Keep = Callable[[bytes, bytes], str]
-"""Stores a whole message, key and value, durably; returns where it is, as messages say it. Raises SinkUnavailable."""
+"""Stores a whole message (key, value) durably. Returns its location for the short message. Raises SinkUnavailable."""
 
 
 def file_name(key: bytes, value: bytes) -> str:
-    """The name of a message's file: a UUID made of its bytes."""
+    """Return the name of a message's file: a UUID made from its bytes."""
     digest = hashlib.sha256(len(key).to_bytes(8, "big") + key + value).digest()
     return f"{uuid.UUID(bytes=digest[:16], version=5)}.json"
 
 
 def pack(key: bytes, value: bytes, *, raw: bool) -> bytes:
-    """What a file holds."""
+    """Return the content of a message's file."""
     if raw:
         return value
     return b'{"key":"%s","value":"%s"}' % (base64.b64encode(key), base64.b64encode(value))
 
 
 def unpack(data: bytes) -> tuple[bytes, bytes]:
-    """Key and value of a file that is not raw. Raises MalformedMessage."""
+    """Return key and value from a file that is not raw. Raises MalformedMessage."""
     try:
         found = json.loads(data)
         key, value = (base64.b64decode(found.get(name) or "", validate=True) for name in ("key", "value"))

@@ -1,7 +1,7 @@
 """large-message-handle-compression: one value ↔ a raw Snappy block or an LZ4 frame.
 
-A message does not say whether its values are compressed, but their first bytes do: an LZ4 frame has a magic number, and a JSON object
-begins with a brace and a quotation mark, which as a Snappy block would begin with a copy of what is not there yet.
+A message does not say whether its values are compressed; their first bytes do. An LZ4 frame begins with a magic number. A JSON object
+begins with a brace and a quotation mark, which no Snappy block does: it would begin by copying bytes that do not exist yet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Compress = Callable[[bytes], bytes]
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 MAX_EXPANDED = 256 << 20
-"""Bytes that a value may have when it is expanded, unless the caller says otherwise: TiDB's largest transaction entries, escaped, fit."""
+"""The default limit for the size of an expanded value. TiDB's largest transaction entries fit, escaped."""
 
 _BLANKS = b" \t\r\n"
 _SNAPPY_RATIO = 22  # a tag of 3 bytes gives at most 64
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 
 def compressor(kind: Compression) -> Compress | None:
-    """What compresses a value; None for none."""
+    """Return the function that compresses a value, or None for no compression."""
     if kind is Compression.NONE:
         return None
     codec = pa.Codec("snappy" if kind is Compression.SNAPPY else "lz4")
@@ -32,20 +32,20 @@ def compressor(kind: Compression) -> Compress | None:
 
 
 def kind_of(data: bytes) -> Compression:
-    """What a value of a message that holds JSON objects is."""
+    """Return the compression of a value that holds a JSON object."""
     if data.startswith(LZ4_MAGIC):
         return Compression.LZ4
     return Compression.NONE if _begins_object(data) else Compression.SNAPPY
 
 
 def _begins_object(data: bytes) -> bool:
-    """Whether bytes begin as a JSON object does, or are too few to tell."""
+    """Return whether bytes begin like a JSON object, or are too few to tell."""
     text = data[:64].lstrip(_BLANKS)
     return not text or (text.startswith(b"{") and text[1:].lstrip(_BLANKS)[:1] in (b"", b'"', b"}"))
 
 
 def expand(data: bytes, limit: int = MAX_EXPANDED) -> bytes:
-    """The JSON text of a value. Raises ValueError where the bytes are broken or would become larger than the limit."""
+    """Expand a value to its JSON text. Raises ValueError for broken bytes, or where the text would exceed the limit."""
     kind = kind_of(data)
     if kind is Compression.NONE:
         return data
@@ -65,7 +65,7 @@ def _expand_snappy(data: bytes, limit: int) -> bytes:
 
 
 def _snappy_size(data: bytes) -> int:
-    """The size that a block says, a varint of 32 bits; -1 if it says none."""
+    """Return the expanded size that a block states, a varint of 32 bits, or -1 if it is broken."""
     size = 0
     for i, byte in enumerate(data[:5]):
         size |= (byte & 127) << (7 * i)

@@ -1,4 +1,4 @@
-"""The kinds of DDLs that Canal, Canal-JSON and the simple protocol tell apart, by TiDB's action codes."""
+"""The DDL types of Canal, Canal-JSON and the simple protocol, by TiDB's action codes."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ _KINDS: dict[int, DdlKind] = {
 
 
 def ddl_kind(action: int) -> DdlKind:
-    """The kind of a DDL; what has none of its own is a QUERY: databases, views, RECOVER, EXCHANGE PARTITION, TTL."""
+    """Return the type of a DDL. DDLs without their own are QUERY: databases, views, RECOVER, EXCHANGE PARTITION, TTL."""
     return _KINDS.get(action, DdlKind.QUERY)

@@ -1,7 +1,7 @@
-"""Texts as Go's standard library writes them: strings of encoding/json, strconv.Quote. (Floats: `tidemill.tidb.types.floats`.)
+"""Strings as Go's encoding/json and strconv.Quote write them. (Floats are in `tidemill.tidb.types.floats`.)
 
-TiCDC's bytes come from these functions, and consumers compare bytes. Python's own `json` and `repr` differ in the HTML escapes, in
-U+2028/2029, in invalid UTF-8, and in the Unicode version of what counts as printable.
+TiCDC uses these Go functions, and consumers compare bytes. Python's `json` and `repr` differ in HTML escapes, in U+2028/2029, in invalid
+UTF-8, and in the Unicode version that decides what is printable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _QUOTED = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\
 
 
 def printable_ranges() -> Iterator[tuple[int, int]]:
-    """First and last of each range of runes that Go 1.21+ (Unicode 15.0) prints as they are; Python 3.11 knows Unicode 14 only."""
+    """Yield first and last of each range of runes that Go 1.21+ (Unicode 15.0) prints unescaped. Python 3.11 has Unicode 14 only."""
     yield 0x20, 0x7E
     text = files(__package__).joinpath("printable_runes.txt").read_text("ascii")
     for line in text.splitlines():
@@ -36,7 +36,7 @@ def _printable() -> bytes:
 
 
 def runes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Go's reading of a string: (code point, its bytes); each byte that belongs to no valid rune comes alone with -1."""
+    """Yield (code point, its bytes) as Go reads a string. A byte that belongs to no valid rune comes alone, with -1."""
     at = 0
     while at < len(data):
         first = data[at]
@@ -53,12 +53,12 @@ def runes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def json_string(data: bytes, *, html: bool = True) -> bytes:
-    """A quoted JSON string as encoding/json writes it. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
+    """Return a quoted JSON string as encoding/json writes it. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
     return quoted(data, _HTML_ESCAPES if html else _PLAIN_ESCAPES)
 
 
 def quoted(data: bytes, escapes: Mapping[int, str]) -> bytes:
-    """A quoted string with these escapes. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
+    """Return a quoted string with these escapes. Bytes that are not UTF-8 become U+FFFD each, written as an escape."""
     try:
         return b'"' + data.decode().translate(escapes).encode() + b'"'
     except UnicodeDecodeError:
@@ -68,7 +68,7 @@ def quoted(data: bytes, escapes: Mapping[int, str]) -> bytes:
 
 
 def go_quote(data: bytes) -> bytes:
-    """strconv.Quote without its outer quotes."""
+    """Return strconv.Quote's text without its outer quotes."""
     printable = _printable()
     out = bytearray()
     for point, raw in runes(data):
@@ -92,7 +92,7 @@ _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 
 def unquote(text: str) -> bytes:
-    """The inverse of `go_quote`. Raises ValueError for an escape that strconv.Quote does not write."""
+    """Undo `go_quote`. Raises ValueError for an escape that strconv.Quote does not write."""
     out = bytearray()
     at = 0
     while True:

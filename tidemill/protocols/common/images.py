@@ -1,4 +1,4 @@
-"""Images of rows for column functions: decoded columns in a reader's schema, or as they describe themselves. Shared by the protocols."""
+"""Row images for column functions: decoded columns in a reader's schema, or with the types of the message. Shared by the protocols."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class NamedValue(Protocol):
 
 _Column = TypeVar("_Column", bound=NamedValue)
 Refuse = Callable[[str, str], MalformedMessage]
-"""Field and what is wrong with it → the protocol's error."""
+"""Makes the protocol's error from a field and what is wrong with it."""
 
 
 def casts_of(schema: pa.StructType | None) -> dict[str, Cast] | None:
-    """How values of each wanted column are cast; None without a schema. Raises ValueError for a type that no column can have."""
+    """Return the cast of each wanted column, or None without a schema. Raises ValueError for a type that no column can have."""
     return None if schema is None else {field.name: caster(field.type) for field in schema}
 
 
 def image(
     columns: Sequence[_Column], name: str, casts: dict[str, Cast] | None, describe: Callable[[_Column], dict[str, Any]], refuse: Refuse
 ) -> Any:
-    """The image of these columns, None for none: a struct's members, or without casts pairs of a map.
+    """Return the image of these columns, or None without columns: a struct's members, or pairs of a map if there are no casts.
 
-    Raises what `refuse` makes of a value that is not of the wanted type; `name` is the image's in the message.
+    Raises the error of `refuse` for a value that does not fit the wanted type. `name` is the image's name in the message.
     """
     if not columns:
         return None
@@ -54,12 +54,12 @@ def image(
 
 
 def text_and_bytes(value: Value, *, binary: bool) -> dict[str, Any]:
-    """A value that describes itself: as text, but bytes of binary columns as they are."""
+    """Return a value without a wanted type: as text, or as bytes in a binary column."""
     if isinstance(value, bytes):
         return {"value": None, "bytes": value} if binary else {"value": value.decode("utf-8", "replace"), "bytes": None}
     return {"value": value if value is None or isinstance(value, str) else repr(value), "bytes": None}
 
 
 def placed(error: MalformedMessage, index: int) -> MalformedMessage:
-    """The error with the message's number in its batch."""
+    """Return the error with the message's number in its batch."""
     return MalformedMessage(f"message {index} of the batch: {error.message}", hint=error.hint)

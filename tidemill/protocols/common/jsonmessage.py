@@ -1,7 +1,7 @@
-"""Messages whose value is one JSON object: reading their members with care. Shared by the decoders of Canal-JSON and simple.
+"""Typed reading of messages whose value is one JSON object. Shared by the decoders of Canal-JSON and simple.
 
-No bytes make the reader loop, recurse without end, or take more memory than a small multiple of the message (of `limit`, where it is
-compressed). Members that are not known are ignored.
+No input makes the reader loop, recurse without end, or use more memory than a small multiple of the message (of `limit`, where it is
+compressed). Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JsonMessageError(MalformedMessage):
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a member stands twice in an object")
+        raise ValueError("an object has a member twice")
     return found
 
 
@@ -74,11 +74,11 @@ class JsonMessage:
             self.fail(path, HALF)
 
     def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER) -> NoReturn:
-        """Refuse the message for what a member (its path, parts joined by points) holds."""
+        """Raise JsonMessageError about a member, named by its path (parts joined by dots)."""
         raise JsonMessageError(self._offset(field), field, problem, fault)
 
     def _offset(self, field: str) -> int:
-        """Where the last part of a path that can be found stands."""
+        """Return the offset of the last part of a path that can be found."""
         at = 0
         for part in field.split("."):
             found = self.data.find(json.dumps(part, ensure_ascii=False).encode(), at)
@@ -86,28 +86,28 @@ class JsonMessage:
         return at
 
     def text(self, name: str, members: Mapping[str, Any] | None = None, *, default: str | None = None, path: str = "") -> str:
-        """A member that is a string."""
+        """Return a member that is a string."""
         value = (self.members if members is None else members).get(name, default)
         if not isinstance(value, str):
             self.fail(path + name, "it is missing" if value is None else f"expected a string, found {shown(value)}")
         return value
 
     def integer(self, name: str, members: Mapping[str, Any] | None = None, *, default: int | None = None, path: str = "") -> int:
-        """A member that is an integer of 64 bits, signed: what events and Arrow hold."""
+        """Return a member that is a signed integer of 64 bits, which events and Arrow can hold."""
         value = (self.members if members is None else members).get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not INT64[0] <= value <= INT64[1]:
             self.fail(path + name, "it is missing" if value is None else f"expected an integer of 64 bits, found {shown(value)}")
         return value
 
     def flag(self, name: str, members: Mapping[str, Any] | None = None, *, path: str = "") -> bool:
-        """A member that is true, false or not there, which is false."""
+        """Return a member that is true or false. A missing one is false."""
         value = (self.members if members is None else members).get(name, False)
         if not isinstance(value, bool):
             self.fail(path + name, f"expected true or false, found {shown(value)}")
         return value
 
     def mapping(self, name: str, members: Mapping[str, Any] | None = None, *, path: str = "") -> Mapping[str, Any]:
-        """A member that is an object; null and a missing one are empty."""
+        """Return a member that is an object. null and a missing one are empty objects."""
         value = (self.members if members is None else members).get(name)
         if value is None:
             return {}
@@ -117,6 +117,6 @@ class JsonMessage:
 
 
 def shown(value: object) -> str:
-    """A value, cut, for a message."""
+    """Return a value for an error message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "…"

@@ -1,6 +1,6 @@
-"""The rule for text in JSON messages: UTF-8, and no half of a surrogate pair. Shared by all decoders.
+"""The check of text in JSON messages: valid UTF-8 without lone surrogates. Shared by all decoders.
 
-JSON can spell such a half (`\\ud800`); it is not a character, no UTF-8 has it, and neither TiCDC nor Tidemill writes it.
+JSON can spell a lone surrogate (`\\ud800`). It is not a character, UTF-8 cannot hold it, and neither TiCDC nor Tidemill writes it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,17 @@ _SPELT = re.compile(rb"\\u[dD][89a-fA-F]")
 
 INT32 = -(1 << 31), (1 << 31) - 1
 INT64 = -(1 << 63), (1 << 63) - 1
-"""First and last: what events, Arrow and Spark hold."""
+"""Least and largest integer that events, Arrow and Spark hold."""
 
 HALF = "half of a surrogate pair is not a character"
 
 
 _Path = tuple["_Path", str] | None
-"""The name of a member behind those above it."""
+"""A member's name, and the path of the object around it."""
 
 
 def half_pair(data: bytes, found: Any) -> str | None:
-    """Where `found`, the JSON of `data`, has text that is none: the path of the member, parts joined by points; None for nowhere.
-
-    Names are shown with escapes.
-    """
+    """Return the path (parts joined by dots, escaped) of a member of `found`, the JSON of `data`, with a lone surrogate, or None."""
     if _SPELT.search(data) is None:
         return None
     rest: list[tuple[_Path, Any]] = [(None, found)]

@@ -1,4 +1,4 @@
-"""Messages on their way from an encoder to a sink: a table of addresses, and the buffers that hold the bytes."""
+"""Messages between encoder and sink: a table of addresses, and the buffers that hold the bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 
 
 class Message(NamedTuple):
-    """One message as Python objects. `target`: index into the pack's (topic, partition)s; `commit_ts`: that of its last row."""
+    """One message as Python objects. `target` is an index into the pack's (topic, partition)s, `commit_ts` that of its last row."""
 
     target: int
     key: bytes | None
@@ -27,8 +27,8 @@ class Message(NamedTuple):
 class Messages:
     """Messages of one chunk, in the order of delivery within each target.
 
-    `table` is a MESSAGE array whose addresses point into `buffers`. The encoder that made it reuses the buffers at its next call:
-    deliver or copy before.
+    `table` is a MESSAGE array whose addresses point into `buffers`. The encoder reuses the buffers at its next call, so deliver or
+    copy the messages before.
     """
 
     __slots__ = ("buffers", "bytes", "table")
@@ -42,7 +42,7 @@ class Messages:
         return len(self.table)
 
     def to_list(self) -> list[Message]:
-        """Copies of all messages, for tests and small sinks."""
+        """Copy all messages. For tests and small sinks."""
         return [
             Message(
                 int(row["target"]),
@@ -56,15 +56,15 @@ class Messages:
 
 
 def no_messages() -> Messages:
-    """An empty chunk."""
+    """Return an empty chunk."""
     return Messages(np.empty(0, MESSAGE), ())
 
 
 class ControlMessages(Protocol):
-    """What a protocol says besides rows. A message is key and value; None: the protocol says nothing."""
+    """A protocol's messages besides rows. A message is key and value. None: the protocol has no such message."""
 
     ddl_on_first_partition: bool
-    """DDLs go to partition 0 of their topic only, else to all."""
+    """Whether DDLs go only to partition 0 of their topic. Else they go to all partitions."""
 
     def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None: ...
 
@@ -73,10 +73,10 @@ class ControlMessages(Protocol):
 
 @runtime_checkable
 class SendsBootstrap(Protocol):
-    """Control messages of a protocol that describes tables ahead of their rows."""
+    """Control messages of a protocol that describes tables before their rows."""
 
     sends_bootstrap: bool
-    """Whether all tables are described when a delivery begins."""
+    """Whether all tables are described when delivery begins."""
     bootstrap_first_partition_only: bool
 
     def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]: ...

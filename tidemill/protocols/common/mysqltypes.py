@@ -15,7 +15,7 @@ _WITH_LENGTH = frozenset(
 
 
 def full_type(column: ColumnInfo) -> str:
-    """The type with length, fraction and elements, without attributes: `int(11)`, `decimal(10,2)`, `enum('a','b')`, `datetime(3)`."""
+    """Return the type with length, fraction and elements: `int(11)`, `decimal(10,2)`, `enum('a','b')`, `datetime(3)`. No attributes."""
     return type_name(column) + _suffix(column)
 
 

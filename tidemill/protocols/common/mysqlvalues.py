@@ -1,4 +1,4 @@
-"""Texts of values back into values, by the name of their MySQL type: what Canal-JSON, CSV and simple need."""
+"""Parsing the text of a value by its MySQL type. The decoders of Canal-JSON, CSV and simple use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tidemill.tidb.types.floats import to_float32
 
 Value = None | int | float | str | bytes
-"""As `open.events.Value`: int for integers, YEAR, BIT, ENUM (index) and SET (mask); float; bytes for all strings; else text."""
+"""A value as in `open.events`: int for integers, YEAR, BIT, ENUM (index) and SET (mask); float; bytes for all strings; else text."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z")
 _FLOAT = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?\Z")
@@ -24,12 +24,12 @@ KNOWN = INTEGERS | MEMBERS | FLOATS | BINARIES | TEXTS | OTHERS
 
 
 def base_type(text: str) -> str:
-    """The name of a type without length and attributes: `int(10) unsigned` → `int`."""
+    """Return the name of a type without length and attributes: `int(10) unsigned` → `int`."""
     return re.split(r"[( ]", text, maxsplit=1)[0].lower()
 
 
 def parse_value(kind: str, text: str, binary: Callable[[str], bytes]) -> Value:
-    """The value of a text of this base type; `binary` reads bytes. Raises ValueError."""
+    """Parse the text of a value of this base type. `binary` decodes binary strings. Raises ValueError."""
     if kind in TEXTS:
         return text.encode("utf-8", "surrogateescape")
     if kind in INTEGERS:
@@ -48,7 +48,7 @@ def parse_value(kind: str, text: str, binary: Callable[[str], bytes]) -> Value:
 
 
 def parse_integer(text: str) -> int:
-    """An integer of 64 bits, signed or not. Raises ValueError."""
+    """Parse an integer of 64 bits, signed or not. Raises ValueError."""
     number = int(text) if _INTEGER.match(text) else None
     if number is None or not -(1 << 63) <= number < 1 << 64:
         raise ValueError(f"expected an integer, found {text[:60]!r}")

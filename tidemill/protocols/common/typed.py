@@ -1,7 +1,7 @@
-"""Decoded values in the types that a reader wants: a caster for each Arrow type.
+"""Casting decoded values to the Arrow types that a reader wants.
 
-A value is what decoders give (`open.events.Value`): None, int, float, str or bytes. MySQL's dates that no calendar has ('0000-00-00',
-'2021-00-10') are NULL where a date or a timestamp is wanted; ask for a string to see them.
+A value is what decoders return (`open.events.Value`): None, int, float, str or bytes. Dates outside the calendar ('0000-00-00',
+'2021-00-10') become NULL in a date or timestamp; read them as a string to see them.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _cast_of(kind: pa.DataType) -> Cast | None:
 
 
 def caster(kind: pa.DataType) -> Cast:
-    """What makes a value (not None) one of an Arrow type; it raises ValueError. Raises ValueError for a type that no column can have."""
+    """Return the function that casts a value (not None) to an Arrow type, or raises ValueError. Raises ValueError for an unusable type."""
     cast = _cast_of(kind)
     if cast is None:
         raise ValueError(f"columns of messages cannot be read as {kind}")

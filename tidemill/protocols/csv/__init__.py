@@ -1,4 +1,4 @@
-"""TiCDC's CSV: lines of rows, for storage sinks. See TYPES.md for the fields."""
+"""TiCDC's CSV: one line for each row, for storage sinks. See TYPES.md for the fields."""
 
 from tidemill.protocols.csv.control import control_messages
 from tidemill.protocols.csv.decode import CsvError, CsvLine, CsvReader

@@ -1,4 +1,4 @@
-"""What CSV says besides rows: nothing. DDLs and progress are the storage sink's files."""
+"""CSV has no control messages. The storage sink's own files hold DDLs and progress."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class CsvControl:
 
 
 def control_messages(options: EncodingOptions) -> CsvControl:
-    """The control messages of a changefeed."""
+    """Return the control messages of a changefeed."""
     return CsvControl()

@@ -1,7 +1,7 @@
-"""TiCDC's CSV → lines of fields, and fields typed by their columns. Bytes in, objects out.
+"""TiCDC's CSV → lines of fields, with values typed by their columns.
 
-CSV says neither its options nor its columns: the reader has to know the `[sink.csv]` section that it was written with, and the table (the
-storage sink's schema files have it).
+CSV states neither its options nor its columns. The reader needs the `[sink.csv]` section of the writer, and the table's columns, which are
+in the storage sink's schema files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPED = {b"r": b"\r", b"n": b"\n"}
 
 
 class CsvError(MalformedMessage):
-    """Bytes that are not CSV of these options: `line` from 1 on, `offset` of byte, `field`, why, and whose fault it is."""
+    """Bytes that are not CSV under these options: `line` (from 1), `offset` in bytes, `field`, the problem, and whose fault it is."""
 
     def __init__(self, line: int, offset: int, field: str, problem: str, fault: Fault = Fault.SENDER) -> None:
         self.line, self.offset, self.field, self.fault = line, offset, field, fault
@@ -34,7 +34,7 @@ class CsvError(MalformedMessage):
 
 @dataclass(frozen=True, slots=True)
 class CsvLine:
-    """A line. With output-old-value an update is two: a DELETE and an INSERT, both `updated`."""
+    """A line. With output-old-value an update is two lines, a DELETE and an INSERT, both `updated`."""
 
     kind: RowKind
     schema: str
@@ -47,14 +47,14 @@ class CsvLine:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field: where it stands, and its text; None: NULL."""
+    """A field: its offset and its text. None is NULL."""
 
     offset: int
     text: bytes | None
 
 
 class _Mark:
-    """Where a mark stands next. What was found is kept, so that reading looks at each byte once, however many fields ask."""
+    """The next place of a mark. The result is kept, so each byte is looked at once, however many fields ask."""
 
     __slots__ = ("_data", "_mark", "_next")
 
@@ -62,7 +62,7 @@ class _Mark:
         self._data, self._mark, self._next = data, mark, -1
 
     def after(self, at: int) -> int:
-        """The first place from `at` on, where `at` never goes back; the end of the data where there is none."""
+        """Return the first place at or after `at`, or the end of the data. `at` never goes back."""
         if self._next < at:
             found = self._data.find(self._mark, at)
             self._next = found if found >= 0 else len(self._data)
@@ -70,7 +70,7 @@ class _Mark:
 
 
 class CsvReader:
-    """Reads files or messages of one table. `columns`: (name, MySQL type) of each; without them values are bytes as they stand."""
+    """Reads files or messages of one table. `columns` has (name, MySQL type) of each column; without it values stay bytes."""
 
     def __init__(self, options: CsvOptions, columns: Sequence[tuple[str, str]] | None = None) -> None:
         self._options = options
@@ -79,7 +79,7 @@ class CsvReader:
         self._columns = [(name, base_type(kind)) for name, kind in columns] if columns is not None else None
 
     def decode(self, data: bytes) -> list[CsvLine]:
-        """All lines. A line of field names at the head is skipped. Raises CsvError."""
+        """Decode all lines. A first line of field names is skipped. Raises CsvError."""
         return [
             self._line(number, fields)
             for number, fields in enumerate(self._fields(data), 1)
@@ -110,13 +110,13 @@ class CsvReader:
             number += 1
 
     def _quoted(self, data: bytes, at: int, number: int) -> tuple[_Field, int]:
-        """A field in quotes, and where it ends. Two quotes inside are one."""
+        """Read a field in quotes. Returns it and its end. Two quotes inside are one."""
         quote, size = self._quote, len(self._quote)
         end = data.find(quote, at + size)
         while end >= 0 and data.startswith(quote, end + size):
             end = data.find(quote, end + 2 * size)
         if end < 0:
-            raise CsvError(number, at, "", "a quote is left open")
+            raise CsvError(number, at, "", "a quote is not closed")
         return _Field(at, data[at + size : end].replace(quote * 2, quote)), end + size
 
     def _bare(self, data: bytes, at: int, end: int) -> tuple[_Field, int]:
@@ -190,7 +190,7 @@ class CsvReader:
 
 
 def _escaped_end(at: int, delimiter: _Mark, terminator: _Mark, escape: _Mark) -> int:
-    """Where a field of a file without quotes ends: what follows a backslash belongs to it."""
+    """Return the end of a field in a file without quotes. A character after a backslash belongs to the field."""
     while True:
         end = min(delimiter.after(at), terminator.after(at))
         if end <= escape.after(at):
@@ -199,7 +199,7 @@ def _escaped_end(at: int, delimiter: _Mark, terminator: _Mark, escape: _Mark) ->
 
 
 def _unescaped(text: bytes) -> bytes:
-    """A field without quotes: r and n behind a backslash are CR and LF, other characters themselves."""
+    """Undo the escapes of a field without quotes: \\r and \\n are CR and LF, any other character after a backslash is itself."""
     out, at = bytearray(), 0
     while (mark := text.find(b"\\", at)) >= 0:
         out += text[at:mark]

@@ -1,6 +1,6 @@
-"""TiCDC's CSV, written plainly: row cells → lines. Rules: TYPES.md.
+"""The reference encoder of TiCDC's CSV: row cells → lines. Rules: TYPES.md.
 
-This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from.
+The kernel writes the same bytes, hands rows back to this code, and takes the constants of its programs from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CsvText:
         self._escaped_delimiter = escaped_delimiter(options)
 
     def inside(self, data: bytes) -> bytes:
-        """The inside of a field: quotes doubled or, without quotes, CR, LF, backslash and delimiter behind a backslash."""
+        """Escape a field: double its quotes or, without quotes, put a backslash before CR, LF, backslash and delimiter."""
         if self.quote:
             return data.replace(self.quote, self.quote * 2)
         out = bytearray()
@@ -53,17 +53,17 @@ class CsvText:
         return bytes(out)
 
     def text(self, data: bytes) -> bytes:
-        """A field that is text."""
+        """Return a text field, quoted or escaped."""
         return self.quote + self.inside(data) + self.quote
 
 
 def escaped_delimiter(options: CsvOptions) -> bytes:
-    """A delimiter in a field without quotes: each byte behind a backslash, as the character of its number."""
+    """Return a delimiter inside a field without quotes: a backslash before each byte, written as the character with its number."""
     return b"".join(b"\\" + chr(byte).encode() for byte in options.delimiter.encode())
 
 
 def go_float_v(value: float, bits: int) -> str:
-    """A finite number as Go's %v: an exponent of at least two digits below 1e-4 and from 1e6 on."""
+    """Print a finite number like Go's %v: with an exponent of at least two digits below 1e-4 and from 1e6 on."""
     if value == 0:
         return go_float_plain(value, bits)
     digits, point = shortest_digits(abs(value), bits)
@@ -75,7 +75,7 @@ def go_float_v(value: float, bits: int) -> str:
 
 
 def is_text(column: ColumnInfo) -> bool:
-    """Whether a column's fields are quoted: all but integers, BIT, YEAR and floats."""
+    """Return whether a column's fields are quoted. Those of integers, BIT, YEAR and floats are not."""
     return column.tp not in _NUMBERS
 
 
@@ -98,7 +98,7 @@ class CsvTable:
         self.names = [self.csv.text(table.encode()), self.csv.text(schema.encode())]
 
     def header(self) -> bytes:
-        """The line that names the fields, for output-field-header: it stands at the head of a file. Names have no quotes."""
+        """Return the first line of a file with output-field-header: the names of the fields, unquoted."""
         names = ["operation", "table", "schema"]
         names += ["commit-ts"] if self.options.include_commit_ts else []
         names += ["is-update"] if self.options.output_old_value else []
@@ -107,13 +107,13 @@ class CsvTable:
         return self.options.delimiter.join(fields).encode() + self.csv.terminator
 
     def bytes_text(self, column: ColumnInfo, data: bytes) -> bytes:
-        """A string: its text, or base64 or hex of a binary one."""
+        """Return a string's text, or base64 or hex of a binary string."""
         if not column.is_binary:
             return data
         return base64.b64encode(data) if self.options.binary_encoding is BinaryEncoding.BASE64 else data.hex().encode()
 
     def field(self, column: ColumnInfo, cell: Cell) -> bytes:
-        """A value. Raises MalformedRow for an ENUM or SET value without an element: TiCDC refuses such rows."""
+        """Return the field of a value. Raises MalformedRow for an ENUM or SET value without an element, as TiCDC does."""
         if cell is None:
             return self.csv.null
         if isinstance(cell, float):
@@ -135,7 +135,7 @@ class CsvTable:
             raise MalformedRow(f"column {column.name}: {error}; CSV has names only") from None
 
     def head(self, operation: bytes, commit_ts: bytes, handle: bytes, *, update: bool) -> list[bytes]:
-        """The fields before the columns. `handle`: its text, where it is wanted."""
+        """Return the fields before the columns. `handle` is the handle's text, used with output-handle-key."""
         fields = [self.csv.text(operation), *self.names]
         if self.options.include_commit_ts:
             fields.append(commit_ts)
@@ -151,7 +151,7 @@ class CsvTable:
         return self.csv.delimiter.join([*head, *fields]) + self.csv.terminator
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> bytes:
-        """The lines of a change: one, or with output-old-value two for an update. An empty value is none. Raises MalformedRow naming
+        """Encode a change: one line, or two for an update with output-old-value. An empty image counts as none. Raises MalformedRow naming
         table, key and commit_ts."""
         try:
             if not value and not old_value:

@@ -1,4 +1,4 @@
-"""A row's handle as text, as TiDB prints it: a signed number, or the datums of a common handle in braces."""
+"""A row's handle as TiDB prints it: a signed number, or the datums of a common handle in braces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORTEST = 9  # bytes of a handle; shorter ones are padded with zeros
 
 
 def handle_text(key: RecordKey) -> bytes:
-    """The text of a handle. Strings are as the key sorts them: with a collation that is not the column's text. Raises MalformedBytes."""
+    """Return the text of a handle. Strings are sort keys, which in some collations are not the column's text. Raises MalformedBytes."""
     handle = key.handle
     if isinstance(handle, int):
         return b"%d" % handle

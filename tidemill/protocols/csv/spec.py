@@ -1,4 +1,4 @@
-"""CSV, to the rest of Tidemill."""
+"""The spec of CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CSV = ProtocolSpec(
     reference="tidemill.protocols.csv.encode",
     control="tidemill.protocols.csv.control:control_messages",
     decoder="tidemill.protocols.csv.decode:CsvReader",
-    no_columns="files of lines are what Spark and every other tool read as they are",
+    no_columns="Spark and every other tool read its files directly",
     file_extension=".csv",
-    not_on_kafka="it has no DDLs and no progress, and lines have no key",
+    not_on_kafka="it has no DDLs and no progress, and its lines have no key",
 )

@@ -1,4 +1,4 @@
-"""TiCDC's Open Protocol: messages of up to 16 events, key and value JSON behind lengths. See TYPES.md for the columns."""
+"""TiCDC's Open Protocol: messages of up to 16 events, each with key and value JSON after their lengths. See TYPES.md for the columns."""
 
 from tidemill.protocols.open.control import control_messages
 from tidemill.protocols.open.decode import Fault, OpenMessageError, decode

@@ -1,7 +1,7 @@
-"""Open Protocol messages → Arrow: an array of lists, one list of events for each message. What Spark's column functions are made of.
+"""Open Protocol messages → an Arrow array of lists, one list of events for each message. Spark's column functions use it.
 
-An event is a struct (`EVENT` and the images). Without a schema an image is a map from column names to what the message says of them;
-with one it is a struct of the wanted columns, typed, where a column that the message does not have is null.
+An event is a struct (`EVENT` and the images). Without a schema an image maps column names to the message's columns. With a schema it is
+a struct of the wanted columns, typed; columns that the message does not have are null.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ COLUMN = pa.struct(
         ("type", pa.int32()),
         ("flags", pa.int32()),
         ("handle", pa.bool_()),
-        ("value", pa.string()),  # as text, but for bytes of binary columns
-        ("bytes", pa.binary()),  # of binary columns
+        ("value", pa.string()),  # the value as text, except of binary columns
+        ("bytes", pa.binary()),  # the value of a binary column
     ]
 )
-"""What a message says of a column."""
+"""A column of a message that is read without a schema."""
 
 IMAGE = pa.map_(pa.string(), COLUMN)
 _BYTES_TYPES = frozenset(int(t) for t in STRINGS | TEXT_BLOBS)
 
 
 def event_type(schema: pa.StructType | None = None) -> pa.StructType:
-    """The struct of an event; images are of `schema`."""
+    """Return the struct type of an event whose images have `schema`."""
     image = IMAGE if schema is None else schema
     return pa.struct(
         [
             ("type", pa.string()),  # row, ddl, resolved
-            ("op", pa.string()),  # of a row: insert, update, delete
+            ("op", pa.string()),  # rows: insert, update, delete
             ("ts", pa.int64()),  # commit ts of a row or DDL, or the resolved ts
             ("schema", pa.string()),
             ("table", pa.string()),
@@ -65,7 +65,7 @@ def _misfit(field: str, problem: str) -> MalformedMessage:
 
 
 def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
-    """An event as the struct's members; those that are left out are null."""
+    """Return an event as the struct's members. Those that are left out are null."""
     if isinstance(event, RowEvent):
         return {
             "type": "row",
@@ -94,8 +94,7 @@ def decode_plainly(
     table: tuple[str, str] | None = None,
     fetch: Fetch | None = None,
 ) -> pa.ListArray:
-    """The events of each message of two binary arrays, one message after the other; null where the key is null. With `table` (schema, name)
-    rows of others are left out.
+    """Return the events of each message of two binary arrays, null for a null key. With `table` (schema, name) only its rows are kept.
 
     Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
     """

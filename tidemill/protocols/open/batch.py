@@ -1,4 +1,4 @@
-"""How events are put into messages: TiCDC's batching rule, written plainly. The encode kernel does the same."""
+"""How events are batched into messages: TiCDC's rule. This is the reference of the encode kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LENGTHS = 16
 
 
 def event_size(key: bytes, value: bytes) -> int:
-    """What an event alone in a message counts as."""
+    """Return the size of a message with this one event, as TiCDC counts it."""
     return len(key) + len(value) + RECORD_OVERHEAD + LENGTHS + 8
 
 
 def batches(events: Iterable[tuple[bytes, bytes]], options: EncodingOptions) -> list[tuple[bytes, bytes, int]]:
-    """Key and value JSON of events → messages (key, value, number of events). Raises MessageTooLarge for an event that fits in none.
+    """Batch events (key and value JSON) into messages (key, value, number of events). Raises MessageTooLarge for a too large event.
 
-    Of the options it takes max-batch-size (events of a message) and max-message-bytes (of key, value and the record's overhead).
+    Two options count: max-batch-size (events of a message) and max-message-bytes (of key, value and the record's overhead).
     """
     messages: list[tuple[bytearray, bytearray, int]] = []
     for key, value in events:

@@ -1,4 +1,4 @@
-"""Numbers of the Open Protocol. A number without a name here passes through everything as a plain int."""
+"""Numbers of the Open Protocol. A number without a name here stays a plain int."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EventType(enum.IntEnum):
 
 
 class ColumnType(enum.IntEnum):
-    """`t` of a column: MySQL's type codes, by the names that users know."""
+    """`t` of a column: MySQL's type codes under their SQL names."""
 
     TINYINT = MySQLType.TINY
     SMALLINT = MySQLType.SHORT
@@ -55,7 +55,7 @@ class ColumnType(enum.IntEnum):
 class ColumnFlag(enum.IntFlag):
     """`f` of a column."""
 
-    BINARY = 1  # of the charset "binary": all types but text ones, ENUM and SET
+    BINARY = 1  # the charset is "binary": all types except text, ENUM and SET
     HANDLE_KEY = 2
     GENERATED = 4
     PRIMARY_KEY = 8
@@ -112,7 +112,7 @@ _Code = TypeVar("_Code", bound=enum.IntEnum)
 
 
 def named(codes: type[_Code], number: int) -> _Code | int:
-    """The code of a number, or the number itself where it has no name."""
+    """Return the code of a number, or the number itself where it has no name."""
     try:
         return codes(number)
     except ValueError:

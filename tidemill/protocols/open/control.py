@@ -1,4 +1,4 @@
-"""What Open Protocol says besides rows: DDLs and resolved events, on every partition."""
+"""Open Protocol's control messages: DDLs and resolved events, to every partition."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class OpenControl:
 
 
 def control_messages(options: EncodingOptions) -> OpenControl:
-    """The control messages of a changefeed."""
+    """Return the control messages of a changefeed."""
     return OpenControl(options)

@@ -1,10 +1,9 @@
-"""Open Protocol messages → events. Bytes in, objects out; for messages that TiCDC or Tidemill wrote, under any options.
+"""Open Protocol messages → events. Reads messages of TiCDC and Tidemill under any options.
 
-Every length is checked before it is believed, so no bytes can make the decoder wait, loop or take more memory than a small multiple
-of the message (of `limit`, where a value is compressed). Members that are not known are ignored, codes that have no name pass as numbers.
-
-What a message does not say of itself is told from its bytes: compressed values (`protocols.compression`), and the dialect of the examples
-in the protocol's document, which early versions of TiCDC wrote: a column there has no flags `f`, and its VARCHAR and CHAR are base64.
+Every length is checked before it is used, so no input makes the decoder wait, loop or use more memory than a small multiple of the message
+(of `limit`, where a value is compressed). Unknown members are ignored, and codes without a name stay numbers.
+The bytes show what a message does not state: compression (`common.compression`), and the dialect of early TiCDC versions, which the
+protocol's document uses in its examples. There a column has no flags `f`, and VARCHAR and CHAR are base64.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Fault(enum.Enum):
     """Who has to change something."""
 
     SENDER = "the sender's"  # the bytes are not Open Protocol
-    READER = "the reader's"  # they may be, but this decoder does not know what they use
+    READER = "the reader's"  # they may be, but this decoder does not know a feature in them
 
 
 class OpenMessageError(MalformedMessage):
-    """A message that cannot be decoded: where (`part` "key" or "value", `offset` in it, `field`), why, and whose fault it is."""
+    """A message that cannot be decoded: the place (`part` "key" or "value", `offset`, `field`), the problem, and whose fault it is."""
 
     def __init__(self, part: str, offset: int, field: str, problem: str, fault: Fault = Fault.SENDER) -> None:
         self.part, self.offset, self.field, self.fault = part, offset, field, fault
@@ -67,7 +66,7 @@ class OpenMessageError(MalformedMessage):
 
 
 class _Place:
-    """The JSON of one event inside the key or the value, for error messages. `expanded`: the message has it compressed."""
+    """The JSON of one event inside the key or the value, for error messages. `expanded`: it is compressed in the message."""
 
     __slots__ = ("data", "expanded", "offset", "part")
 
@@ -75,7 +74,7 @@ class _Place:
         self.part, self.offset, self.data, self.expanded = part, offset, data, expanded
 
     def fail(self, field: str, problem: str, fault: Fault = Fault.SENDER, at: int = 0) -> NoReturn:
-        """Refuse the event; `at` is where in its text."""
+        """Raise OpenMessageError about the event. `at` is the offset in its text."""
         if self.expanded:
             raise OpenMessageError(self.part, self.offset, field, f"in the expanded text, byte {at}: {problem}", fault)
         raise OpenMessageError(self.part, self.offset + at, field, problem, fault)
@@ -86,10 +85,10 @@ Fetch = Callable[[str], bytes]
 
 
 def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None, limit: int = MAX_EXPANDED) -> list[Event]:
-    """The events of a message. Raises OpenMessageError.
+    """Decode a message to its events. Raises OpenMessageError.
 
-    A row that was too large is given as it is in the message, with `only_handle_key` or `claim_check` set; with `fetch` the whole row is
-    read where the claim check says (and what `fetch` raises passes through). `limit`: bytes that a compressed value may expand to.
+    A row that was too large is returned as it is in the message, with `only_handle_key` or `claim_check` set. With `fetch` the whole row is
+    read from the claim check's file; errors of `fetch` pass through. `limit`: bytes that a compressed value may expand to.
     """
     key, value = key or b"", value or b""
     version = _word("key", key, 0, "version")
@@ -108,7 +107,7 @@ def decode(key: bytes | None, value: bytes | None, *, fetch: Fetch | None = None
 
 
 def _expanded(body: _Place, limit: int) -> _Place:
-    """The text of a value."""
+    """Return the value's text, expanded if it is compressed."""
     try:
         text = expand(body.data, limit)
     except ValueError as error:
@@ -117,7 +116,7 @@ def _expanded(body: _Place, limit: int) -> _Place:
 
 
 def _whole(event: Event, fetch: Fetch, limit: int) -> Event:
-    """The event of a claim check's file in place of one that has its handle key only."""
+    """Replace an event that has only its handle key by the event in the claim check's file."""
     if not isinstance(event, RowEvent) or event.claim_check is None:
         return event
     kept = decode(*unpack(fetch(event.claim_check)), limit=limit)
@@ -140,7 +139,7 @@ def _word(part: str, data: bytes, at: int, field: str) -> int:
 
 
 def _frames(part: str, data: bytes, at: int) -> Iterator[_Place]:
-    """Length-prefixed pieces."""
+    """Yield the length-prefixed pieces."""
     while at < len(data):
         size = _word(part, data, at, "length")
         at += _WORD
@@ -156,12 +155,12 @@ def _frames(part: str, data: bytes, at: int) -> Iterator[_Place]:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a member stands twice in an object")
+        raise ValueError("an object has a member twice")
     return found
 
 
 def _integer(text: str) -> int | float:
-    """Doubles may look like integers: minus zero does."""
+    """Parse a number without a point. Minus zero is a double that looks like an integer."""
     if text == "-0":
         return -0.0
     if len(text.lstrip("-")) > _MAX_DIGITS:
@@ -176,14 +175,15 @@ def _no_constant(text: str) -> NoReturn:
 _PLAIN = json.JSONDecoder(parse_constant=_no_constant)
 _MINUS_ZERO = re.compile(rb"-0(?![.0-9eE])")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 0 for byte in range(256))
-"""Makes every digit 0 and all else a zero byte."""
+"""Translates every digit to `0` and any other byte to a zero byte."""
 _TOO_MANY = b"0" * (_MAX_DIGITS + 1)
 
 
 def _plain_object(data: bytes, text: str) -> dict[str, Any] | None:
-    """Most objects, read without a look at each member: as many names stand in the text as are found. None: look at them.
+    """Parse an object without a check of each member, or return None if it needs one: it may have a name twice.
 
-    Names are counted by the `":` behind them, so no blank may be between, and no name may end with a backslash.
+    The names in the text, counted by the `":` after them, must be as many as those found. So a blank before the colon, or a name that
+    ends with a backslash, gives None too.
     """
     if b'" ' in data or b'"\t' in data or b'"\n' in data or b'"\r' in data or b'\\\\":' in data:
         return None
@@ -199,7 +199,7 @@ def _plain_object(data: bytes, text: str) -> dict[str, Any] | None:
 
 
 def _names(found: dict[str, Any]) -> int:
-    """How many members there are, on all levels; a wrong number where there are lists."""
+    """Return the number of members on all levels. It is wrong where there are lists."""
     count = len(found)
     for member in found.values():
         if type(member) is dict:
@@ -315,7 +315,7 @@ _Kind = tuple[ColumnType | int, ColumnFlag, Callable[[Any], Value] | None]
 
 @functools.lru_cache(maxsize=1 << 12)
 def _kind(code: int, flags: int) -> _Kind:
-    """A column's type and flags, and how most of its values are read; None: in no such way."""
+    """Return a column's type, its flags, and the fast reader of its values, or None if there is no fast reader."""
     read: Callable[[Any], Value] | None = None
     if not 0 <= code <= INT32[1] or not 0 <= flags <= INT32[1]:
         return code, ColumnFlag(0), None
@@ -345,7 +345,7 @@ def _plain_string(value: Any) -> Value:
 
 
 def _plain_column(name: str, column: Any) -> Column | None:
-    """Most columns, quickly. None: for `_column`, the rule."""
+    """Read an ordinary column quickly. Returns None for a column that `_column` has to read."""
     if type(column) is not dict:
         return None
     code, flags, handle, value = column.get("t"), column.get("f"), column.get("h", False), column.get("v", _ABSENT)
@@ -379,7 +379,7 @@ def _column(body: _Place, path: str, name: str, column: object) -> Column:
 
 
 def _value(code: int, flags: int | None, value: Any) -> Value:
-    """A column's value by its type; without flags in the early dialect. Raises ValueError."""
+    """Return a column's value by its type. `flags` is None in the early dialect. Raises ValueError."""
     if value is None:
         return None
     if code in _INT_TYPES:

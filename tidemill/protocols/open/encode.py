@@ -1,7 +1,7 @@
-"""The Open Protocol, written plainly: row cells → key and value JSON; DDL and resolved messages.
+"""The reference encoder of the Open Protocol: row cells → key and value JSON; DDL and resolved messages.
 
-This is what the encode kernel has to equal, what it hands rows back to, and where the texts of its programs come from. Bytes are
-those of TiCDC's encoder under the same options. `framed` puts an event into a message of its own.
+The kernel writes the same bytes, hands rows back to this code, and takes the constants of its programs from it. Bytes equal those of
+TiCDC's encoder under the same options. `framed` makes a message of one event.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def column_flags(table: TableInfo) -> dict[int, ColumnFlag]:
-    """The protocol's flags of each column by id. An index marks all its columns, not only the first as MySQL does."""
+    """Return the protocol's flags of each column by id. An index marks all its columns, not only the first as MySQL does."""
     flags = {}
     handle = table.handle_key_columns
     for column in table.columns:
@@ -56,7 +56,7 @@ def column_flags(table: TableInfo) -> dict[int, ColumnFlag]:
 
 
 def json_value(column: ColumnInfo, cell: Cell) -> bytes:
-    """A column's `v`."""
+    """Return a column's `v`."""
     if cell is None:
         return b"null"
     if isinstance(cell, float):
@@ -71,7 +71,7 @@ def json_value(column: ColumnInfo, cell: Cell) -> bytes:
 
 
 def same_value(column: ColumnInfo, old: Cell, new: Cell) -> bool:
-    """Whether only-output-updated-columns takes a column as unchanged: by value, so minus zero is zero, and FLOAT has 32 bits."""
+    """Return whether only-output-updated-columns leaves a column out. It compares values: minus zero equals zero, FLOAT has 32 bits."""
     if isinstance(old, float) and isinstance(new, float) and column.tp == ColumnType.FLOAT:
         return to_float32(old) == to_float32(new)
     return old == new
@@ -80,8 +80,7 @@ def same_value(column: ColumnInfo, old: Cell, new: Cell) -> bool:
 class OpenTable:
     """One table version: turns raw changes into events. Compiled once for many rows.
 
-    Of the options it heeds those that choose columns: output-old-value, only-output-updated-columns and
-    delete-only-output-handle-key-columns.
+    It uses the options that choose columns: output-old-value, only-output-updated-columns and delete-only-output-handle-key-columns.
     """
 
     __slots__ = ("_flags", "_heads", "_names", "info", "options", "reader", "schema", "table")
@@ -105,18 +104,18 @@ class OpenTable:
         self._names = b'"scm":%s,"tbl":%s' % (json_string(schema.encode()), json_string(table.encode()))
 
     def column_head(self, column: ColumnInfo) -> bytes:
-        """What stands before the column's value: its name, type and flags."""
+        """Return the text before a column's value: its name, type and flags."""
         flag = self._flags[column.id]
         handle = b'"h":true,' if flag & ColumnFlag.HANDLE_KEY else b""
         return b'%s:{"t":%d,%s"f":%d,"v":' % (json_string(column.name.encode()), column.tp, handle, flag)
 
     @property
     def in_name_order(self) -> list[ColumnInfo]:
-        """The columns as they stand in a value."""
+        """The columns in the order of a message's value."""
         return [column for _, column, _ in self._heads]
 
     def is_handle(self, column: ColumnInfo) -> bool:
-        """Whether a column belongs to the key that tells rows apart."""
+        """Return whether a column belongs to the handle key."""
         return bool(self._flags[column.id] & ColumnFlag.HANDLE_KEY)
 
     @property
@@ -125,12 +124,12 @@ class OpenTable:
         return self._names
 
     def image(self, cells: Sequence[Cell], wanted: Callable[[int, ColumnInfo], bool] = lambda i, column: True) -> bytes:
-        """The wanted columns (index in table order, column) of one image of a row; empty when there are none."""
+        """Return one image of a row with the wanted columns (index in table order, column), or an empty text without columns."""
         parts = [head + json_value(column, cells[i]) + b"}" for i, column, head in self._heads if wanted(i, column)]
         return b"{" + b",".join(parts) + b"}" if parts else b""
 
     def row_key(self, key: bytes, commit_ts: int, mark: bytes = b"") -> bytes:
-        """The key JSON of a row: `rid` is its integer handle unless that is 0, `ptn` the physical table of a partition."""
+        """Return the key JSON of a row: `rid` is the integer handle if it is not 0, `ptn` the physical table id of a partition."""
         record = parse_record_key(key)
         parts = [b'"ts":%d' % commit_ts, self._names]
         if isinstance(record.handle, int) and record.handle:
@@ -141,7 +140,7 @@ class OpenTable:
         return b"{" + b",".join(parts) + mark + b"}"
 
     def row_value(self, key: bytes, value: bytes | None, old_value: bytes | None, *, only_handle: bool = False) -> bytes:
-        """The value JSON of a row: u, p or d by which images there are. Raises MalformedRow, NoHandleKey."""
+        """Return the value JSON of a row with the members u, p or d for its images. Raises MalformedRow, NoHandleKey."""
         options = self.options
         only_handle = only_handle or (not value and options.delete_only_handle_key_columns)
         read = partial(self.reader.read_only, self.info.handle_key_columns) if only_handle else self.reader.read
@@ -150,7 +149,7 @@ class OpenTable:
         if after is None and before is None:
             raise MalformedRow("neither a new nor an old value")
         if only_handle and not self.info.handle_key_columns:
-            raise NoHandleKey("the table has no handle key, so nothing could be sent of this row")
+            raise NoHandleKey("the table has no handle key, so no column of this row could be sent")
 
         def chosen(i: int, column: ColumnInfo) -> bool:
             return not only_handle or self.is_handle(column)
@@ -168,13 +167,13 @@ class OpenTable:
         return text + b"}"
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> tuple[bytes, bytes]:
-        """Key and value JSON of a change. An empty value is none. Raises MalformedRow and NoHandleKey naming table, key and commit_ts."""
+        """Encode a change as key and value JSON. An empty image counts as none. Raises MalformedRow, NoHandleKey."""
         with self._naming(key, commit_ts):
             return self.row_key(key, commit_ts), self.row_value(key, value, old_value)
 
     def stand_in(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int, location: str = "") -> tuple[bytes, bytes]:
-        """The event sent in place of one that is too large: handle columns only, marked `ohk`; or, with the location of the file that holds
-        the whole message, `ccl`. Raises as `row`."""
+        """Return the event sent in place of one that is too large: handle columns only, marked `ohk`, or with the `location` of the claim
+        check's file, marked `ccl`. Raises the errors of `row`."""
         mark = b',"ccl":' + json_string(location.encode()) if location else b',"ohk":true'
         with self._naming(key, commit_ts):
             return self.row_key(key, commit_ts, mark), self.row_value(key, value, old_value, only_handle=True)
@@ -190,12 +189,12 @@ class OpenTable:
 
 
 def framed(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """A message with this one event: version and lengths as 8-byte big-endian numbers."""
+    """Return the message of one event: version and lengths are 8-byte big-endian numbers."""
     return VERSION.to_bytes(8, "big") + len(key).to_bytes(8, "big") + key, len(value).to_bytes(8, "big") + value
 
 
 def ddl_message(event: DdlEvent, compress: Compress | None = None) -> tuple[bytes, bytes]:
-    """The message of a DDL. A DDL of a schema has no `tbl`."""
+    """Return the message of a DDL. A DDL of a schema has no `tbl`."""
     table = b',"tbl":' + json_string(event.table.encode()) if event.table else b""
     key = b'{"ts":%d,"scm":%s%s,"t":%d}' % (event.ts, json_string(event.schema.encode()), table, EventType.DDL)
     value = b'{"q":%s,"t":%d}' % (json_string(event.query.encode()), event.type)
@@ -203,5 +202,5 @@ def ddl_message(event: DdlEvent, compress: Compress | None = None) -> tuple[byte
 
 
 def resolved_message(ts: int) -> tuple[bytes, bytes]:
-    """The message that says: nothing at or below ts will follow. Its event value is empty, so its value is a length of 0."""
+    """Return the resolved message: nothing at or below ts will follow. Its event has no value, so the message's value is a length of 0."""
     return framed(b'{"ts":%d,"t":%d}' % (ts, EventType.RESOLVED), b"")

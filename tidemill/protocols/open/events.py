@@ -1,4 +1,4 @@
-"""What an Open Protocol message says, as frozen objects."""
+"""The content of Open Protocol messages, as frozen objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.protocols.open.codes import ColumnFlag, ColumnType, DdlType
 
 Value = None | int | float | str | bytes
 """A column's value: int for integers, YEAR, BIT, ENUM (index) and SET (mask); float for FLOAT and DOUBLE; bytes for all char, text,
-binary and blob types (text as UTF-8); str for DECIMAL, dates, times, JSON and VECTOR; None for NULL. As `tidemill.tidb.rows.Cell`."""
+binary and blob types (text as UTF-8); str for DECIMAL, dates, times, JSON and VECTOR; None for NULL. The same as `tidb.rows.Cell`."""
 
 
 class RowKind(enum.Enum):
@@ -22,7 +22,7 @@ class RowKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of one image. `handle`: it belongs to the key that tells rows apart."""
+    """A column of one image. `handle`: it belongs to the handle key."""
 
     name: str
     type: ColumnType | int
@@ -35,13 +35,13 @@ class Column:
 class RowEvent:
     """A change of a row, committed at `ts`. `before` is empty for an insert (and for an update without old values), `after` for a delete.
 
-    An update with an empty `before` cannot be told from an insert; its kind is INSERT.
+    An update with an empty `before` looks like an insert; its kind is INSERT.
     """
 
     ts: int
     schema: str
     table: str
-    row_id: int | None  # the integer handle, where there is one that is not 0
+    row_id: int | None  # the integer handle if it is not 0
     partition: int | None  # the physical table id, for partitioned tables
     kind: RowKind
     after: tuple[Column, ...]

@@ -1,6 +1,6 @@
-"""What is sent for one row: its event, compressed where that is asked for, or what stands for it when it is larger than a message may be.
+"""The event that is sent for a row: compressed if so configured, and replaced if it is larger than a message may be.
 
-The batching rule (`batch`) comes after this. Pure but for `keep`, which stores the whole message of a claim check and says where.
+Batching (`batch`) follows. The code is pure except for `keep`, which stores the whole message of a claim check and returns its location.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 class Fitter:
-    """Makes events fit into messages of a changefeed."""
+    """Makes the events of a changefeed fit into messages."""
 
     def __init__(self, options: EncodingOptions, keep: Keep | None = None) -> None:
         large = options.large_message
@@ -36,12 +36,12 @@ class Fitter:
         self.compress = compressor(large.compression)
 
     def event(self, table: OpenTable, change: Change) -> tuple[bytes, bytes]:
-        """Key and value as they are sent. Raises MessageTooLarge, MalformedRow, NoHandleKey."""
+        """Return the key and value to send. Raises MessageTooLarge, MalformedRow, NoHandleKey."""
         key, value = table.row(change.key, change.value, change.old_value, change.commit_ts)
         return self.fit(table, change, key, self.compress(value) if self.compress else value)
 
     def fit(self, table: OpenTable, change: Change, key: bytes, value: bytes) -> tuple[bytes, bytes]:
-        """An event that is already compressed, or what stands for it. Raises MessageTooLarge and NoHandleKey."""
+        """Return an event that is already compressed, or its replacement if it is too large. Raises MessageTooLarge and NoHandleKey."""
         size = event_size(key, value)
         if size <= self._limit:
             return key, value

@@ -1,4 +1,4 @@
-"""Open Protocol, to the rest of Tidemill."""
+"""The spec of Open Protocol."""
 
 from __future__ import annotations
 

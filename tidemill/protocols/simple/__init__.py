@@ -1,4 +1,4 @@
-"""TiCDC's simple protocol as JSON: one object a message, tables described in messages of their own. See TYPES.md."""
+"""TiCDC's simple protocol as JSON: one object a message. Separate messages describe the tables. See TYPES.md."""
 
 from tidemill.protocols.simple.control import control_messages
 from tidemill.protocols.simple.decode import SimpleDecoder, decode

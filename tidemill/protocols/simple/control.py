@@ -1,4 +1,4 @@
-"""What the simple protocol says besides rows: DDLs and watermarks, on every partition."""
+"""The simple protocol's control messages: DDLs, table descriptions and watermarks, to every partition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SimpleControl:
         return self._message(encode.ddl_message(event, self._clock()))
 
     def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]:
-        """The description of a table, as send-all-bootstrap-at-start asks for."""
+        """Return the description of a table, for send-all-bootstrap-at-start."""
         return self._message(encode.bootstrap_message(version.schema, version.table, version.info, self._clock()))
 
     def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
@@ -36,5 +36,5 @@ class SimpleControl:
 
 
 def control_messages(options: EncodingOptions, clock: Callable[[], int]) -> SimpleControl:
-    """The control messages of a changefeed."""
+    """Return the control messages of a changefeed."""
     return SimpleControl(options, clock)

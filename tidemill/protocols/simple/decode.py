@@ -1,7 +1,7 @@
-"""Messages of the simple protocol (JSON) → events. Bytes in, objects out.
+"""Messages of the simple protocol (JSON) → events.
 
-Rows do not describe themselves: `SimpleDecoder` remembers the descriptions that bootstrap and DDL messages bring, and types rows by them.
-`decode` reads one message, with a description or without.
+Row messages do not hold the types of their columns. `SimpleDecoder` remembers the descriptions in bootstrap and DDL messages, and types
+rows by them. `decode` reads one message, with or without a description.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SimpleDecoder:
         self._schemas: OrderedDict[tuple[str, str, int], TableSchema] = OrderedDict()
 
     def decode(self, value: bytes, *, limit: int = MAX_EXPANDED) -> Event:
-        """The event of a message. Raises JsonMessageError. A row whose table's description has not come is not typed."""
+        """Decode a message. Raises JsonMessageError. A row is not typed if its table's description has not come yet."""
         message = JsonMessage(value, limit)
         event = _event(message, self._schemas.get(_row_schema(message)))
         if isinstance(event, Bootstrap):
@@ -61,7 +61,7 @@ class SimpleDecoder:
 
 
 def decode(value: bytes, schema: TableSchema | None = None, *, limit: int = MAX_EXPANDED) -> Event:
-    """The event of a message; a row's values are typed by `schema`. Raises JsonMessageError.
+    """Decode a message. `schema` types a row's values. Raises JsonMessageError.
 
     `limit`: bytes that a compressed value may expand to.
     """

@@ -1,6 +1,6 @@
-"""The simple protocol as JSON, written plainly: row cells → message values; DDL, bootstrap and watermark messages. Rules: TYPES.md.
+"""The reference encoder of the simple protocol (JSON): row cells → message values; DDL, bootstrap and watermark messages. Rules: TYPES.md.
 
-This is what the kernel has to equal, what it hands rows back to, and where the texts of its programs come from. `buildTs` is the clock.
+The kernel writes the same bytes, hands rows back to this code, and takes the constants of its programs from it. `buildTs` is the clock's.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 VERSION = 1
 BINARY_FLAG = 128
-"""MySQL's flag of a column: its bytes are not text."""
+"""MySQL's column flag for bytes that are not text."""
 
 
 def is_base64(column: ColumnInfo) -> bool:
-    """Whether a string column's values are bytes."""
+    """Return whether a string column's values are written as base64."""
     return bool(column.flag & BINARY_FLAG) or column.is_binary
 
 
 def value_text(column: ColumnInfo, cell: Cell, location: str) -> bytes:
-    """A value in `data` or `old`: a string, for TIMESTAMP an object that names its zone, or null."""
+    """Return a value in `data` or `old`: a string, for TIMESTAMP an object that names its zone, or null."""
     if cell is None:
         return b"null"
     if isinstance(cell, float):
@@ -50,7 +50,7 @@ def value_text(column: ColumnInfo, cell: Cell, location: str) -> bytes:
 
 
 def around(column: ColumnInfo, location: str) -> tuple[bytes, bytes]:
-    """What stands before and after the text of a value."""
+    """Return the bytes before and after the text of a value."""
     if column.tp == MySQLType.TIMESTAMP:
         return b'{"location":%s,"value":"' % text(location), b'"}'
     return b'"', b'"'
@@ -73,7 +73,7 @@ class SimpleTable:
         self.version = b',"schemaVersion":%d' % info.update_ts if info.update_ts else b""
 
     def image(self, columns: Sequence[ColumnInfo], cells: Sequence[Cell]) -> bytes:
-        """The columns of an image, by the bytes of their name."""
+        """Return the columns of an image, sorted by the bytes of their names."""
         return b"{" + b",".join(text(c.name) + b":" + value_text(c, cells[self._places[c.id]], self.location) for c in columns) + b"}"
 
     def row(
@@ -87,8 +87,8 @@ class SimpleTable:
         large: bool = False,
         location: str = "",
     ) -> bytes:
-        """The message of a change. An empty value is none. `large`: only the handle key, as the whole would be too large; `location`: where
-        the whole is kept. Raises MalformedRow naming table, key and commit_ts."""
+        """Encode the message of a change. An empty image counts as none. `large`: only the handle key, because the whole is too large.
+        `location`: the claim check's file. Raises MalformedRow naming table, key and commit_ts."""
         try:
             table_id = physical_table_id(key)
             after = self.reader.read(key, value) if value else None
@@ -108,18 +108,18 @@ class SimpleTable:
         return b"".join(parts) + b"}"
 
     def bootstrap(self, now_ms: int) -> bytes:
-        """The message that describes the table."""
+        """Return the message that describes the table."""
         return bootstrap_message(self.schema, self.table, self.info, now_ms)
 
 
 def bootstrap_message(schema: str, table: str, info: TableInfo, now_ms: int) -> bytes:
-    """The value of the message that describes a table."""
+    """Return the value of the message that describes a table."""
     described = named_schema(schema, table, info)
     return b'{"version":%d,"type":"BOOTSTRAP","commitTs":0,"buildTs":%d,"tableSchema":%s}' % (VERSION, now_ms, described)
 
 
 def ddl_message(event: DdlEvent, now_ms: int) -> bytes:
-    """The value of a DDL's message, with the table after it and, if there was one, before it. Of a dropped table both are the last."""
+    """Return the value of a DDL's message, with the table after it and, if there was one, before it. For a drop both are the last table."""
     after, before = (event.after, event.other or event.before) if event.after is not None else (event.other or event.before, event.before)
     parts = b',"tableSchema":' + table_schema(after) if after is not None else b""
     parts += b',"preTableSchema":' + table_schema(before) if before is not None else b""
@@ -129,5 +129,5 @@ def ddl_message(event: DdlEvent, now_ms: int) -> bytes:
 
 
 def watermark_message(ts: int, now_ms: int) -> bytes:
-    """The value of the message that says: nothing at or below ts will follow."""
+    """Return the value of a watermark message: nothing at or below ts will follow."""
     return b'{"version":%d,"type":"WATERMARK","commitTs":%d,"buildTs":%d}' % (VERSION, ts, now_ms)

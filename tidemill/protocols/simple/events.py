@@ -1,4 +1,4 @@
-"""What a message of the simple protocol says, as frozen objects."""
+"""The content of the simple protocol's messages, as frozen objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class IndexSchema:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A description of a table. Rows name it by schema, table and `version`."""
+    """A table's description. Rows refer to it by schema, table and `version`."""
 
     schema: str
     table: str
@@ -53,7 +53,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True)
 class RowEvent:
-    """A change of a row. Without the table's description values are text as in the message; `zone`: that of TIMESTAMPs, if it has any."""
+    """A change of a row. Without the table's description values are text as in the message. `zone` is that of TIMESTAMPs, if it has any."""
 
     commit_ts: int
     schema: str

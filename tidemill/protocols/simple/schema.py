@@ -1,4 +1,4 @@
-"""`tableSchema` of the simple protocol: a table's columns by id, and its indexes. Reference for consumers: TYPES.md."""
+"""`tableSchema` of the simple protocol: a table's columns by id, and its indexes. TYPES.md describes it for consumers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tidemill.tidb.schema.typenames import type_name
 
 
 def text(value: str) -> bytes:
-    """A JSON string."""
+    """Return a JSON string."""
     return json_string(value.encode())
 
 
 def table_schema(version: TableVersion) -> bytes:
-    """The description of a table version."""
+    """Return the description of a table version."""
     return named_schema(version.schema, version.table, version.info)
 
 
 def named_schema(schema: str, table: str, info: TableInfo) -> bytes:
-    """The description of a table. Columns of running DDLs are left out."""
+    """Return the description of a table. Columns of running DDLs are left out."""
     columns = b",".join(_column(c) for c in sorted(info.public_columns, key=lambda c: c.id))
     return b'{"schema":%s,"table":%s,"tableID":%d,"version":%d,"columns":[%s],"indexes":[%s]}' % (
         text(schema), text(table), info.id, info.update_ts, columns, b",".join(_indexes(info))
@@ -51,7 +51,7 @@ def _data_type(column: ColumnInfo) -> bytes:
 
 
 def _default(column: ColumnInfo) -> bytes:
-    """The default; of BIT a number."""
+    """Return the default. That of a BIT is a number."""
     if column.tp == MySQLType.BIT and column.default_bit is not None:
         return b"%d" % int.from_bytes(column.default_bit, "big")
     return _json(column.default)
@@ -64,8 +64,8 @@ def _json(value: Any) -> bytes:
 
 
 def _indexes(info: TableInfo) -> list[bytes]:
-    """The public indexes. Without a primary one, what stands for it: the integer primary key that is the handle, or the first unique
-    index of NOT NULL columns (which need not be the handle key)."""
+    """Return the public indexes. If none is primary, the integer primary key that is the handle, or the first unique index of NOT NULL
+    columns (which need not be the handle key), takes its place."""
     indexes = [_index(index, info) for index in info.public_indices]
     if any(index.primary for index in info.public_indices):
         return indexes

@@ -1,4 +1,4 @@
-"""The simple protocol, to the rest of Tidemill."""
+"""The spec of the simple protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIMPLE = ProtocolSpec(
     reference="tidemill.protocols.simple.encode",
     control="tidemill.protocols.simple.control:control_messages",
     decoder="tidemill.protocols.simple.decode:SimpleDecoder",
-    no_columns="a row's types stand in an earlier message of its table, which another batch of Arrow arrays may hold",
+    no_columns="an earlier message, perhaps in another batch of Arrow arrays, holds the types of a row",
     needs=frozenset({Needs.FIRST_TARGETS, Needs.CLOCK}),
     large_messages=True,
     describes_tables=True,

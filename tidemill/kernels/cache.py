@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept.
+"""The folder of compiled kernels.
 
-Numba notices a change of the file that holds a kernel, but not of the files that it imports. A stale kernel could be loaded after an
-edit of a helper. So all kernels compile into one folder, which is named by a hash of all their sources: after any edit every kernel is
+Numba notices a change of the file that holds a kernel, but not of the files that it imports, so it could load a stale kernel after an edit
+of a helper. Therefore all kernels compile into one folder whose name is a hash of all their sources: after any edit every kernel is
 compiled again, once. A kernel module calls `use_cache` before its first decorated function.
 """
 
@@ -18,12 +18,12 @@ from tidemill import records
 from tidemill.protocols.common import gotext
 
 _OUTSIDE = (Path(str(records.__file__)), Path(str(gotext.__file__)), Path(str(gotext.__file__)).with_name("printable_runes.txt"))
-"""What kernels take constants from, besides each other."""
+"""Files outside this package whose constants kernels use."""
 
 
 @functools.cache
 def use_cache() -> Path:
-    """Direct numba's cache to the folder of the kernels as they are now; returns it."""
+    """Make numba's cache the folder of the present kernels, and return it."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
     for source in (*sorted(here.rglob("*.py")), *_OUTSIDE):

@@ -1,11 +1,11 @@
-"""What kernels are built of: loads and stores at raw addresses, wide copies, byte masks, bit counts, 128-bit products.
+"""The building blocks of kernels: loads and stores at raw addresses, wide copies, byte masks, bit counts, 128-bit products.
 
-Every address is an int64. Kernels work on addresses and not on numpy arrays: signatures stay trivial (short compile), there
-is no index wrap-around code, loads have any width at any alignment, and the buffers of an Arrow batch are used where they
-lie. The price: a kernel has to check every bound itself.
+Every address is an int64. Kernels work on addresses instead of numpy arrays: signatures stay simple and compile fast, there is no code
+for index wrap-around, loads have any width at any alignment, and Arrow buffers are used in place. In return a kernel has to check every
+bound itself.
 
 - int64 and uint64 in one expression become float64 in numba: `as_u` and `as_i` reinterpret (no code is made).
-- `copy16/32/64`, `ld…` and masks read whole words; `page_safe(address, n)` tells whether n bytes from there stay in one page.
+- `copy16/32/64`, `ld…` and masks read whole words; `page_safe(address, n)` says whether n bytes from there stay in one page.
 - Byte order is little-endian, as on all hosts that Spark and numba run on.
 - `jit` is for functions that are inlined into entry points; `entry(n)` makes an entry point of n int64 arguments that is kept in the
   cache folder (call `cache.use_cache` before). Recursion is forbidden: with the cache numba crashes on the second start.
@@ -24,15 +24,15 @@ I64, U64, F64 = types.int64, types.uint64, types.float64
 _i1, _i8, _i16, _i32, _i64, _i128 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64, 128))
 
 jit = njit(nogil=True, error_model="numpy", boundscheck=False, no_cpython_wrapper=True)
-"""A function that is only called by kernels."""
+"""Decorator of a function that only kernels call."""
 
 spliced = njit(nogil=True, error_model="numpy", boundscheck=False, inline="always")
-"""A function whose code is put into its caller before compilation. Each level of calls makes numba optimize all levels below again, so
-the levels between an entry point and its writers are spliced; each should have one caller."""
+"""Decorator of a function whose code is put into its caller before compilation. Each level of calls makes numba optimize all levels below
+again, so the levels between an entry point and its writers are spliced. Each should have one caller."""
 
 
 def entry(arguments: int) -> Any:
-    """An entry point: `arguments` int64 in, int64 out, compiled ahead and kept in the cache."""
+    """Return the decorator of an entry point: `arguments` int64 in, one int64 out, compiled on import and cached."""
     return njit(I64(*[I64] * arguments), nogil=True, error_model="numpy", boundscheck=False, cache=True)
 
 
@@ -142,7 +142,7 @@ def prefetch(typing_context, address):
 
 
 def byte_mask(name: str, chars: bytes, *, below: int = 0, not_ascii: bool = False) -> Any:
-    """An intrinsic mask(address) over 32 bytes: bit i says that byte i is below `below`, in `chars`, or (`not_ascii`) at least 0x80."""
+    """Return an intrinsic mask(address) over 32 bytes. Bit i: byte i is below `below`, in `chars`, or (`not_ascii`) at least 0x80."""
     kind = ir.VectorType(_i8, 32)
 
     def every(byte):
@@ -178,7 +178,7 @@ def bswap64(typing_context, value):
 
 @intrinsic
 def ctz(typing_context, value):
-    """Trailing zero bits of an int64 or uint64; 64 for 0."""
+    """Return the number of trailing zero bits of an int64 or uint64; 64 for 0."""
     value_type = U64 if value == U64 else I64
 
     def generate(context, builder, signature, args):
@@ -189,7 +189,7 @@ def ctz(typing_context, value):
 
 @intrinsic
 def clz(typing_context, value):
-    """Leading zero bits of an int64 or uint64; 64 for 0."""
+    """Return the number of leading zero bits of an int64 or uint64; 64 for 0."""
     value_type = U64 if value == U64 else I64
 
     def generate(context, builder, signature, args):
@@ -204,7 +204,7 @@ def _product(builder, args):
 
 @intrinsic
 def mulhi(typing_context, x, y):
-    """High 64 bits of the 128-bit product of two uint64."""
+    """Return the high 64 bits of the 128-bit product of two uint64."""
 
     def generate(context, builder, signature, args):
         return builder.trunc(builder.lshr(_product(builder, args), ir.Constant(_i128, 64)), _i64)
@@ -214,7 +214,7 @@ def mulhi(typing_context, x, y):
 
 @intrinsic
 def mum(typing_context, x, y):
-    """Low half xor high half of the 128-bit product: the mixing step of a multiplicative hash."""
+    """Return the low half xor high half of the 128-bit product: the mixing step of a multiplicative hash."""
 
     def generate(context, builder, signature, args):
         product = _product(builder, args)
@@ -226,7 +226,7 @@ def mum(typing_context, x, y):
 
 @intrinsic
 def f64_bits(typing_context, value):
-    """The bits of a double as uint64."""
+    """Return the bits of a double as uint64."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], _i64)
@@ -236,7 +236,7 @@ def f64_bits(typing_context, value):
 
 @intrinsic
 def bits_f64(typing_context, value):
-    """The double of these bits."""
+    """Return the double of these bits."""
 
     def generate(context, builder, signature, args):
         return builder.bitcast(args[0], ir.DoubleType())
@@ -246,7 +246,7 @@ def bits_f64(typing_context, value):
 
 @intrinsic
 def f32_bits(typing_context, value):
-    """The bits of the float32 nearest to a double, as uint64."""
+    """Return the bits of the float32 nearest to a double, as uint64."""
 
     def generate(context, builder, signature, args):
         return builder.zext(builder.bitcast(builder.fptrunc(args[0], ir.FloatType()), _i32), _i64)
@@ -276,7 +276,7 @@ def as_i(typing_context, value):
 
 @jit
 def page_safe(address, size):
-    """Whether `size` (up to 4096) bytes from here lie in one 4 KiB page, so that reading them cannot fault if the first is readable."""
+    """Return whether `size` (up to 4096) bytes from here lie in one 4 KiB page. Then all are readable if the first one is."""
     return (address & 4095) <= 4096 - size
 
 
@@ -299,7 +299,7 @@ def put_exact_source(target, source, size):
             copy32(target + done, source + done)
             done += 32
         copy32(target + size - 32, source + size - 32)
-    elif size > 0 and page_safe(source, 32):  # the source may lie where no byte can be read if size is 0
+    elif size > 0 and page_safe(source, 32):  # with size 0 no byte of the source may be read
         copy32(target, source)
     else:
         memcpy(target, source, size)
@@ -308,7 +308,7 @@ def put_exact_source(target, source, size):
 
 @jit
 def same_bytes(left, right, size):
-    """Whether two byte strings of one length are equal. Reads nothing past them."""
+    """Return whether two byte strings of one length are equal. Reads nothing past them."""
     done = 0
     while done + 8 <= size:
         if ld64(left + done) != ld64(right + done):

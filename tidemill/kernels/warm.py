@@ -1,4 +1,4 @@
-"""`python -m tidemill.kernels.warm`: compile all kernels into the cache, so that no first use has to wait for it."""
+"""`python -m tidemill.kernels.warm`: compile all kernels into the cache, so that no later run has to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tidemill.kernels
 
 
 def warm() -> list[str]:
-    """Import every kernel module; kernels have explicit signatures, so importing compiles them. Returns the modules' names."""
+    """Import every kernel module. Kernels have explicit signatures, so importing compiles them. Returns the modules' names."""
     names = sorted(m.name for m in pkgutil.walk_packages(tidemill.kernels.__path__, "tidemill.kernels.") if m.name != __name__)
     for name in names:
         importlib.import_module(name)

@@ -1,6 +1,6 @@
-"""Varints: how protobuf, Avro, Snappy and TiDB write integers, seven bits a byte, the lowest first.
+"""Varints: integers in protobuf, Avro, Snappy and TiDB, seven bits a byte, the lowest first.
 
-Reference: `tidb.codec.decode_uvarint`. `varint` is for all uses, `wide_varint` for the change feed, where a varint comes each few bytes.
+Reference: `tidb.codec.decode_uvarint`. `varint` is the general one. `wide_varint` is for the change feed: it has one every few bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _A3, _B3 = np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000)
 
 @jit
 def varint(a, end):
-    """(unsigned value, address behind it) of a varint of up to ten bytes; address -1 if it is broken."""
+    """Return (unsigned value, address after it) of a varint of up to ten bytes; address -1 if it is broken."""
     value, shift = _U0, _U0
     while a < end and shift < _U64:
         c = ld8(a)
@@ -35,7 +35,7 @@ def varint(a, end):
 
 @jit
 def short_varint(a, end):
-    """(value, address behind it) of a varint of up to five bytes; value -1 if there is none before `end`."""
+    """Return (value, address after it) of a varint of up to five bytes; value -1 if there is none before `end`."""
     value = 0
     shift = 0
     while a < end and shift < 35:
@@ -50,8 +50,8 @@ def short_varint(a, end):
 
 @jit
 def wide_varint(p, end):
-    """(value, address behind it) of a varint of up to ten bytes, without a loop; address 0 if it is broken. Ten bytes from p on are
-    readable."""
+    """Return (value, address after it) of a varint of up to ten bytes, without a loop; address 0 if it is broken. Ten bytes from p on
+    must be readable."""
     if p >= end:
         return 0, 0
     b = ld8(p)
@@ -85,13 +85,13 @@ def wide_varint(p, end):
 
 @jit
 def unzigzag(u):
-    """The signed value of a zig-zag varint."""
+    """Return the signed value of a zig-zag varint."""
     return as_i(u >> _U1) ^ -as_i(u & _U1)
 
 
 @jit
 def w_varint(p, n):
-    """Write n, which is not negative; the address behind it."""
+    """Write n, which is not negative. Returns the address after it."""
     while n >= 128:
         st8(p, n & 127 | 128)
         n >>= 7

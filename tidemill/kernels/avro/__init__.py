@@ -1,4 +1,4 @@
-"""Rows of the change log → Avro messages, in compiled code driven by a program for each table version."""
+"""Rows of the change log → Avro messages. The compiled code runs a program for each table version."""
 
 from tidemill.kernels.avro.encoder import AvroRowEncoder
 from tidemill.kernels.avro.program import AvroProgram

@@ -1,7 +1,7 @@
-"""Avro messages in an Arrow array → an Arrow struct: vectorised, by a kernel that finds the fields. Reference: `protocols.avro.decode`.
+"""Avro messages in an Arrow array → an Arrow struct, column by column. A kernel finds the fields. Reference: `protocols.avro.decode`.
 
-Each column has a type of its own (`column_type`), or the one that a reader asks for: what is written is cast to it, text to numbers,
-dates and timestamps too. What no date or moment is ('0000-00-00') is null there, and itself where the reader asks for text.
+Each column has its default type (`column_type`), or the type that a reader asks for. Values are cast to it, also text to numbers, dates and
+timestamps. A date or time outside the calendar ('0000-00-00') is null in a date or timestamp, and stays as it is in text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_MOMENT = "^0000|^[0-9]{4}-00|^[0-9]{4}-[0-9]{2}-00"
 
 
 def column_type(field: FieldType) -> pa.DataType:
-    """The type of a column that nobody asks for in another one."""
+    """Return the default type of a column."""
     if field.tidb_type == "BIGINT UNSIGNED":
         return _UNSIGNED
     if field.tidb_type == "BIT":
@@ -61,7 +61,7 @@ def column_type(field: FieldType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A column of the result: its name, its type, and what stands for it in messages that have no such field (None: they are refused)."""
+    """A column of the result: its name, its type, and its value where a message lacks the field (None: such a message is an error)."""
 
     name: str
     type: pa.DataType
@@ -69,7 +69,7 @@ class Wanted:
 
 
 def wanted_of(record: RecordType) -> list[Wanted]:
-    """The columns of a reader's schema."""
+    """Return the columns of a reader's schema."""
     columns = []
     for field in record.fields:
         kind = column_type(field)
@@ -78,7 +78,7 @@ def wanted_of(record: RecordType) -> list[Wanted]:
 
 
 def _default(field: FieldType, kind: pa.DataType) -> pa.Scalar | None:
-    """What stands for a field that a message does not have; null for a TIMESTAMP that is not a moment, as CURRENT_TIMESTAMP."""
+    """Return the value of a field that a message lacks. It is null for a TIMESTAMP default that is not a moment, like CURRENT_TIMESTAMP."""
     try:
         value = default_value(field)
     except AvroMessageError:
@@ -92,14 +92,14 @@ def _default(field: FieldType, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def wanted_columns(schema: pa.StructType) -> list[Wanted]:
-    """The columns of a struct; absent ones are null."""
+    """Return the columns of a struct. A column that messages lack is null."""
     return [Wanted(schema[i].name, schema[i].type, pa.scalar(None, schema[i].type)) for i in range(schema.num_fields)]
 
 
 class ArrowReader:
     """Decodes arrays of messages into structs of the wanted columns.
 
-    `text_of` gives a schema's text by its id. `tz`: the name of the zone that TIMESTAMP text is in.
+    `text_of` returns a schema's text by its id. `tz` is the name of the zone of TIMESTAMP texts.
     """
 
     def __init__(self, wanted: list[Wanted], text_of: Callable[[int], str], tz: str = "UTC") -> None:
@@ -108,7 +108,7 @@ class ArrowReader:
         self._plain = AvroReader(text_of)
 
     def decode(self, messages: pa.Array) -> pa.StructArray:
-        """A struct for each message, null for null. Raises AvroMessageError, AvroSchemaError, and what `text_of` raises."""
+        """Return a struct for each message, null for null. Raises AvroMessageError, AvroSchemaError, and the errors of `text_of`."""
         messages = messages.cast(pa.binary())
         ids = self._ids(messages)
         parts, order = [], []
@@ -124,7 +124,7 @@ class ArrowReader:
         return together.take(pa.array(place, mask=place < 0))
 
     def _ids(self, messages: pa.Array) -> npt.NDArray[np.int64]:
-        """The schema id of each message, -1 for null."""
+        """Return the schema id of each message, -1 for null."""
         offsets, data = _buffers(messages)
         present = messages.is_valid().to_numpy(zero_copy_only=False)
         starts = offsets[:-1][present].astype(np.int64)
@@ -141,7 +141,7 @@ class ArrowReader:
 
 
 def _buffers(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Offsets of the messages (one more than there are) and the bytes that they point into."""
+    """Return the offsets of the messages (one more than messages) and the bytes that they point into."""
     _, offsets, data = messages.buffers()
     count = len(messages)
     places = np.frombuffer(offsets, np.int32)[messages.offset : messages.offset + count + 1] if offsets else np.zeros(count + 1, np.int32)
@@ -149,7 +149,7 @@ def _buffers(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArr
 
 
 class _Messages:
-    """Messages of one schema, their fields found."""
+    """Messages of one schema, with the places of their fields."""
 
     def __init__(self, messages: pa.BinaryArray, rows: npt.NDArray[np.int64], plain: AvroReader, number: int) -> None:
         self.record = plain.writer(number)
@@ -170,7 +170,7 @@ class _Messages:
             raise AvroMessageError(0, "", "the kernel refuses what the reference reads: a bug")
 
     def struct(self, wanted: list[Wanted], kind: pa.StructType, tz: str) -> pa.StructArray:
-        """The wanted columns; a field is found by its name or by its column's true name."""
+        """Return the wanted columns. A field matches by its name or by its column's true name."""
         by_name = {field.column: i for i, field in enumerate(self.record.fields)} | {f.name: i for i, f in enumerate(self.record.fields)}
         columns = [self._column(one, by_name.get(one.name), tz) for one in wanted]
         return pa.StructArray.from_arrays(columns, fields=list(kind)) if columns else pa.array([{}] * self._count, kind)
@@ -186,7 +186,7 @@ class _Messages:
             raise AvroMessageError(0, wanted.name, f"it cannot be read as {wanted.type}: {error}") from None
 
     def _written(self, place: int) -> pa.Array:
-        """A field's values, in a type that holds them all: times and decimals of text as text."""
+        """Return a field's values in a type that holds them all. Times and decimals written as text stay text."""
         field, values, lengths = self.record.fields[place], self._places[place], self._lengths[place]
         present = lengths >= 0
         if field.tidb_type == "BIGINT UNSIGNED" and field.primitive is Primitive.LONG:
@@ -219,7 +219,7 @@ class _Messages:
         return pa.array(texts, pa.string())
 
     def _numbers(self, place: int, *, signed: bool) -> npt.NDArray[np.int64]:
-        """Big-endian numbers as pairs of words. Raises AvroMessageError for one that has more than 16 bytes."""
+        """Return big-endian numbers as pairs of words. Raises AvroMessageError for one that has more than 16 bytes."""
         out = np.empty((self._count, 2), np.int64)
         places, lengths = self._places[place], self._lengths[place]
         data = self._data.ctypes.data
@@ -252,7 +252,7 @@ def _decimal_text(number: int, scale: int) -> str:
 
 
 def _text(found: pa.BinaryArray) -> pa.StringArray:
-    """Text; bytes that are not UTF-8 become U+FFFD."""
+    """Return text. Bytes that are not UTF-8 become U+FFFD."""
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
@@ -263,7 +263,7 @@ def _text(found: pa.BinaryArray) -> pa.StringArray:
 
 
 def _cast(values: pa.Array, kind: pa.DataType, tz: str) -> pa.Array:
-    """Values in the wanted type. Raises ArrowInvalid, ArrowNotImplementedError."""
+    """Return the values in the wanted type. Raises ArrowInvalid, ArrowNotImplementedError."""
     if values.type == kind:
         return values
     if pa.types.is_string(values.type) and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
@@ -276,7 +276,7 @@ def _cast(values: pa.Array, kind: pa.DataType, tz: str) -> pa.Array:
 
 
 def _moments(texts: pa.StringArray, kind: pa.DataType, tz: str) -> pa.Array:
-    """Dates and timestamps of text; one with a zone is read in `tz`."""
+    """Parse text to dates or timestamps. A timestamp with a zone is read in `tz`."""
     texts = pc.if_else(pc.match_substring_regex(texts, _NO_MOMENT), pa.scalar(None, pa.string()), texts)
     plain = pa.date32() if pa.types.is_date(kind) else pa.timestamp("us")
     try:

@@ -1,7 +1,7 @@
 """Binary JSON as its plain text. Reference: `tidemill.tidb.types.jsonbin`.
 
-`encode.binary_json` writes documents as the inside of a JSON string. The walk through a document is the same, so its functions are made
-again here with two names bound to something else: a quotation mark is one byte, and strings are escaped once.
+`write.binary_json` writes documents as the inside of a JSON string. The traversal is the same here, so its functions are copied with two of
+their callees replaced: a quotation mark is one byte, and strings are escaped once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidemill.kernels.write.text import MODE_PLAIN, mask_plain, w_escaped
 
 @jit
 def w_mark(p):
-    """A quotation mark."""
+    """Write a quotation mark."""
     st8(p, 34)
     return p + 1
 
 
 @jit
 def w_string(T, p, a, n, S):
-    """A string with its quotation marks; most are short and have nothing to escape."""
+    """Write a string with its quotation marks; most are short and have nothing to escape."""
     st8(p, 34)
     if 0 < n <= 32 and page_safe(a, 32):
         copy32(p + 1, a)
@@ -34,7 +34,7 @@ def w_string(T, p, a, n, S):
 
 
 def _plain() -> Any:
-    """`w_json` of `encode.binary_json`, and what it calls that writes marks and strings, over these two."""
+    """Return a copy of `w_json` of `write.binary_json` that writes marks and strings with these two functions."""
     names = {**vars(binary_json), "w_mark": w_mark, "w_string": w_string}
     for name in ("w_calendar", "w_scalar", "w_json"):
         names[name] = jit(FunctionType(names[name].py_func.__code__, names, name))

@@ -1,4 +1,4 @@
-"""ROW records → Avro messages: the kernel, its buffer, and the reference for rows that it hands back."""
+"""ROW records → Avro messages: the kernel's calls, its buffer, and the fallback to the reference."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FIRST_SIZE = 4 << 20
 
 
 class AvroRowEncoder(RowEncoder):
-    """A message a row. `schema_ids`: of each program's key (-1: none) and value."""
+    """Encodes one message for each row. `schema_ids` are those of each program's key (-1: none) and value."""
 
     OUTCOME = k.ST_OUTCOME
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions, schema_ids: Sequence[tuple[int, int]]) -> None:
         super().__init__(k.STATE_WORDS)
         self.programs = [AvroProgram.of(program, options, ids) for program, ids in zip(programs, schema_ids, strict=True)]
-        self._kept = list(programs)  # what the words of both point to is theirs
+        self._kept = list(programs)  # they own the memory that both kinds of words point to
         self.options = options
         self._tables, self._avro = table_words(programs), avro_words(self.programs)
         self._constants = tables_of(programs)
@@ -39,7 +39,7 @@ class AvroRowEncoder(RowEncoder):
         self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
-        """How many rows did not fit their checksum since the last call, and names of some. The kernel leaves all such to the reference."""
+        """Return how many rows had a wrong checksum since the last call, and names of some. All such rows fall back to the reference."""
         count, names = 0, list[str]()
         for table in (program.avro for program in self.programs):
             count += table.corrupted_rows
@@ -76,7 +76,7 @@ class AvroRowEncoder(RowEncoder):
         key, value = self.programs[record.table].avro.row(record.key, record.value, record.old_value, record.commit_ts)
         self.slow_rows += 1
         state = self._state
-        # numpy arrays, so that an address can be taken of empty bytes too
+        # numpy arrays, because even empty ones have an address
         ready = [np.frombuffer(part or b"", np.uint8) for part in (key, value)]
         state[k.ST_READY], state[k.ST_READY_KEY], state[k.ST_READY_VALUE] = 1, ready[0].ctypes.data, ready[1].ctypes.data
         state[k.ST_READY_KEY_LEN], state[k.ST_READY_VALUE_LEN] = len(ready[0]), len(ready[1])

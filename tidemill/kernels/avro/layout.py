@@ -1,4 +1,4 @@
-"""What an Avro program looks like in memory: words of a table beside those of `kernels.rows.layout`, and of a field. See `program.py`."""
+"""The memory layout of an Avro program: words of a table, added to those of `kernels.rows.layout`, and words of a field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class AvroOp(enum.IntEnum):
-    """What the stored bytes of a field are, and so how they are written."""
+    """The form of a field's stored bytes, which decides how they are written."""
 
     INT = 1  # a varint
     UINT = 2  # a varint that wraps
@@ -17,10 +17,10 @@ class AvroOp(enum.IntEnum):
     DECIMAL = 7
     ENUM = 8
     SET = 9
-    PLAIN_TEXT = 10  # numbers and times as text: which, tells F_STORED
+    PLAIN_TEXT = 10  # numbers and times as text; F_STORED has the type
     JSON = 11
     VECTOR = 12
-    UNKNOWN = 13  # handed back to the reference
+    UNKNOWN = 13  # falls back to the reference
 
 
 OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_SET, OP_PLAIN_TEXT, OP_JSON, OP_VECTOR, OP_UNKNOWN = range(
@@ -32,15 +32,15 @@ OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_BYTES, OP_BIT, OP_DECIMAL, OP_ENUM, OP_
     F_SLOT,
     F_OP,
     F_STORED,  # the column's kernels.rows.layout.ValueOp
-    F_DIGITS,  # digits of fraction: of a time's text, of a decimal
-    F_BRANCH,  # the byte that names the branch of the union
+    F_DIGITS,  # digits after the point of a time's text or a decimal
+    F_BRANCH,  # the byte of the union's branch
     F_BRANCH_LEN,  # 0: no union
     F_NULL,  # the byte of the null branch, -1: no union
-    F_ABSENT,  # what stands for a row that is older than the column
-    F_ABSENT_LEN,  # -1: for the reference
+    F_ABSENT,  # the value in a row that is older than the column
+    F_ABSENT_LEN,  # -1: fall back to the reference
     F_MEMBERS,  # of ENUM (from index 0 on, the empty text) and SET: pairs of offset and length
     F_MEMBER_COUNT,
-    F_ABSENT_SUM,  # what such a row adds to the row checksum
+    F_ABSENT_SUM,  # the bytes that such a row adds to the row checksum
     F_ABSENT_SUM_LEN,
 ) = range(13)
 FIELD_WORDS = 16
@@ -52,7 +52,7 @@ FIELD_BYTES = 64
     A_KEY_COUNT,
     A_COUNT,  # all of them
     A_POOL,
-    A_FIXED,  # most bytes that a row takes apart from its values
+    A_FIXED,  # most bytes of a row besides its values
     A_KEY_HEAD,  # magic byte and schema id as the low five bytes of a word
     A_VALUE_HEAD,
     A_FLAGS,

@@ -1,4 +1,4 @@
-"""From a table version and the options of Avro to what the kernel runs beside the table's program: fields, their constants, heads."""
+"""Compiles a table version and Avro's options to the program that the kernel runs besides the table's program: fields, constants, heads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidemill.tidb.rows.cells import cell
 from tidemill.tidb.rows.checksum import summed_bytes
 from tidemill.tidb.rows.defaults import missing_plain
 
-_VALUE_ROOM = 192  # most bytes of a number or time, and what a writer may touch behind it
+_VALUE_ROOM = 192  # most bytes of a number or time, and the bytes that a writer may touch after it
 _EXTENSION_ROOM = 128
 
 _STORED_BYTES = (ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB)
@@ -51,7 +51,7 @@ _OPS = {
 
 
 def avro_op(field: Field, stored: ValueOp) -> AvroOp:
-    """How stored bytes of a kind become a field."""
+    """Return how stored bytes of this kind are written to a field."""
     if stored is ValueOp.UNKNOWN:
         return AvroOp.UNKNOWN
     if field.form is Form.INTEGER:
@@ -66,9 +66,9 @@ def avro_op(field: Field, stored: ValueOp) -> AvroOp:
 
 
 class AvroProgram:
-    """One table version for the Avro kernel. `avro` is the reference for its rows; `words` go beside the table program's.
+    """One table version for the Avro kernel. `avro` is the reference for its rows; the kernel reads `words` with the table program's words.
 
-    What the words point to lives as long as the table program.
+    The memory that the words point to lives as long as the table program.
     """
 
     def __init__(self, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> None:
@@ -81,7 +81,7 @@ class AvroProgram:
 
     @classmethod
     def of(cls, table: TableProgram, options: EncodingOptions, schema_ids: tuple[int, int]) -> AvroProgram:
-        """The same one for the same arguments: encoders are made again whenever a table joins them."""
+        """Return the program, the same object for the same arguments: encoders are rebuilt whenever a table joins them."""
         made = _MADE.setdefault(table, {})
         if (options, schema_ids) not in made:
             made[options, schema_ids] = cls(table, options, schema_ids)
@@ -101,7 +101,7 @@ class AvroProgram:
             words[A_FLAGS] = FLAG_EXTENSION | (FLAG_CHECKSUM if options.row_checksum else 0)
 
     def _field(self, table: TableProgram, field: Field) -> list[int]:
-        """The words of a field, its constants put into the pool."""
+        """Return the words of a field, and put its constants into the pool."""
         column, slot = field.column, table.slots[field.column.id]
         stored = table.ops[slot]
         op = avro_op(field, stored)
@@ -110,7 +110,7 @@ class AvroProgram:
             plain = missing_plain(column)
             absent_sum = self._pool.add(summed_bytes(column, None if plain is None else cell(column, plain, UTC, table.json)))
         except TidemillError:
-            absent, absent_sum = (0, -1), (0, 0)  # such a row is for the reference, which says what is wrong
+            absent, absent_sum = (0, -1), (0, 0)  # such a row falls back to the reference, which raises the error
         members, longest = self._members(field)
         self._fixed += _VALUE_ROOM + max(absent[1], 0) + longest
         digits = field.scale if op is AvroOp.DECIMAL else min(max(column.decimal, 0), 6)
@@ -119,7 +119,7 @@ class AvroProgram:
         return words + [0] * (FIELD_WORDS - len(words))
 
     def _members(self, field: Field) -> tuple[int, int]:
-        """Where the table of an ENUM's or SET's elements is, and the most bytes that a value takes."""
+        """Return the offset of the table of an ENUM's or SET's elements, and the most bytes of a value."""
         elems = [elem.encode("utf-8", "surrogateescape") for elem in field.column.elems]
         if field.form is Form.ENUM:
             texts = [wire.sized(elem) for elem in (b"", *elems)]
@@ -139,5 +139,5 @@ _MADE: WeakKeyDictionary[TableProgram, dict[tuple[EncodingOptions, tuple[int, in
 
 
 def avro_words(programs: Sequence[AvroProgram]) -> npt.NDArray[np.int64]:
-    """The words of several programs side by side, as the kernel indexes them by ROW.table."""
+    """Return the words of several programs in one array, which the kernel indexes by ROW.table."""
     return np.array([program.words for program in programs] or [np.zeros(AVRO_WORDS, np.int64)], np.int64)

@@ -1,7 +1,7 @@
 """The Avro kernel: ROW records → one message a row. Reference: `tidemill.protocols.avro.encode`.
 
-One pass with a bounded buffer, as in `kernels.open.open_kernel`: before each row the room is checked that it could need at most; if
-it is not there, or the row is one for the reference, the call ends with the row's index and is resumed there.
+It makes one pass with a bounded buffer, as `kernels.open.open_kernel` does. Before each row it checks the room that the row could need.
+If there is too little, or the row falls back to the reference, the call ends with the row's index and is resumed there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ use_cache()
 # Words (int64) of the state: it outlives the calls for one chunk.
 (
     ST_OUTCOME,
-    ST_OUT,  # address of the buffer: key and value of each message, one behind the other
+    ST_OUT,  # address of the buffer: key and value of each message, one after the other
     ST_OUT_SIZE,
     ST_OUT_USED,
     ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; key and value are offsets here: the buffer may still grow
@@ -64,7 +64,7 @@ READ_AHEAD = 64  # bytes that writers may write past what they return
 
 @spliced
 def w_fields(T, p, table, avro, count, S):
-    """The first `count` fields of the row that was located, heads included. Returns (end of the key, end); -1: for the reference."""
+    """Write the first `count` fields of the located row, with heads. Returns (end of the key, end); -1: fall back to the reference."""
     fields = ld64(avro + 8 * A.A_FIELDS)
     keys = ld64(avro + 8 * A.A_KEY_COUNT)
     pool = ld64(avro + 8 * A.A_POOL)
@@ -109,7 +109,7 @@ def w_fields(T, p, table, avro, count, S):
 
 @jit
 def w_extension(p, row, old_len):
-    """The fields of enable-tidb-extension: operation, commit ts, its milliseconds."""
+    """Write the fields of enable-tidb-extension: operation, commit ts, its milliseconds."""
     st16(p, TEXT_U if old_len > 0 else TEXT_C)
     commit_ts = ldu64(row + R_COMMIT)
     p = w_varint(p + 2, commit_ts << U1)
@@ -118,7 +118,7 @@ def w_extension(p, row, old_len):
 
 @spliced
 def w_row(T, p, table, avro, row, S):
-    """Key and value of a row's message. Returns (end of the key, end); the end -1: for the reference."""
+    """Write the key and value of a row's message. Returns (end of the key, end); end -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
     flags = ld64(avro + 8 * A.A_FLAGS)

@@ -1,4 +1,4 @@
-"""Where the fields of Avro messages are: kernels over Arrow buffers. Reference: `tidemill.protocols.avro.decode`.
+"""Kernels that find the fields of Avro messages in Arrow buffers. Reference: `tidemill.protocols.avro.decode`.
 
 `scan` finds every field of messages of one schema; `gather` and `numbers` make Arrow buffers of texts, bytes and decimals from there.
 """
@@ -15,7 +15,7 @@ use_cache()
 
 KIND_BOOLEAN, KIND_VARINT, KIND_FLOAT, KIND_DOUBLE, KIND_BYTES = range(5)
 HEAD = 5
-NULL = -1  # the length of what is null
+NULL = -1  # the length of a null
 
 
 @entry(8)
@@ -75,7 +75,7 @@ def scan(n, rows, data, offsets, fields, count, places, lengths):
 
 @entry(6)
 def gather(n, data, places, lengths, offsets, out):
-    """Copy the bytes at n places to where the offsets (int32) say."""
+    """Copy the bytes at n places to the offsets (int32) in `out`."""
     for k in range(n):
         size = ld32s(lengths + 4 * k)
         if size > 0:
@@ -85,7 +85,7 @@ def gather(n, data, places, lengths, offsets, out):
 
 @entry(6)
 def numbers(n, data, places, lengths, signed, out):
-    """Big-endian numbers at n places → 16 bytes each, little-endian. Returns n, or the index of the first that needs more."""
+    """Convert big-endian numbers at n places to 16 bytes each, little-endian. Returns n, or the index of the first that needs more."""
     for k in range(n):
         size = ld32s(lengths + 4 * k)
         low = np.uint64(0)

@@ -1,7 +1,7 @@
-"""Row checksums: whether a stored one fits its row, and the sum over the columns that a message carries.
+"""Row checksums: verifying a stored one, and the sum over the columns of a message.
 
 References: `tidemill.tidb.rows.checksum`, `tidemill.protocols.avro.encode.AvroTable.row_sum`. Only versions 1 and 2, over the row's
-bytes, are known here; what is of another version, broken or does not fit goes to the reference.
+bytes, are handled here. A row with another version, or a broken or wrong checksum, falls back to the reference.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NONE, FITS, REFERENCE = 0, 1, 2
 
 @jit
 def has_checksum(a, n):
-    """Whether a row value says that a checksum follows it."""
+    """Return whether a row value's flags announce a checksum."""
     return n >= 2 and ld8(a) == FORMAT_2 and (ld8(a + 1) & WITH_CHECKSUM) != 0
 
 
 @jit
 def trailer(a, n):
-    """Where the checksum of the row value at a begins; -1 if it is not where it should be."""
+    """Return the address of the checksum of the row value at a, or -1 if the value's end does not fit."""
     if n < 6:
         return -1
     flags = ld8(a + 1)
@@ -55,7 +55,7 @@ def trailer(a, n):
 
 @jit
 def verdict(T, a, n, key, key_len):
-    """NONE: the row value has no checksum. FITS. REFERENCE: it does not, or the reference has to look."""
+    """Return NONE (the row value has no checksum), FITS (it is right) or REFERENCE (it is wrong, or the reference has to decide)."""
     if not has_checksum(a, n):
         return NONE
     at = trailer(a, n)
@@ -74,7 +74,7 @@ def verdict(T, a, n, key, key_len):
 
 @jit
 def size_at(p):
-    """(length, address behind it) of a text in a message."""
+    """Return (length, address after it) of a text in a message."""
     c = ld8(p)
     value = c & 127
     shift = 7
@@ -89,7 +89,7 @@ def size_at(p):
 
 @jit
 def float_word(stored, a):
-    """A FLOAT or DOUBLE as the double that is summed."""
+    """Return a FLOAT or DOUBLE as the double that is summed."""
     number = float_of(a)
     if stored == L.OP_FLOAT:
         number = np.float64(np.float32(number))
@@ -99,14 +99,14 @@ def float_word(stored, a):
 
 @jit
 def sum_text(T, state, a, n, S):
-    """A text and, before it, its length."""
+    """Return the state after a text and, before it, its length."""
     st32(S, n)
     return crc32(T, crc32(T, state, S, 4), a, n)
 
 
 @jit
 def sum_value(T, state, stored, field, a, n, p, zone, S):
-    """The state after a column that is not NULL: n stored bytes at a, its value in the message at p. -1: for the reference."""
+    """Return the state after a column that is not NULL: n stored bytes at a, its value in the message at p. -1: fall back."""
     if stored == L.OP_INT or stored == L.OP_YEAR:
         st64(S, int_of(a, n))
         return crc32(T, state, S, 8)
@@ -132,7 +132,7 @@ def sum_value(T, state, stored, field, a, n, p, zone, S):
 
 @jit
 def behind(op, p):
-    """The address behind a value in a message."""
+    """Return the address after a value in a message."""
     if op == A.OP_FLOAT:
         return p + 4
     if op == A.OP_DOUBLE:
@@ -143,7 +143,7 @@ def behind(op, p):
 
 @jit
 def columns_sum(T, p, table, avro, S):
-    """The sum over all columns of the row that was located, whose value's fields begin at p. -1: for the reference."""
+    """Return the sum over all columns of the row that was located, whose value's fields begin at p. -1: fall back to the reference."""
     fields = ld64(avro + 8 * A.A_FIELDS)
     pool = ld64(avro + 8 * A.A_POOL)
     zone = ld64(table + 8 * L.T_ZONE)
@@ -170,7 +170,7 @@ def columns_sum(T, p, table, avro, S):
 
 @jit
 def w_checksum(T, p, fields, table, avro, key, key_len, a, n, old, old_len, S):
-    """The fields of the row checksum. `fields`: where the value's begin. -1: for the reference."""
+    """Write the fields of the row checksum. `fields`: where the value's begin. -1: fall back to the reference."""
     before = verdict(T, old, old_len, key, key_len)
     now = verdict(T, a, n, key, key_len)
     if before == REFERENCE or now == REFERENCE or (now == NONE and before != NONE):

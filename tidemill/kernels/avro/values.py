@@ -1,6 +1,6 @@
-"""Values in Avro's binary encoding. All writers return the end, or -1: for the reference, `tidemill.protocols.avro.encode`.
+"""Values in Avro's binary encoding. All writers return the end, or -1: fall back to the reference, `tidemill.protocols.avro.encode`.
 
-`p` is where to write, with room for 64 bytes more than the value takes; `a` and `n` are the stored bytes.
+`p` has room for 64 bytes more than the value takes; `a` and `n` are the stored bytes.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ MORE = np.uint64(0x8080808080808080)
 U7F, U56, TOP_BIT = np.uint64(0x7F), np.uint64(56), np.uint64(0x80)
 
 FLOAT_SPECIAL, DOUBLE_SPECIAL = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
-SHORT_TEXT = 64  # a text below it has one byte of length
-TEXT_GAP = 16  # a vector's text is made so far behind its place
-NARROW_DIGITS = 18  # a decimal of so many digits fits into an int64
-MIDDLE_DIGITS = 38  # one of these into 128 bits
-WIDE_DIGITS = 76  # and one of these into 256 bits
+SHORT_TEXT = 64  # a shorter text has one byte of length
+TEXT_GAP = 16  # a vector's text is first written this far after its place
+NARROW_DIGITS = 18  # decimals of this many digits fit into an int64
+MIDDLE_DIGITS = 38  # ... into 128 bits
+WIDE_DIGITS = 76  # ... into 256 bits
 
 
 @jit
 def w_varint(p, u):
-    """u, zig-zagged already, seven bits a byte. No branch below 2^56: the numbers of a column differ in their size."""
+    """Write u, which is zig-zagged, seven bits a byte. There is no branch below 2^56, because the numbers of a column differ in size."""
     if (u >> U56) != U0:
         rest = u >> U56
         more = rest >> U7
@@ -69,7 +69,7 @@ def w_varint(p, u):
 
 @jit
 def spread(u):
-    """The low 56 bits as eight bytes of seven, the lowest first."""
+    """Return the low 56 bits spread over eight bytes, seven bits each, the lowest first."""
     u = (u & LOW28) | (u & HIGH28) << U4
     u = (u & LOW14) | (u & HIGH14) << U2
     return (u & LOW7) | (u & HIGH7) << U1
@@ -77,19 +77,19 @@ def spread(u):
 
 @jit
 def zigzag(v):
-    """An int64 as what a varint is made of."""
+    """Return an int64 zig-zagged."""
     return as_u((v << 1) ^ (v >> 63))
 
 
 @jit
 def w_size(p, n):
-    """The length of text or bytes."""
+    """Write the length of text or bytes."""
     return w_varint(p, as_u(n << 1))
 
 
 @jit
 def sized_behind(p, end):
-    """Put the size before a text of less than 8192 bytes that stands at p + 1."""
+    """Put the size before a text of less than 8192 bytes at p + 1. Returns the end."""
     n = end - p - 1
     if n < SHORT_TEXT:
         st8(p, n << 1)
@@ -101,7 +101,7 @@ def sized_behind(p, end):
 
 @jit
 def w_document(T, p, a, n, S):
-    """Binary JSON as its text, which mostly is as long as it to a byte of its size."""
+    """Write binary JSON as text. The length of the text mostly takes as many bytes as that of the document."""
     guess = w_size(p, n)
     end = w_json_text(T, guess, a, n, S)
     if end < 0:
@@ -117,7 +117,7 @@ def w_document(T, p, a, n, S):
 
 @jit
 def w_vector_text(T, p, a, n, S):
-    """A VECTOR as its text."""
+    """Write a VECTOR as its text."""
     start = p + TEXT_GAP
     end = w_vector(T, start, a, n, S)
     if end < 0:
@@ -132,7 +132,7 @@ def w_vector_text(T, p, a, n, S):
 
 @jit
 def w_bit(p, u):
-    """Big-endian without leading zeros, at least one byte."""
+    """Write a number big-endian without leading zeros, at least one byte."""
     size = (71 - clz(u | U1)) >> 3
     st8(p, size << 1)
     st64(p + 1, bswap64(u << as_u(64 - 8 * size)))
@@ -141,13 +141,13 @@ def w_bit(p, u):
 
 @jit
 def signed_size(v):
-    """Bytes that an int64 takes."""
+    """Return how many bytes an int64 takes."""
     return ((64 - clz(as_u(v ^ (v >> 63)))) >> 3) + 1
 
 
 @jit
 def w_narrow(p, v):
-    """An int64, big-endian, as short as can be."""
+    """Write an int64 big-endian in as few bytes as hold it."""
     size = signed_size(v)
     st8(p, size << 1)
     st64(p + 1, bswap64(as_u(v) << as_u(64 - 8 * size)))
@@ -156,7 +156,7 @@ def w_narrow(p, v):
 
 @jit
 def add_digits(limbs, count, power, w):
-    """limbs = limbs * power + w; the lowest limb first."""
+    """Set limbs = limbs * power + w, the lowest limb first."""
     carry = w
     for i in range(count):
         limb = ldu64(limbs + 8 * i)
@@ -171,7 +171,7 @@ def add_digits(limbs, count, power, w):
 
 @jit
 def negate(limbs, count):
-    """The two's complement."""
+    """Negate the limbs (two's complement)."""
     carry = U1
     for i in range(count):
         limb = ~ldu64(limbs + 8 * i) + carry
@@ -182,7 +182,7 @@ def negate(limbs, count):
 
 @jit
 def w_wide(p, limbs, count):
-    """Limbs as one number, big-endian, as short as can be."""
+    """Write limbs as one number, big-endian, in as few bytes as hold it."""
     top = count - 1
     sign = ld64(limbs + 8 * top) >> 63
     while top > 0 and ld64(limbs + 8 * top) == sign and ld64(limbs + 8 * top - 8) >> 63 == sign:
@@ -201,7 +201,7 @@ def w_wide(p, limbs, count):
 
 @jit
 def w_unscaled(T, p, a, n, scale, S):
-    """A stored decimal of `scale` digits of fraction as its unscaled number. S: 32 bytes of scratch."""
+    """Write a stored decimal of `scale` digits of fraction as its unscaled number. S: 32 bytes of scratch."""
     if decimal_size(a, n) != n:
         return -1
     digits = ld8(a)
@@ -236,7 +236,7 @@ def w_unscaled(T, p, a, n, scale, S):
         else:
             add_digits(S, limbs, power, w)
         left -= group
-        # Groups of nine digits begin at the point: what is left over stands before the first and behind the last.
+        # Groups of nine digits begin at the point: the rests stand before the first group and after the last.
         group = min(left, 9)
         if left > fraction:
             group = 9
@@ -253,7 +253,7 @@ def w_unscaled(T, p, a, n, scale, S):
 
 @jit
 def w_member(p, table, count, index):
-    """An element of an ENUM by its index: its size and text stand ready."""
+    """Write an element of an ENUM by its index. Its size and text are ready-made."""
     if index > as_u(count):
         return -1
     pair = table + 8 * as_i(index)
@@ -262,7 +262,7 @@ def w_member(p, table, count, index):
 
 @jit
 def w_members(p, table, count, mask):
-    """The elements of a SET, joined by commas."""
+    """Write the elements of a SET, joined by commas."""
     if count < 64 and (mask >> as_u(count)) != U0:
         return -1
     size = 0
@@ -287,7 +287,7 @@ def w_members(p, table, count, mask):
 
 @jit
 def w_number(p, op, field, pool, a, n):
-    """What is stored as an integer."""
+    """Write a value that is stored as an integer."""
     if bad_width(n):
         return -1
     if op == A.OP_INT:
@@ -304,7 +304,7 @@ def w_number(p, op, field, pool, a, n):
 
 @jit
 def w_float_bits(p, op, a, n):
-    """FLOAT and DOUBLE; NaN and infinities are 0."""
+    """Write FLOAT and DOUBLE; NaN and infinities are 0."""
     if n != 8:
         return -1
     if op == A.OP_DOUBLE:
@@ -318,7 +318,7 @@ def w_float_bits(p, op, a, n):
 
 @spliced
 def w_avro_value(T, p, op, field, pool, a, n, zone, S):
-    """The value of a field that is not null, without its branch."""
+    """Write the value of a field that is not null, without its branch."""
     if op == A.OP_BYTES:
         return put_exact_source(w_size(p, n), a, n)
     if op == A.OP_PLAIN_TEXT:

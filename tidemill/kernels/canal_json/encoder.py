@@ -19,7 +19,7 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 
 
 def _tables() -> Texts:
-    """Constant tables in which backspace and form feed have no short escape, and the texts of bytes as ISO-8859-1."""
+    """Return constant tables without short escapes for backspace and form feed, and with the text of each byte as ISO-8859-1."""
     tables = np.zeros(len(TABLES) + 2048 + 64, np.uint8)
     tables[: len(TABLES)] = TABLES
     tables[[O_SHORT + 8, O_SHORT + 12]] = 0

@@ -17,7 +17,7 @@ _OPS = {ValueOp.TEXT: TextOp.JSON_TEXT, ValueOp.QUOTED: TextOp.JSON_LATIN, Value
 
 
 def value_op(program: TableProgram, column: ColumnInfo) -> int:
-    """How a column's values are written."""
+    """Return how a column's values are written."""
     stored = program.ops[program.slots[column.id]]
     if stored is ValueOp.BLOB:
         return TextOp.JSON_LATIN if column.is_binary else TextOp.JSON_TEXT
@@ -25,7 +25,7 @@ def value_op(program: TableProgram, column: ColumnInfo) -> int:
 
 
 def column_text(program: TableProgram, column: ColumnInfo) -> ColumnText:
-    """A column in `data` or `old`."""
+    """Return the texts of a column in `data` or `old`."""
     head = b"," + string(column.name.encode()) + b":"
     return ColumnText(
         column,
@@ -39,7 +39,7 @@ def column_text(program: TableProgram, column: ColumnInfo) -> ColumnText:
 
 
 def compile_table(program: TableProgram, table: CanalJsonTable) -> TextProgram:
-    """The program of a table version."""
+    """Return the program of a table version."""
     text = TextProgram(program)
     for kind, message in ((ON_DELETE, MessageType.DELETE), (ON_UPDATE, MessageType.UPDATE), (ON_INSERT, MessageType.INSERT)):
         columns = table.listed(message, None)
@@ -67,7 +67,7 @@ def compile_table(program: TableProgram, table: CanalJsonTable) -> TextProgram:
 
 
 def _types(text: TextProgram, table: CanalJsonTable, columns: Sequence[ColumnInfo], image: int) -> list[StepWords]:
-    """`sqlType` and `mysqlType`: one constant, but for the columns whose type depends on the value."""
+    """Return the steps of `sqlType` and `mysqlType`: one constant, except for columns whose type depends on the value."""
     steps: list[StepWords] = []
     constant = b',"sql":"","sqlType":' + (b"{" if columns else b"null")
     for i, column in enumerate(columns):

@@ -1,4 +1,4 @@
-"""ROW records → CSV lines, a row a message: an update with its old value is two lines in one."""
+"""ROW records → CSV lines, one message for each row. The message of an update with its old value has two lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.protocols.options import EncodingOptions, MessageFormat
 class CsvRowEncoder(TextRowEncoder):
     """See `TextRowEncoder`. Lines have no size limit: they go into files.
 
-    With output-field-header a message's key is the line of names that its file has to begin with.
+    With output-field-header a message's key is the header line of its file.
     """
 
     def __init__(self, programs: Sequence[TableProgram], options: EncodingOptions | None = None) -> None:

@@ -20,13 +20,13 @@ _VECTOR = frozenset(b"0123456789-.,[]")
 
 
 def _needs_escape(options: CsvOptions, alphabet: frozenset[int]) -> bool:
-    """Whether texts of these characters may hold the quote or the delimiter."""
+    """Return whether texts of these characters may hold the quote or the delimiter."""
     special = options.quote or options.delimiter
     return bool(frozenset(special.encode()) & alphabet)
 
 
 def _value_op(program: TableProgram, table: CsvTable, column: ColumnInfo) -> tuple[int, bool]:
-    """How a column's values are written, and whether the result has to be escaped."""
+    """Return how a column's values are written, and whether the result has to be escaped."""
     options = table.options
     stored = program.ops[program.slots[column.id]]
     if stored in (ValueOp.TEXT, ValueOp.QUOTED, ValueOp.BLOB):
@@ -46,7 +46,7 @@ def _value_op(program: TableProgram, table: CsvTable, column: ColumnInfo) -> tup
 
 
 def column_text(program: TableProgram, table: CsvTable, column: ColumnInfo) -> ColumnText:
-    """A column's field, the delimiter before it."""
+    """Return the texts of a column's field, with the delimiter before it."""
     delimiter, csv = table.csv.delimiter, table.csv
     op, escape = _value_op(program, table, column)
     quote = csv.quote if is_text(column) else b""
@@ -56,7 +56,7 @@ def column_text(program: TableProgram, table: CsvTable, column: ColumnInfo) -> C
     if op == TextOp.SET:
         members = (*members, csv.inside(b","))
         if not csv.quote and len(csv.delimiter) > 1:
-            op, members = ValueOp.UNKNOWN, ()  # the delimiter may begin in one element and end in the next: for the reference
+            op, members = ValueOp.UNKNOWN, ()  # the delimiter may begin in one element and end in the next: falls back to the reference
     return ColumnText(
         column,
         op,
@@ -70,7 +70,7 @@ def column_text(program: TableProgram, table: CsvTable, column: ColumnInfo) -> C
 
 
 def compile_table(program: TableProgram, table: CsvTable) -> TextProgram:
-    """The program of a table version."""
+    """Return the program of a table version."""
     text = TextProgram(program)
     columns = [column_text(program, table, column) for column in table.columns]
     text.kind(ON_DELETE, _line(text, table, columns, b"D", OLD, update=False), (OLD,))
@@ -87,7 +87,7 @@ def compile_table(program: TableProgram, table: CsvTable) -> TextProgram:
 def _line(
     text: TextProgram, table: CsvTable, columns: Sequence[ColumnText], operation: bytes, image: int, *, update: bool
 ) -> list[StepWords]:
-    """The steps of a line. Between constants: the commit ts and the handle."""
+    """Return the steps of a line: constants, and between them the commit ts and the handle."""
     options, csv = table.options, table.csv
     fields = table.head(operation, b"", b"", update=update)
     commit_ts = OPERATION_AND_NAMES if options.include_commit_ts else -1

@@ -1,9 +1,9 @@
-"""Open Protocol messages → typed Arrow arrays, column by column: no Python object for a row. Reference: `arrow.decode_plainly`.
+"""Open Protocol messages → typed Arrow arrays, column by column, without a Python object for each row. Reference: `arrow.decode_plainly`.
 
-It reads what TiCDC and Tidemill send mostly: uncompressed JSON whose values are of the types that the schema suggests. Whatever else
-comes (other JSON types, compressed values, claim checks that are to be read, dates that no calendar has, broken bytes) makes `read`
-return None for the batch, and the reference decides whether it is an error. Columns that are not wanted are not looked at, and one
-without `v` is NULL: of these the reference says that they are broken.
+It reads ordinary messages of TiCDC and Tidemill: uncompressed JSON whose values have the types that the schema suggests. For anything
+else (other JSON types, compressed values, claim checks to read, dates outside the calendar, broken bytes) `read` returns None for the
+batch, and the reference decides whether it is an error. Unlike the reference it does not check columns that are not wanted, and reads a
+column without `v` as NULL.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _EMPTY_OBJECT = re.compile(rb"\{\s*\}")
 
 
 class _Odd(Exception):
-    """Something that the reference has to look at."""
+    """The batch falls back to the reference."""
 
 
 def _json_type(kind: pa.DataType, *, unsigned: bool) -> pa.DataType:
-    """What `v` is in JSON where a column of this type is wanted; with `unsigned` a decimal without fraction is a BIGINT UNSIGNED."""
+    """Return the JSON type of `v` for a wanted column type. With `unsigned` a decimal without fraction is a BIGINT UNSIGNED."""
     if unsigned and _may_be_unsigned(kind):
         return pa.uint64()
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -77,8 +77,7 @@ def _may_be_unsigned(kind: pa.DataType) -> bool:
 def read(
     keys: pa.Array, values: pa.Array, event: pa.StructType, schema: pa.StructType, table: tuple[str, str] | None, *, whole: bool
 ) -> pa.ListArray | None:
-    """A list of `event` for each message, as `arrow.decode_array`; None where something is out of the ordinary. `whole`: claim checks are
-    to be read."""
+    """Return a list of `event` for each message, or None if a message is not ordinary. `whole`: claim checks have to be read."""
     try:
         return _read(keys, values, event, schema, table, whole=whole)
     except (_Odd, pa.ArrowException):
@@ -98,7 +97,7 @@ def _read(
     present = {name: np.asarray(body[name].is_valid()) for name in _IMAGES}
     _check(head, body, rows, ddls, kind == EventType.RESOLVED, present)
     if any(_may_be_empty(body[name]) for name in _IMAGES) and _EMPTY_OBJECT.search(bodies):
-        raise _Odd  # an image without any column is none; one whose columns are not wanted is
+        raise _Odd  # an image without any column counts as none; one without a wanted column counts
     if whole and head["ccl"].null_count < len(head):
         raise _Odd
     named = pc.fill_null(head["scm"], ""), pc.fill_null(head["tbl"], "")
@@ -133,7 +132,7 @@ def _read(
 
 
 def _texts(keys: pa.Array, values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Buffer, pa.Buffer]:
-    """Events of each message, and the texts of their keys and values as lines."""
+    """Return the number of events in each message, and the texts of their keys and values as lines."""
     keys, values = (_compact(array) for array in (keys, values))
     valid = np.asarray(keys.is_valid()).astype(np.uint8)
     counts = np.zeros(len(keys) + 1, np.int32)
@@ -150,13 +149,13 @@ def _texts(keys: pa.Array, values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.
 
 
 def _check_text(lines: pa.Buffer) -> None:
-    """That the bytes are UTF-8, which Arrow's JSON reader takes for granted. Raises ArrowInvalid."""
+    """Check that the bytes are UTF-8, which Arrow's JSON reader does not check. Raises ArrowInvalid."""
     ends = pa.py_buffer(np.array([0, len(lines)], np.int64))
     pa.Array.from_buffers(pa.large_string(), 1, [None, ends, lines]).validate(full=True)
 
 
 def _compact(array: pa.Array) -> pa.Array:
-    """The array with int32 offsets from 0 on and data."""
+    """Return the array with int32 offsets that begin at 0, and only its own data."""
     if array.type != pa.binary() or array.offset or array.buffers()[2] is None:
         array = pa.concat_arrays([array.cast(pa.binary()), pa.array([b""], pa.binary())])[: len(array)]
     return array
@@ -167,7 +166,7 @@ def _bytes(array: pa.Array) -> int:
 
 
 def _parsed(lines: pa.Buffer, schema: pa.Schema) -> Any:
-    """Lines of JSON as a record batch; members that the schema does not name are ignored."""
+    """Parse lines of JSON to a record batch. Members that are not in the schema are ignored."""
     if not len(lines):
         return pa.RecordBatch.from_pylist([], schema)
     read_options = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
@@ -177,7 +176,7 @@ def _parsed(lines: pa.Buffer, schema: pa.Schema) -> Any:
 
 
 def _parsed_bodies(lines: pa.Buffer, schema: pa.StructType) -> Any:
-    """The values of events. Raises _Odd and ArrowException."""
+    """Return the values of events. Raises _Odd and ArrowException."""
 
     def body(unsigned: bool) -> pa.Schema:
         columns = [
@@ -198,7 +197,7 @@ def _numpy(array: Any, missing: int) -> npt.NDArray[np.int64]:
 
 
 def _check(head: Any, body: Any, rows: Any, ddls: Any, resolved: Any, present: dict[str, Any]) -> None:
-    """That events are what their type says."""
+    """Check that each event has the members of its type. Raises _Odd."""
     u, p, d = (present[name] for name in _IMAGES)
     has_query = np.asarray(body["q"].is_valid()) & np.asarray(body["t"].is_valid())
     named = np.asarray(head["scm"].is_valid()) & np.asarray(head["tbl"].is_valid())
@@ -208,7 +207,7 @@ def _check(head: Any, body: Any, rows: Any, ddls: Any, resolved: Any, present: d
 
 
 def _may_be_empty(image: pa.StructArray) -> bool:
-    """Whether some event's image has none of the wanted columns."""
+    """Return whether some event's image has none of the wanted columns."""
     some = np.zeros(len(image), bool)
     for column in image.flatten():
         some |= np.asarray(column.is_valid())
@@ -224,7 +223,7 @@ def _struct(children: list[pa.Array], schema: pa.StructType, valid: npt.NDArray[
 
 
 def _image(image: pa.StructArray, schema: pa.StructType) -> list[pa.Array]:
-    """The wanted columns of one image, typed. A column that is not there is null."""
+    """Return the wanted columns of one image, typed. A missing column is null."""
     return [_column(column, field.type) for column, field in zip(image.flatten(), schema, strict=True)]
 
 
@@ -253,7 +252,7 @@ def _column(column: pa.StructArray, kind: pa.DataType) -> pa.Array:
 
 
 def _text(code: pa.Array, flags: pa.Array, value: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A value that is a JSON string, by the column's own type: all rows of a batch have the same, or the reference reads them."""
+    """Return values that are JSON strings, read by the column's own type. If the rows of a batch differ in it, they fall back."""
     codes = pc.unique(code.drop_null()).to_pylist()
     if not codes:
         return pa.nulls(len(value), kind)
@@ -301,9 +300,9 @@ def decode_array(
     table: tuple[str, str] | None = None,
     fetch: Fetch | None = None,
 ) -> pa.ListArray:
-    """As `decode_plainly`, by columns where all messages are ordinary.
+    """Return the same as `decode_plainly`, decoded by columns if all messages are ordinary.
 
-    The events of each message of two binary arrays; null where the key is null. With `table` (schema, name) rows of others are left out.
+    The arrays hold the events of each message, null for a null key. With `table` (schema, name) only its rows are kept.
 
     Raises MalformedMessage naming the message's place in the array, the place in it, the field and the fault.
     """

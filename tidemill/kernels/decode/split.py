@@ -1,4 +1,4 @@
-"""Messages' frames → lines of JSON. Reference: `tidemill.protocols.open.decode`, which reads what is refused here."""
+"""Frames of messages → lines of JSON. Reference: `tidemill.protocols.open.decode`, which also reads messages that are refused here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = np.uint64(1 << 56)  # 1 in network order
 
 @jit
 def put_line(p, a, n):
-    """n bytes of JSON as one line; -1 if they are several: nobody writes them so, and inside of a string they would be wrong."""
+    """Write n bytes of JSON as one line, and return its end. -1 if they have a line break, which no writer makes."""
     breaks = 0
     for i in range(n):
         c = ld8(a + i)
@@ -27,7 +27,7 @@ def put_line(p, a, n):
 
 @jit
 def frame_size(a, end):
-    """The length at a; -1 if it goes past the end."""
+    """Return the length at a; -1 if it goes past the end."""
     if end - a < 8:
         return -1
     size = as_i(bswap64(ldu64(a)))
@@ -36,10 +36,10 @@ def frame_size(a, end):
 
 @entry(10)
 def split_messages(n, key_offsets, keys, value_offsets, values, valid, heads, bodies, counts, sizes):
-    """Write the texts of all events of n messages to `heads` and `bodies`; returns how many events there are, or -1: for the reference.
+    """Write the texts of all events of n messages to `heads` and `bodies`. Returns the number of events; -1: fall back to the reference.
 
-    Offsets are int32. valid: a byte a message, 0: it is skipped. counts: int32, events of each message. sizes: int64 twice, bytes
-    written. A body that is empty becomes {}; one that is not a JSON object (compressed ones too) is for the reference.
+    Offsets are int32. valid: a byte for each message, 0: skip it. counts: int32, events of each message. sizes: int64 twice, bytes
+    written. An empty body becomes {}. One that is not a JSON object, such as a compressed one, falls back to the reference.
     """
     head = heads
     body = bodies

@@ -1,1 +1,1 @@
-"""Message tables as sinks want them: librdkafka's message array, length-prefixed frames, JSON lines."""
+"""Message tables in the forms that sinks write: librdkafka's message array, length-prefixed frames, JSON lines."""

@@ -1,4 +1,4 @@
-"""Numpy around the delivery kernels: order messages by target, compute sizes, call, cut by target.
+"""The numpy code around the delivery kernels: order messages by target, compute sizes, call the kernel, cut its output by target.
 
 References: `frame` and `json_line` below, one message at a time in plain Python.
 """
@@ -25,24 +25,24 @@ _MIDDLE = np.frombuffer(b',"value":', np.uint8)
 
 
 def frame(key: bytes | None, value: bytes | None) -> bytes:
-    """One message of a messages file: both lengths (-1: null) and bytes."""
+    """Return one message of a messages file: both lengths (-1: null) and bytes."""
     parts = [struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part for part in (key, value)]
     return b"".join(parts)
 
 
 def line_prefix(topic: str, partition: int) -> bytes:
-    """What a JSON line of this target begins with."""
+    """Return the beginning of this target's JSON lines."""
     return f'{{"topic":{json.dumps(topic)},"partition":{partition},"key":'.encode()
 
 
 def json_line(topic: str, partition: int, key: bytes | None, value: bytes | None) -> bytes:
-    """One message as a JSON line."""
+    """Return one message as a JSON line."""
     shown = [b"null" if part is None else b'"' + base64.b64encode(part) + b'"' for part in (key, value)]
     return line_prefix(topic, partition) + shown[0] + b',"value":' + shown[1] + b"}\n"
 
 
 def by_group(group_of_message: Ints) -> tuple[Ints, Ints]:
-    """Indexes of the messages, those of one group together and in their order, and the groups in that order."""
+    """Return the indexes of the messages ordered by group, stable within a group, and the groups in that order."""
     if len(group_of_message) < 2 or bool((np.diff(group_of_message) >= 0).all()):
         return np.arange(len(group_of_message), dtype=np.int64), group_of_message
     order = np.argsort(group_of_message, kind="stable").astype(np.int64)
@@ -50,7 +50,7 @@ def by_group(group_of_message: Ints) -> tuple[Ints, Ints]:
 
 
 def runs(groups: Ints) -> Iterator[tuple[int, int, int]]:
-    """(group, from, to) of each run of equal neighbours."""
+    """Yield (group, from, to) of each run of equal neighbours."""
     if not len(groups):
         return
     cuts = np.flatnonzero(np.diff(groups)) + 1
@@ -61,7 +61,7 @@ def runs(groups: Ints) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Values of one target's messages. `ends`: where each ends in `data`; `commit_ts` of each; `first`: the first MESSAGE."""
+    """Values of one target's messages. `ends` has the end of each in `data`, `commit_ts` that of each; `first` is the first MESSAGE."""
 
     target: int
     data: memoryview
@@ -71,19 +71,19 @@ class Run:
 
 
 class Writer:
-    """Messages of a chunk as bytes by target. The buffer is reused: write what `split` yields before the next call."""
+    """Turns the messages of a chunk into bytes by target. The buffer is reused: use what a method yields before the next call."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(1 << 20, np.uint8)
 
     def frames(self, messages: Messages) -> Iterator[tuple[int, memoryview]]:
-        """(target, frames) of each target that has messages."""
+        """Yield (target, frames) of each target that has messages."""
         table = messages.table
         sizes = 8 + _present(table["key_len"]) + _present(table["value_len"])
         return self._split(messages, sizes, lambda n, t, order, at, out: kernels.frames(n, t, order, at, out))
 
     def json_lines(self, messages: Messages, prefixes: Sequence[bytes]) -> Iterator[tuple[int, memoryview]]:
-        """(target, lines) of each target that has messages; `prefixes` from `line_prefix`, one a target."""
+        """Yield (target, lines) of each target that has messages. `prefixes` has the `line_prefix` of each target."""
         table = messages.table
         lengths = np.array([len(p) for p in prefixes], np.int64)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -96,7 +96,7 @@ class Writer:
         return self._split(messages, sizes, fill)
 
     def values(self, messages: Messages, tail: bytes = b"") -> Iterator[Run]:
-        """The values of each target that has messages, each followed by `tail`; a null value is empty."""
+        """Yield the values of each target that has messages. `tail` follows each value; a null value is empty."""
         table = messages.table
         sizes = _present(table["value_len"]) + len(tail)
         text = np.frombuffer(tail + b"\0", np.uint8)
@@ -120,7 +120,7 @@ class Writer:
             yield target, view[int(at[start]) : int(ends[end - 1])]
 
     def _fill(self, messages: Messages, sizes: Ints, fill: Callable[[int, int, int, int, int], object]) -> tuple[Ints, Ints, Ints, Ints]:
-        """Write all messages, ordered by target; their order, the target, end and begin of each in the buffer."""
+        """Write all messages, ordered by target. Returns their order, and target, end and begin of each in the buffer."""
         order, targets = by_group(messages.table["target"])
         ends = np.cumsum(sizes[order])
         at = ends - sizes[order]

@@ -1,7 +1,7 @@
-"""The compiled half of `deliver`. Arguments are addresses; `batch.py` computes every size before it calls, so nothing here grows.
+"""The kernels of `deliver`. Arguments are addresses. `batch.py` computes every size before the call, so buffers never grow here.
 
-A MESSAGE is 56 bytes: target, key, key_len, value, value_len, rows, commit_ts (layout.MESSAGE). `order` holds int64 indexes of
-messages, `at` the int64 offset in `out` where each message of that order begins.
+Messages are MESSAGE records (`tidemill.records`). `order` holds int64 indexes of messages; `at` holds the int64 offset in `out` of each
+message in that order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALL_BROKERS_DOWN = -187
 
 @cfunc(types.void(types.int64, types.int64, types.int64), cache=True)
 def on_delivery(producer, message, counters):
-    """librdkafka's dr_msg_cb: counts what is acknowledged, keeps the first failure."""
+    """Count acknowledged messages and keep the first failure. This is librdkafka's dr_msg_cb."""
     error = ld32s(message)
     if error == 0:
         st64(counters + C_ACKED, ld64(counters + C_ACKED) + 1)
@@ -41,9 +41,9 @@ def on_delivery(producer, message, counters):
 
 @cfunc(types.void(types.int64, types.int32, types.int64, types.int64), cache=True)
 def on_error(producer, error, reason, counters):
-    """librdkafka's error_cb: keeps the last text, such as `127.0.0.1:9092/1: Connect … failed: Connection refused`."""
+    """Keep the last error text, such as `127.0.0.1:9092/1: Connect … failed: Connection refused`. This is librdkafka's error_cb."""
     if error == ALL_BROKERS_DOWN and ld8(counters + C_TEXT) != 0:
-        return  # says less than what it follows from
+        return  # the text before it says why
     st64(counters + C_CLIENT_ERROR, types.int64(error))
     i = 0
     while i < TEXT_BYTES - 1:
@@ -57,7 +57,7 @@ def on_error(producer, error, reason, counters):
 
 @entry(5)
 def kafka_messages(n, table, order, partition_of, out):
-    """n messages of `table` in `order` as rd_kafka_message_t; lengths of -1 become null pointers."""
+    """Write n messages of `table` in `order` as rd_kafka_message_t. A length of -1 becomes a null pointer."""
     for i in range(n):
         message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + KAFKA_MESSAGE * i
@@ -89,7 +89,7 @@ def _be32(out, value):
 
 @entry(5)
 def frames(n, table, order, at, out):
-    """Key and value of each message, each after its length (4 bytes, big-endian, -1 for null)."""
+    """Write key and value of each message, each after its length (4 bytes, big-endian, -1 for null)."""
     for i in range(n):
         message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + ld64(at + 8 * i)
@@ -108,7 +108,7 @@ def frames(n, table, order, at, out):
 
 @entry(7)
 def values(n, table, order, at, tail, tail_len, out):
-    """The value of each message, followed by the tail_len bytes at `tail`; null is like empty."""
+    """Write the value of each message, followed by the tail_len bytes at `tail`. A null value is empty."""
     for i in range(n):
         message = table + MESSAGE_BYTES * ld64(order + 8 * i)
         o = out + ld64(at + 8 * i)
@@ -134,10 +134,10 @@ def _text_or_null(T, out, data, size):
 
 @entry(9)
 def json_lines(n, table, order, at, prefixes, prefix_at, middle, T, out):
-    """One line a message: its target's prefix up to `"key":`, the key, `middle` (9 bytes: `,"value":`), the value, `}` and a newline.
+    """Write a line for each message: its target's prefix up to `"key":`, the key, `middle` (`,"value":`), the value, `}`, newline.
 
-    `prefix_at`: int64 offsets, one more than there are targets, into `prefixes`. T: the constant tables. The lines have ascending places in
-    `out`: each may write up to 31 bytes past its end.
+    `prefix_at`: int64 offsets into `prefixes`, one more than targets. T: the constant tables. `at` ascends, because a line may write up to
+    31 bytes past its end.
     """
     for i in range(n):
         message = table + MESSAGE_BYTES * ld64(order + 8 * i)

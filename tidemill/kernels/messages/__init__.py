@@ -1,1 +1,1 @@
-"""What the encoders of all protocols do to a finished message: compress it."""
+"""Shared by the encoders of all protocols: the loop that drives a kernel, growing buffers, compression."""

@@ -1,4 +1,4 @@
-"""Where encoders write: bytes that only grow."""
+"""The buffer that encoders write to."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def _room(size: int) -> npt.NDArray[np.uint8]:
 
 
 class Buffer:
-    """Bytes that only grow, by doubling: a fresh large block costs its page faults each time. Kernels may write PAD bytes past its size."""
+    """Bytes that grow by doubling and never shrink, because new blocks cost page faults. Kernels may write PAD bytes past the size."""
 
     room: Callable[[int], npt.NDArray[np.uint8]] = staticmethod(_room)
-    """Gives memory. Tests give such that ends where nothing may be written."""
+    """Allocates memory. Tests replace it by memory that ends at a guard page."""
 
     def __init__(self, size: int) -> None:
         self.array = self.room(size + PAD)
 
     @property
     def size(self) -> int:
-        """Bytes that may be used."""
+        """The number of usable bytes."""
         return len(self.array) - PAD
 
     @property
     def address(self) -> int:
-        """Where it begins now."""
+        """The present address of the first byte."""
         return self.array.ctypes.data
 
     def grow(self, size: int, used: int) -> None:

@@ -1,9 +1,8 @@
 """Compression of one value: a raw Snappy block, or an LZ4 frame with a checksum of its content.
 
-Both look for repeats with one hash table of positions, greedily, in larger steps the longer nothing is found. Reference: whatever else
-expands them (`protocols.compression`). Room needed at p: n + n/6 + 64 bytes; the table has HASH_BYTES.
-
-Why no library does this: none of those for Snappy has a C function that a kernel could call, and lz4's for a frame took 0.97 to 1.8
+Both look for repeats greedily with one hash table of positions, in larger steps the longer they find nothing. The reference is any library
+that expands the result (`protocols.common.compression`). Room needed at p: n + n/6 + 64 bytes; the table has HASH_BYTES.
+No library is used, because no Snappy library has a C function that a kernel could call, and lz4's function for frames took 0.97 to 1.8
 times as long as `w_lz4` for messages of 150 bytes to 1 MiB.
 """
 
@@ -25,7 +24,7 @@ _LZ4_HEADER = int.from_bytes(b"\x64\x70\xb9", "little")  # version 1, independen
 
 @jit
 def hash_bits(n):
-    """Bits of the hash table for n bytes: clearing it should not cost more than the work."""
+    """Return the bits of the hash table for n bytes. Clearing the table should not cost more than compressing."""
     bits = 8
     while bits < HASH_BITS and (1 << bits) < n:
         bits += 1
@@ -41,13 +40,13 @@ def clear(table, bits):
 
 @jit
 def slot_of(a, bits):
-    """The slot of the four bytes at a."""
+    """Return the slot of the four bytes at a."""
     return ((ld32(a) * 0x9E3779B1) & _MASK32) >> (32 - bits)
 
 
 @jit
 def common(a, b, end):
-    """How many bytes from a up to `end` are those from b on; b is before a."""
+    """Return how many bytes from a up to `end` equal those from b on. b is before a."""
     start = a
     while a + 8 <= end:
         differ = ld64(a) ^ ld64(b)
@@ -66,7 +65,7 @@ def common(a, b, end):
 
 @jit
 def w_literal_tag(p, s, n):
-    """n bytes as they are; n may be 0."""
+    """Write n bytes as a literal. n may be 0."""
     if n == 0:
         return p
     left = n - 1
@@ -86,7 +85,7 @@ def w_literal_tag(p, s, n):
 
 @jit
 def w_copy_tag(p, offset, n):
-    """n ≥ 4 bytes from `offset` before."""
+    """Write a copy of n ≥ 4 bytes from `offset` bytes before."""
     while n >= 68:
         st8(p, 63 << 2 | 2)
         st16(p + 1, offset)
@@ -107,7 +106,7 @@ def w_copy_tag(p, offset, n):
 
 @jit
 def w_snappy(p, s, n, table):
-    """The n bytes at s as a Snappy block."""
+    """Write the n bytes at s as a Snappy block."""
     p = w_varint(p, n)
     bits = hash_bits(min(n, SNAPPY_BLOCK))
     for first in range(0, n, SNAPPY_BLOCK):
@@ -143,19 +142,19 @@ def w_snappy(p, s, n, table):
 
 @jit
 def rotate(x, bits):
-    """A 32-bit number turned left."""
+    """Rotate a 32-bit number left."""
     return (x << bits | x >> (32 - bits)) & _MASK32
 
 
 @jit
 def xxh32_lane(lane, word):
-    """One step of a lane."""
+    """Return one step of a lane."""
     return rotate((lane + word * 0x85EBCA77) & _MASK32, 13) * 0x9E3779B1 & _MASK32
 
 
 @jit
 def xxh32(a, n):
-    """XXH32 of n bytes with seed 0."""
+    """Return XXH32 of n bytes with seed 0."""
     end = a + n
     if n >= 16:
         one = 0x24234428
@@ -185,7 +184,7 @@ def xxh32(a, n):
 
 @jit
 def w_lz4_length(p, n):
-    """What of a length the token has no room for."""
+    """Write the rest of a length that does not fit into the token."""
     while n >= 255:
         st8(p, 255)
         p += 1
@@ -196,7 +195,7 @@ def w_lz4_length(p, n):
 
 @jit
 def w_lz4_literals(p, s, n, match):
-    """A token with n literals and the match's length less 4 (or 0 at the end), and the literals. The rest of the match is not written."""
+    """Write a token with n literals and the match's length less 4 (0 at the end), then the literals. The caller writes the match's rest."""
     st8(p, min(n, 15) << 4 | min(match, 15))
     p += 1
     if n >= 15:
@@ -207,7 +206,7 @@ def w_lz4_literals(p, s, n, match):
 
 @jit
 def w_lz4_block(p, s, n, table):
-    """The n bytes at s as the sequences of a block; the last five bytes are literals, no match begins in the last twelve."""
+    """Write the n bytes at s as the sequences of a block; the last five bytes are literals, no match begins in the last twelve."""
     bits = hash_bits(n)
     clear(table, bits)
     end = s + n
@@ -236,7 +235,7 @@ def w_lz4_block(p, s, n, table):
 
 @jit
 def w_lz4(p, s, n, table):
-    """The n bytes at s as an LZ4 frame."""
+    """Write the n bytes at s as an LZ4 frame."""
     st32(p, _LZ4_MAGIC)
     st32(p + 4, _LZ4_HEADER)
     p += 7

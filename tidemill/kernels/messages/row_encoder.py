@@ -1,7 +1,7 @@
-"""What drives every kernel that makes messages of rows: call it, give it more room, let the reference do what it hands back.
+"""`RowEncoder`, the loop that drives every encode kernel: call it, give it more room, encode rows by the reference that it does not handle.
 
-A protocol's encoder says how its kernel is called (`_run`), how much room a row needs (`_grow`), and what its reference makes of a row that
-the kernel leaves alone (`_by_reference`). Used so far by Open Protocol, Avro and the protocols of `kernels/templates`.
+A protocol's encoder defines how to call its kernel (`_run`), how much room a row needs (`_grow`), and how the reference encodes a row
+(`_by_reference`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tidemill.records import MESSAGE, ROW
 
 
 class RowEncoder(ABC):
-    """Encodes chunks of rows of any number of tables. `slow_rows` counts the rows that the reference had to do.
+    """Encodes chunks of rows of any number of tables. `slow_rows` counts the rows that fell back to the reference.
 
-    Not for several threads at once; the messages of a call are valid until the next one.
+    Not safe for threads. The messages of a call are valid until the next call.
     """
 
     OUTCOME: int
-    """Which word of the kernel's state says why a call ended."""
+    """Index of the state word that says why a call ended."""
 
     def __init__(self, state_words: int) -> None:
         self.slow_rows = 0
@@ -32,9 +32,9 @@ class RowEncoder(ABC):
         self._state = np.zeros(state_words, np.int64)
 
     def encode(self, rows: RowArray, groups: npt.NDArray[np.int32]) -> Messages:
-        """Messages of rows that are grouped by target; `groups` has the first row of each group, and at the end the number of rows.
+        """Encode rows that are grouped by target. `groups` has the first row of each group, and at the end the number of rows.
 
-        Raises MalformedRow, NoHandleKey and MessageTooLarge, all naming the row, and SinkUnavailable where claim checks cannot be stored.
+        Raises MalformedRow, NoHandleKey and MessageTooLarge, all naming the row, and SinkUnavailable where a claim check cannot be stored.
         """
         count = len(rows)
         if count == 0:
@@ -58,7 +58,7 @@ class RowEncoder(ABC):
                     at = self._by_reference(rows, at, outcome)
 
     def _append(self, rows: RowArray, at: int) -> int:
-        """Let the kernel append the message that lies ready for row `at`. Returns the row after it."""
+        """Let the kernel append the ready-made message of row `at`. Returns the row after it."""
         one = rows[: at + 1]
         while True:
             done = self._run(at, one)
@@ -68,7 +68,7 @@ class RowEncoder(ABC):
 
     @abstractmethod
     def _begin(self, groups: npt.NDArray[np.int32]) -> None:
-        """Write what holds for a whole call into the state, which is zero."""
+        """Write the words that hold for a whole call into the state, which is zero."""
 
     @abstractmethod
     def _run(self, at: int, rows: RowArray) -> int:
@@ -80,14 +80,14 @@ class RowEncoder(ABC):
 
     @abstractmethod
     def _by_reference(self, rows: RowArray, at: int, outcome: Outcome) -> int:
-        """Do row `at`, which the kernel left alone. Returns the row after it."""
+        """Encode row `at`, which the kernel did not handle, by the reference. Returns the row after it."""
 
     @abstractmethod
     def _finish(self, count: int) -> Messages:
-        """The messages of `count` rows, offsets made addresses."""
+        """Return the messages of `count` rows, with offsets turned into addresses."""
 
 
 def bytes_of(rows: RowArray, at: int) -> int:
-    """Bytes of a row's values, and of its key twice: once for each image."""
+    """Return the size of a row's values, and of its key twice, once for each image."""
     row = rows[at]
     return max(int(row["value_len"]), 0) + max(int(row["old_len"]), 0) + 2 * int(row["key_len"])

@@ -1,4 +1,4 @@
-"""ROW records → Open Protocol messages: the kernel, its buffers, and the reference for rows that it hands back."""
+"""ROW records → Open Protocol messages: the kernel's calls, its buffers, and the fallback to the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST_SIZE = 1 << 20
 
 
 def mode_bits(options: EncodingOptions) -> int:
-    """The kernel's bits for what the options ask."""
+    """Return the kernel's mode bits for the options."""
     return (
         (0 if options.output_old_value else k.MODE_NO_OLD)
         | (k.MODE_UPDATED if options.only_output_updated_columns else 0)
@@ -36,7 +36,7 @@ def mode_bits(options: EncodingOptions) -> int:
 
 
 class OpenRowEncoder(RowEncoder):
-    """`keep` stores large messages where the options say claim-check. Raises ConfigError for options that do not go together."""
+    """Encodes batched messages. `keep` stores large messages if the options say claim-check. Raises ConfigError for conflicting options."""
 
     OUTCOME = k.ST_OUTCOME
 
@@ -56,7 +56,7 @@ class OpenRowEncoder(RowEncoder):
         self._scratch = np.zeros(SCRATCH_BYTES, np.uint8)
 
     def _handle_programs(self) -> npt.NDArray[np.int64]:
-        """For each table the program of its handle key's columns, where the options need it."""
+        """Return for each table the program of its handle key's columns, if the options need it."""
         extra = np.zeros((max(len(self.programs), 1), k.X_WORDS), np.int64)
         if self._mode & (k.MODE_HANDLE_DELETES | k.MODE_HANDLE_LARGE):
             for words, program in zip(extra, self.programs, strict=False):
@@ -103,7 +103,7 @@ class OpenRowEncoder(RowEncoder):
         change = Change(record.key, record.value, record.old_value, record.start_ts, record.commit_ts)
         key, value = self._fitter.event(self._plain[record.table], change)
         self.slow_rows += 1
-        # numpy arrays, so that an address can be taken of empty bytes too
+        # numpy arrays, because even empty ones have an address
         ready_key, ready_value = np.frombuffer(key, np.uint8), np.frombuffer(value, np.uint8)
         state = self._state
         state[k.ST_READY_KEY], state[k.ST_READY_KEY_LEN] = ready_key.ctypes.data, len(key)

@@ -1,9 +1,8 @@
 """The Open Protocol kernel: ROW records → framed and batched messages. Reference: `tidemill.protocols.open.encode` and `batch`.
 
-One pass with bounded buffers: before each row the room is checked that it could need at most; if it is not there, or the row is one
-for the reference, the call ends with the row's index and is resumed there.
-
-Options are bits of the state (MODE_…). What only some columns are written for has a second program, of the handle key's columns.
+It makes one pass with bounded buffers. Before each row it checks the room that the row could need. If there is too little, or the row
+falls back to the reference, the call ends with the row's index and is resumed there.
+Options are bits of the state (MODE_…). A second program has only the handle key's columns, for events that have no others.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ use_cache()
     ST_VALUES_USED,
     ST_MESSAGES,  # address of the MESSAGE records, as many as there are rows; key and value are offsets here: buffers may still grow
     ST_MESSAGE_COUNT,
-    ST_GROUP,  # the group of the row that is next
+    ST_GROUP,  # the group of the next row
     ST_GROUPS,  # address of the groups' first rows (int32)
     ST_READY_KEY,  # an event made by the reference for the row at which the call begins: addresses and lengths, length -1: none
     ST_READY_KEY_LEN,
@@ -90,7 +89,7 @@ STATE_WORDS = 24
 MODE_NO_OLD = 1  # updates have no p
 MODE_UPDATED = 2  # p has only columns whose value changed
 MODE_HANDLE_DELETES = 4  # d has only the handle key
-MODE_HANDLE_LARGE = 8  # of an event that is too large only the handle key is sent
+MODE_HANDLE_LARGE = 8  # an event that is too large has only the handle key
 MODE_SNAPPY = 16
 MODE_LZ4 = 32
 
@@ -98,7 +97,7 @@ MODE_LZ4 = 32
 X_COLUMNS, X_COLUMN_COUNT, X_POOL = range(3)
 X_WORDS = 4
 
-# What is remembered of a column of the new image: its text (address, size) and its value (address, size; NULL and absent are negative).
+# The mark of a column of the new image: its text (address, size) and its value (address, size; NULL and absent are negative).
 MARK_TEXT, MARK_TEXT_LEN, MARK_VALUE, MARK_VALUE_LEN = range(0, 32, 8)
 MARK_BYTES = 32
 
@@ -115,7 +114,7 @@ KEY_ROOM = 192  # most bytes of a message key apart from its names
 
 @jit
 def put_text(target, source, size):
-    """Copy a program's constant, mostly of up to 32 bytes. Returns the end."""
+    """Copy a program's constant, which mostly has up to 32 bytes. Returns the end."""
     copy32(target, source)
     done = 32
     while done < size:
@@ -126,13 +125,13 @@ def put_text(target, source, size):
 
 @jit
 def big_endian(v):
-    """An int64 as the word that is stored for it in network order."""
+    """Return an int64 with its bytes in network order."""
     return as_i(bswap64(as_u(v)))
 
 
 @jit
 def has_lost_bytes(a, n):
-    """Whether JSON text at a has an escaped U+FFFD: then other bytes could have the same text."""
+    """Return whether JSON text at a has an escaped U+FFFD. Different bytes can have such a text."""
     for i in range(n - 5):
         if ld8(a + i) == 92 and ld32(a + i + 1) == _UFFF and ld8(a + i + 5) == 100:
             return True
@@ -141,15 +140,15 @@ def has_lost_bytes(a, n):
 
 @jit
 def is_zero_text(a):
-    """Whether the number at a, which is followed by a brace, is 0 or -0."""
+    """Return whether the number at a, which is followed by a brace, is 0 or -0."""
     a += 1 if ld8(a) == 45 else 0
     return ld16(a) == _ZERO_BRACE
 
 
 @jit
 def value_state(op, prefix, mark, text, size, a, n):
-    """SAME, CHANGED or ASK: the value of n bytes at a, whose column has the text of `size` bytes (the first `prefix` before the value),
-    against the mark's."""
+    """Compare a value with the mark's: SAME, CHANGED or ASK. The value is n bytes at a. Its column's text has `size` bytes, `prefix` of them
+    before the value."""
     m = ld64(mark + MARK_VALUE_LEN)
     if n < 0 and n == m:
         return SAME
@@ -164,10 +163,9 @@ def value_state(op, prefix, mark, text, size, a, n):
 
 @spliced
 def w_columns(T, p, table, program, count, pool, marks, against, S):
-    """{"column":{…},…} of the row that was located; -1: for the reference.
+    """Write {"column":{…},…} of the row that was located; -1: fall back to the reference.
 
-    marks: 0, or room where each column is remembered; with `against` columns whose value is the remembered one are left out (p stays if
-    all are).
+    marks: 0, or room for a mark of each column. With `against`, columns whose value equals the mark are left out; if all are, p stays.
     """
     zone = ld64(table + 8 * L.T_ZONE)
     cache = ld64(table + 8 * L.T_CACHE)
@@ -206,7 +204,7 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
                     p = text
                     continue
                 st8(text, 123 if text == start else 44)
-                if i == count - 1:  # its text ends the image, which is done below
+                if i == count - 1:  # its text includes the end of the image, which is written below
                     p -= 1
             else:
                 st64(mark + MARK_TEXT, text)
@@ -221,7 +219,7 @@ def w_columns(T, p, table, program, count, pool, marks, against, S):
 
 @spliced
 def w_event_value(T, p, table, row, mode, only_handle, marks, S):
-    """The value JSON of a row; -1: for the reference."""
+    """Write the value JSON of a row; -1: fall back to the reference."""
     value_len = ld32s(row + R_VALLEN)
     old_len = ld32s(row + R_OLDLEN)
     if value_len > 0 and mode & MODE_NO_OLD:
@@ -268,7 +266,7 @@ def w_event_value(T, p, table, row, mode, only_handle, marks, S):
 
 @jit
 def w_event_key(p, table, flags, row, only_handle):
-    """The key JSON of a row."""
+    """Write the key JSON of a row."""
     key = ld64(row + R_KEY)
     st64(p, _TS)
     p = w_u64(p + 6, ldu64(row + R_COMMIT))
@@ -291,7 +289,7 @@ def w_event_key(p, table, flags, row, only_handle):
 
 @entry(7)
 def open_rows(i, n, rows, tables, T, S, st):
-    """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
+    """Encode rows i to n - 1 after those in the state's buffers. Returns the row at which the call ended (see ST_OUTCOME).
 
     rows: ROW records grouped by target. tables: table words, indexed by ROW.table. T: constant tables. S: scratch. st: state.
     """

@@ -1,5 +1,5 @@
-"""What routing asks of a row's columns: did an update change a key, and what do they hash to?
+"""Routing by a row's columns: whether an update changed a key, and the hash of the dispatchers' columns.
 
-In: ROW records. Out: a flag or a hash a row.
+In: ROW records. Out: a flag or a hash for each row.
 Read `identity.py` first.
 """

@@ -1,4 +1,4 @@
-"""What routing asks of a row's columns: did an update change a key, and which hash has it? Kernels with their plain references."""
+"""Whether an update changed a key, and the hash of a row's columns: calls of the kernels, and their references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemill.tidb.schema.model import ColumnInfo
 
 
 class _Columns:
-    """Table words with a list of columns for each table, as the kernels of `identity_kernel` read them."""
+    """Table words with a list of chosen columns for each table, as `identity_kernel` reads them."""
 
     def __init__(self, programs: Sequence[TableProgram], chosen: Sequence[Sequence[int]]) -> None:
         self.programs = list(programs)
@@ -46,7 +46,7 @@ class _Columns:
         return np.array(words, np.int64)
 
     def _cells(self, record: RawRecord, value: bytes) -> list[tuple[ColumnInfo, Cell]]:
-        """The chosen columns of one image by the reference. Raises MalformedRow naming the row."""
+        """Return the chosen columns of one image by the reference. Raises MalformedRow naming the row."""
         program = self.programs[record.table]
         try:
             cells = program.open.reader.read(record.key, value)
@@ -58,12 +58,12 @@ class _Columns:
 
 
 def crc_of(data: bytes) -> int:
-    """CRC32-IEEE."""
+    """Return the CRC32-IEEE."""
     return crc_state(data) ^ 0xFFFFFFFF
 
 
 class UniqueChange(_Columns):
-    """Which updates have to be split: those that change a column of the handle key or of any unique index."""
+    """Finds the updates to split: those that change a column of the handle key or of any unique index."""
 
     def __init__(self, programs: Sequence[TableProgram]) -> None:
         super().__init__(programs, [unique_slots(program) for program in programs])
@@ -71,7 +71,7 @@ class UniqueChange(_Columns):
         self._pairs = np.zeros((max([len(slots) for slots in self._slots], default=0) + 1, 3), np.int64)
 
     def changed(self, rows: RowArray) -> npt.NDArray[np.bool_]:
-        """For each row whether it has both images and they differ in such a column. Raises MalformedRow."""
+        """Return for each row whether it has both images and they differ in such a column. Raises MalformedRow."""
         out = np.zeros(len(rows), np.uint8)
         k.changed_rows(
             len(rows), rows.ctypes.data, self._tables.ctypes.data, TABLES_AT, self._scratch.ctypes.data, self._scratch2.ctypes.data,
@@ -90,10 +90,10 @@ class UniqueChange(_Columns):
 
 
 class KeyHash(_Columns):
-    """Hashes for dispatch by columns: XOR of the CRC32 of schema and table and of each column's name and text."""
+    """Computes hashes for dispatch by columns: the XOR of the CRC32 of schema and table and of each column's name and text."""
 
     def __init__(self, programs: Sequence[TableProgram], columns: Sequence[Iterable[str]] | None = None) -> None:
-        """`columns`: for each program the names of the columns to hash, () for none; without it the handle key's in table order.
+        """`columns` has the names of the columns to hash for each program, () for none. The default is the handle key in table order.
 
         Raises KeyError for a column that rows do not have.
         """
@@ -104,7 +104,7 @@ class KeyHash(_Columns):
         super().__init__(programs, [[slot(name) for name in names] for slot, names in zip(named, columns, strict=True)])
 
     def hash(self, rows: RowArray) -> npt.NDArray[np.uint32]:
-        """The hash of each row: of its new image, or the old one of a delete. Raises MalformedRow."""
+        """Return the hash of each row's new image, or of a delete's old image. Raises MalformedRow."""
         out = np.zeros(len(rows), np.uint32)
         at = 0
         while at < len(rows):
@@ -129,12 +129,12 @@ class KeyHash(_Columns):
 
 
 def unique_slots(program: TableProgram) -> list[int]:
-    """Slots of the columns whose change splits an update. An integer handle never changes: it is the key."""
+    """Return the slots of the columns whose change splits an update. An integer handle never changes: it is the key."""
     wanted = program.info.unique_columns | set(program.info.handle_key_columns)
     own = program.info.pk_column
     return [slot for column, slot in program.slots.items() if column in wanted and (own is None or column != own.id)]
 
 
 def handle_slots(program: TableProgram) -> list[int]:
-    """Slots of the handle key's columns in table order."""
+    """Return the slots of the handle key's columns in table order."""
     return [program.slots[column] for column in program.info.handle_key_columns if column in program.slots]

@@ -1,6 +1,6 @@
-"""Kernels about a row's key columns: did an update change one, and what do they hash to? Reference: `tidemill.protocols.common.celltext`.
+"""Kernels for a row's key columns: whether an update changed one, and their hash. Reference: `tidemill.protocols.common.celltext`.
 
-Columns stand in a list of words (int64) for each table: its length, the seed of the hash, then X_WORDS words a column.
+Each table has a list of columns as int64 words: its length, the seed of the hash, then X_WORDS words for each column.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemill.records import R_KEY, R_KEYLEN, R_OLD, R_OLDLEN, R_TABLE, R_VALLEN
 
 use_cache()
 
-X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: for the reference
+X_SLOT, X_OP, X_FSP, X_NAME_STATE, X_NULL_CRC, X_ABSENT_CRC = range(6)  # X_ABSENT_CRC -1: fall back to the reference
 X_WORDS = 8
 X_BYTES = 8 * X_WORDS
 X_HEAD = 16  # bytes before the first column
@@ -29,7 +29,7 @@ LOW32 = 0xFFFFFFFF
 
 @jit
 def w_short_text(T, p, op, fsp, a, n, zone, S):
-    """A number or a time as text, in at most TEXT_ROOM bytes; -1: for the reference."""
+    """Write a number or a time as text, in at most TEXT_ROOM bytes; -1: fall back to the reference."""
     if op == L.OP_DOUBLE or op == L.OP_FLOAT:
         return w_stored_float(T, p, op, a, n, FLOAT_PLAIN, S)
     if op == L.OP_JSON or op == L.OP_VECTOR:
@@ -39,7 +39,7 @@ def w_short_text(T, p, op, fsp, a, n, zone, S):
 
 @spliced
 def value_changed(T, op, fsp, a, n, b, m, zone, S):
-    """SAME, CHANGED or ASK for two values of a column."""
+    """Return SAME, CHANGED or ASK for two values of a column."""
     if n == m and same_bytes(a, b, n):
         return SAME
     if is_bytes(op):
@@ -62,7 +62,7 @@ def value_changed(T, op, fsp, a, n, b, m, zone, S):
 
 @entry(8)
 def changed_rows(n, rows, tables, T, S, S2, pairs, out):
-    """For each row a byte (SAME, CHANGED, ASK): does a listed column differ between the images? Rows with one image are SAME.
+    """Write a byte for each row: SAME, CHANGED or ASK, for the listed columns of both images. Rows with one image are SAME.
 
     S and S2: scratch for the old and the new image. pairs: room for a (place, address, length) of each listed column.
     """
@@ -128,7 +128,7 @@ def changed_rows(n, rows, tables, T, S, S2, pairs, out):
 
 @entry(7)
 def hash_rows(i, n, rows, tables, T, S, out):
-    """For each row from i on its 32-bit hash (new image, or old of a delete); returns the row at which the reference has to help."""
+    """Write the 32-bit hash of each row from i on (new image, or a delete's old one). Returns the first row that falls back, or n."""
     while i < n:
         row = rows + ROW_BYTES * i
         table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)

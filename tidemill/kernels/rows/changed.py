@@ -1,4 +1,4 @@
-"""Whether two stored values of a column are the same value: what the kernels that compare images share."""
+"""Comparing two stored values of a column. Shared by the kernels that compare images."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SAME, CHANGED, ASK = 0, 1, 2
 
 @jit
 def is_bytes(op):
-    """Whether a value is its stored bytes, so that equal values have equal bytes."""
+    """Return whether values of this kind are equal only if their stored bytes are."""
     return op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB
 
 
 @jit
 def is_integer(op):
-    """Whether `integer_changed` compares such values."""
+    """Return whether `integer_changed` compares such values."""
     return op == L.OP_INT or op == L.OP_YEAR or op == L.OP_UINT
 
 
 @jit
 def integer_changed(op, a, n, b, m):
-    """SAME, CHANGED or ASK for two integers, of n bytes at a and of m bytes at b. One number can be stored in several widths."""
+    """Return SAME, CHANGED or ASK for two integers, of n bytes at a and of m bytes at b. One number can be stored in several widths."""
     if bad_width(n) or bad_width(m):
         return ASK
     if op == L.OP_UINT:

@@ -10,7 +10,7 @@ from tidemill.kernels.write.numbers import SIGN64
 
 @jit
 def key_fits(table, flags, key, key_len, S):
-    """Whether the record key is one of this kind of table; makes its handle findable. False: the reference has to look at it."""
+    """Check that the record key fits the table's kind of handle, and note the handle for `find`. False: fall back to the reference."""
     if key_len < 19 or ld8(key) != 0x74 or ld16(key + 9) != 0x725F:
         return False
     if flags & FLAG_COMMON:

@@ -1,6 +1,6 @@
-"""What a table program looks like in memory: words of a column, of a table, of the encoder's state. See `program.py` for the meaning.
+"""The memory layout of a table program: words of a column and of a table, the place map, the scratch. See `program.py`.
 
-Programs are data, not code: a new table or a DDL compiles nothing.
+Programs are data, so a new table or a DDL needs no compilation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class ValueOp(enum.IntEnum):
-    """What the stored bytes of a column are, and so how they are written."""
+    """The form of a column's stored bytes, which decides how they are written."""
 
     INT = 1
     UINT = 2
@@ -26,7 +26,7 @@ class ValueOp(enum.IntEnum):
     JSON = 13
     YEAR = 14
     VECTOR = 15
-    UNKNOWN = 16  # handed back to the reference
+    UNKNOWN = 16  # falls back to the reference
 
 
 OP_INT, OP_UINT, OP_FLOAT, OP_DOUBLE, OP_DECIMAL, OP_TEXT, OP_QUOTED, OP_BLOB = range(1, 9)
@@ -44,18 +44,18 @@ COLUMN_BYTES = 64
     T_COLUMN_COUNT,
     T_POOL,  # address of the constants
     T_SLOT_OF,  # address: uint16 slot of each column id, T_SLOTS: none
-    T_MAX_ID,  # last id that T_SLOT_OF knows, at least 255
+    T_MAX_ID,  # last column id in T_SLOT_OF, at least 255
     T_SLOTS,  # number of slots
-    T_TEMPLATE,  # address: int32 per slot and one more, where the value is when the row has none (PLACE_…)
+    T_TEMPLATE,  # address: int32 per slot and one more, the place of a value that the row lacks (PLACE_…)
     T_KIND,  # address: one byte per slot, its ValueOp
     T_CACHE,  # address of the table's place map (below)
     T_KEY_HEAD,  # address of the constant part of the message key
     T_KEY_HEAD_LEN,
-    T_FIXED,  # most bytes that a row takes apart from its values
+    T_FIXED,  # most bytes of a row besides its values
     T_ZONE,  # address of the time zone's table, 0: UTC
     T_HANDLE,  # address: one byte per column of a common handle, its ValueOp
     T_HANDLE_COUNT,
-    T_EXTRA,  # address of what another kernel needs (identity)
+    T_EXTRA,  # address of words of another kernel (identity, open)
 ) = range(17)
 TABLE_WORDS = 20
 TABLE_BYTES = 8 * TABLE_WORDS
@@ -64,17 +64,17 @@ FLAG_SLOW = 1  # every row goes to the reference
 FLAG_COMMON = 2  # the handle is not an integer
 FLAG_PARTITION = 4  # message keys name the physical table
 
-# A place says where the value of a slot is: >= 0 the index in a row of format 2, else
+# The place of a slot's value: >= 0 the index in a row of format 2, else
 PLACE_NULL = -1
 PLACE_ABSENT = -2  # the row is older than the column
-PLACE_FOUND = -3  # and below: entry (PLACE_FOUND - place) of the table of found values, (address, length) pairs
+PLACE_FOUND = -3  # and below: entry (PLACE_FOUND - place) in the table of found values, which are (address, length) pairs
 
-# The place map of a table: words (int64), then int32 places, then the header that they were made of.
+# The place map of a table: words (int64), then int32 places, then the row header that they were made from.
 C_HEADER_LEN, C_OFFSETS, C_DATA, C_LARGE, C_LAST = range(5)
 CACHE_PLACES = 64
-HEADER_CACHED = 512  # bytes of the longest header that is remembered
+HEADER_CACHED = 512  # the longest header that is kept, in bytes
 
-# Scratch of a kernel: 64 bytes of text and the stack of the JSON writer, then found values and the room that they are unpacked to.
+# Scratch of a kernel: 64 bytes of text and the stack of the JSON writer, then found values and the room for unpacking them.
 SCRATCH_STACK_END = 8192
 TEXT_AT = SCRATCH_STACK_END  # two texts of numbers or times
 FOUND_PAIRS = 4096  # entries (16 bytes each)
@@ -90,7 +90,7 @@ class Outcome(enum.IntEnum):
 
     DONE = 0
     GROW = 1  # the output is full
-    UNKNOWN = 2  # the row is for the reference
+    UNKNOWN = 2  # the row falls back to the reference
     TOO_LARGE = 3  # the event alone is larger than a message may be
 
 

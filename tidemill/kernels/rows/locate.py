@@ -1,8 +1,8 @@
-"""Where the values of a row are: row format 2, row format 1, and the key. Reference: `tidemill.tidb.rows.RowReader`.
+"""Finding the values of a row, in row format 2, row format 1 and the key. Reference: `tidemill.tidb.rows.RowReader`.
 
-After `locate_row` each slot of the table has a place (`layout.PLACE_…`) and `find` gives the value's address and length. Values of
-format 1 and of keys are brought into the form of format 2, so everything behind knows one form. What is odd in any way is
-refused here, and the reference decides whether it is an error.
+After `locate_row` each slot of the table has a place (`layout.PLACE_…`), and `find` returns a value's address and length. Values of
+format 1 and of keys are converted to the form of format 2, so writers know one form. Anything unusual is refused here, and the reference
+decides whether it is an error.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FLAG_DECIMAL, FLAG_DURATION, FLAG_VARINT, FLAG_UVARINT, FLAG_JSON, FLAG_VECTOR =
 
 @jit
 def reset_places(table, cache):
-    """Every slot as it is when the row has no value for it."""
+    """Set every slot to the place of a value that the row lacks."""
     put(cache + L.CACHE_PLACES, ld64(table + 8 * L.T_TEMPLATE), 4 * ld64(table + 8 * L.T_SLOTS) + 4)
 
 
 @jit
 def is_among(column, a, count, large):
-    """Whether a column id is one of the first `count` of the header at a."""
+    """Return whether a column id is among the first `count` ids of the header at a."""
     for i in range(count):
         if column == (ld32(a + 6 + 4 * i) if large else ld8(a + 6 + i)):
             return True
@@ -50,7 +50,7 @@ def is_among(column, a, count, large):
 
 @jit
 def strangers_fit(table, a, not_null, null, large):
-    """Whether no column that the table does not have is both NULL and not."""
+    """Return whether no unknown column is both NULL and not NULL."""
     slot_of = ld64(table + 8 * L.T_SLOT_OF)
     max_id = ld64(table + 8 * L.T_MAX_ID)
     slots = ld64(table + 8 * L.T_SLOTS)
@@ -63,10 +63,10 @@ def strangers_fit(table, a, not_null, null, large):
 
 @jit
 def map_columns(table, cache, a, not_null, null, large):
-    """Set the place of each column that the header at a names. False: the ids are not in order, or a column is there twice.
+    """Set the place of each column in the header at a. False: the ids are not in order, or one occurs twice.
 
-    Rows with NULLs here and there have another header each time, so there is no branch for each column. Columns that the table does not
-    have go to the place behind the last slot.
+    The headers of rows with NULLs differ from row to row, so there is no branch for each column. Unknown columns go to the place after the
+    last slot.
     """
     slot_of = ld64(table + 8 * L.T_SLOT_OF)
     max_id = ld64(table + 8 * L.T_MAX_ID)
@@ -99,8 +99,8 @@ def map_columns(table, cache, a, not_null, null, large):
 
 @jit
 def ends_in_order(offsets, count, large):
-    """Whether no value ends before it begins. No branch in the loops: they become vector code."""
-    wrong = 0  # negative once an end is before the one ahead of it
+    """Return whether no value ends before it begins. The loops have no branch, so they become vector code."""
+    wrong = 0  # negative once an end is less than the end before it
     before = 0
     if large:
         for i in range(count):
@@ -117,7 +117,7 @@ def ends_in_order(offsets, count, large):
 
 @jit
 def trailer_size(a, flags, left):
-    """Bytes of the checksum at a, of which `left` are there; -1 if they are not what the row's flags say."""
+    """Return the size of the checksum at a, where `left` bytes are left. -1 if that does not fit the row's flags."""
     if not flags & 2:
         return 0
     if left < 5:
@@ -127,7 +127,7 @@ def trailer_size(a, flags, left):
 
 @jit
 def same_header(a, b, size):
-    """Whether two headers of one size are equal; no byte of the last words is looked at alone."""
+    """Return whether two headers of one size are equal. The last words overlap, so no byte is compared alone."""
     if size < 8:
         return same_bytes(a, b, size)
     done = 0
@@ -140,7 +140,7 @@ def same_header(a, b, size):
 
 @jit
 def locate_format2(table, cache, a, n):
-    """Row format 2. Rows of a table mostly share their header: then only the offsets differ. False: broken."""
+    """Locate a row of format 2. Rows of a table mostly share their header, and only offsets differ. False: the row is broken."""
     if n < 6:
         return False
     flags = ld8(a + 1)
@@ -171,13 +171,13 @@ def locate_format2(table, cache, a, n):
         if header <= L.HEADER_CACHED:
             put_exact_source(remembered, a, header)
             st64(cache + 8 * L.C_HEADER_LEN, header)
-    # Values that overlap would be more bytes than the row has, and the room for the output is reckoned from the row's bytes.
+    # Overlapping values would have more bytes than the row, from whose size the room for the output is computed.
     return ends_in_order(offsets, not_null, large)
 
 
 @jit
 def json_end(a, end):
-    """Address behind the binary JSON (type code and body) at a; -1 if it is not all there."""
+    """Return the address after the binary JSON (type code and body) at a; -1 if it is not all there."""
     if a >= end:
         return -1
     kind = ld8(a)
@@ -213,7 +213,7 @@ def found(S, index, a, n):
 
 @jit
 def locate_format1(table, cache, a, n, S):
-    """Row format 1: a list of (column id, datum). Values that are not bytes are unpacked behind the key's. False: not for the kernel."""
+    """Locate a row of format 1, a list of (column id, datum). Values that are not bytes are unpacked after the key's. False: fall back."""
     st64(cache + 8 * L.C_HEADER_LEN, -1)  # the places below fit no other row
     reset_places(table, cache)
     end = a + n
@@ -303,7 +303,7 @@ def locate_format1(table, cache, a, n, S):
             continue
         if flag == FLAG_DECIMAL:
             size = decimal_size(a, end - a)
-            if size < 0 or op != L.OP_DECIMAL:  # one of a stranger is for the reference too: it looks at the digits
+            if size < 0 or op != L.OP_DECIMAL:  # an unknown column's decimal falls back too: the reference checks its digits
                 return False
             put_exact_source(room, a, size)
             found(S, index, room, size)
@@ -328,7 +328,7 @@ def locate_format1(table, cache, a, n, S):
 
 @jit
 def locate_row(table, a, n, S):
-    """Set the place of every slot for the row value of n bytes at a. False: the reference has to look at it."""
+    """Set the place of every slot for the row value of n bytes at a. False: fall back to the reference."""
     cache = ld64(table + 8 * L.T_CACHE)
     if n > 0 and ld8(a) == 0x80:
         return locate_format2(table, cache, a, n)
@@ -337,7 +337,7 @@ def locate_row(table, a, n, S):
 
 @jit
 def unpack_group_bytes(a, end, room):
-    """Memcomparable bytes at a → room. Returns (size, address behind them); size -1 if they are broken."""
+    """Unpack memcomparable bytes at a to room. Returns (size, address after them); size -1 if they are broken."""
     size = 0
     while end - a >= 9:
         st64(room + size, ld64(a))
@@ -357,7 +357,7 @@ def unpack_group_bytes(a, end, room):
 
 @jit
 def locate_key(table, a, n, S):
-    """Unpack the columns of a common handle from the key of n bytes at a. False: the reference has to look at it."""
+    """Unpack the columns of a common handle from the key of n bytes at a. False: fall back to the reference."""
     if n > L.MAX_KEY:
         return False
     end = a + n
@@ -431,19 +431,19 @@ def invalidate(table):
 
 @jit
 def place_map(cache):
-    """The words of a place map that `find` needs. Load them once a row."""
+    """Return the words of a place map that `find` needs. Load them once a row."""
     return ld64(cache + 8 * L.C_OFFSETS), ld64(cache + 8 * L.C_DATA), ld64(cache + 8 * L.C_LARGE), ld64(cache + 8 * L.C_LAST)
 
 
 @jit
 def place_of(cache, slot):
-    """Where the value of a slot is: PLACE_NULL, PLACE_ABSENT, or a place for `find`."""
+    """Return where the value of a slot is: PLACE_NULL, PLACE_ABSENT, or a place for `find`."""
     return ld32s(cache + L.CACHE_PLACES + 4 * slot)
 
 
 @jit
 def find(place, offsets, data, large, last, S):
-    """(address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken.
+    """Return (address, length) of the value at a place that is neither NULL nor absent; length -1 if it is broken.
 
     offsets, data, large, last: from `place_map`.
     """
@@ -466,6 +466,6 @@ def find(place, offsets, data, large, last, S):
 
 @jit
 def find_in(place, cache, S):
-    """As `find`, for a single value of a row."""
+    """Find a single value of a row, see `find`."""
     offsets, data, large, last = place_map(cache)
     return find(place, offsets, data, large, last, S)

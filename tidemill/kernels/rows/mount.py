@@ -1,4 +1,4 @@
-"""Rows that are only ordered and mounted: for a sink that throws them away, and to measure what that costs."""
+"""An encoder that only mounts rows: for the black hole sink, and to measure the cost of mounting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.protocols.common.messages import Messages, no_messages
 
 
 class MountEncoder:
-    """Has the interface of an encoder and makes no messages. `slow_rows` counts the rows that the reference had to look at."""
+    """Has the interface of an encoder but makes no messages. `slow_rows` counts the rows that fell back to the reference."""
 
     def __init__(self, programs: Sequence[TableProgram]) -> None:
         self.programs = list(programs)

@@ -1,4 +1,4 @@
-"""The kernel that only mounts: finds and checks every value of every row, writes nothing. Reference: `tidemill.tidb.rows.RowReader`."""
+"""The kernel that only mounts: it finds and checks every value of every row. Reference: `tidemill.tidb.rows.RowReader`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ use_cache()
 
 @jit
 def values_fit(table, S):
-    """Whether every value of the row that was located is one."""
+    """Return whether every value of the located row is valid."""
     cache = ld64(table + 8 * L.T_CACHE)
     kinds = ld64(table + 8 * L.T_KIND)
     offsets, data, large, last = place_map(cache)
@@ -31,7 +31,7 @@ def values_fit(table, S):
 
 @entry(5)
 def mount_rows(i, n, rows, tables, S):
-    """Check rows i to n - 1; returns the first one that the reference has to look at, or n."""
+    """Check rows i to n - 1. Returns the first one that falls back to the reference, or n."""
     while i < n:
         row = rows + ROW_BYTES * i
         table = tables + L.TABLE_BYTES * ld32(row + R_TABLE)

@@ -1,7 +1,7 @@
-"""From a table version to what the kernels run: words of columns, a pool of ready-made texts, and where values come from.
+"""Compiles a table version to a program that kernels run: words of columns, a pool of ready-made texts, and the slots of values.
 
-Names, types, flags, escapes and defaults become bytes here, once, made by the reference encoder itself. Building one takes well below
-a millisecond; nothing is compiled.
+Names, types, flags, escapes and defaults become bytes once, here, by the reference encoder itself. Building a program takes well below a
+millisecond; no code is compiled.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tidemill.tidb.schema.tracking.history import TableVersion
 
 PAD = 64
-"""Readable bytes behind every block that kernels copy from in wide steps."""
+"""Readable bytes after every block that kernels copy from in wide steps."""
 
 _MAX_COLUMN_ID = 32767
 _VALUE_ROOM = 128  # most bytes of a number or time
@@ -81,7 +81,7 @@ _UNQUOTED = frozenset({ValueOp.INT, ValueOp.UINT, ValueOp.YEAR, ValueOp.FLOAT, V
 
 
 def value_op(column: ColumnInfo) -> ValueOp:
-    """What the stored bytes of a column are."""
+    """Return the form of a column's stored bytes."""
     if column.tp in _INTEGERS:
         return ValueOp.UINT if column.unsigned else ValueOp.INT
     if column.tp in STRINGS:
@@ -99,40 +99,40 @@ class Pool:
         self._at: dict[bytes, int] = {}
 
     def add(self, text: bytes) -> tuple[int, int]:
-        """(offset, length) of a constant."""
+        """Add a constant. Returns its (offset, length)."""
         if text not in self._at:
             self._at[text] = len(self._bytes)
             self._bytes += text
         return self._at[text], len(text)
 
     def array(self) -> npt.NDArray[np.uint8]:
-        """The bytes, padded."""
+        """Return the bytes, padded."""
         return padded(bytes(self._bytes))
 
 
 def padded(data: bytes) -> npt.NDArray[np.uint8]:
-    """A copy that can be read past its end."""
+    """Return a copy that can be read past its end."""
     return np.frombuffer(data + bytes(PAD), np.uint8).copy()
 
 
 def table_words(programs: Sequence[TableProgram]) -> npt.NDArray[np.int64]:
-    """The words of several programs side by side, as kernels index them by ROW.table."""
+    """Return the words of several programs in one array, which kernels index by ROW.table."""
     return np.array([program.words for program in programs] or [np.zeros(TABLE_WORDS, np.int64)], np.int64)
 
 
 def tables_of(programs: Sequence[TableProgram]) -> int:
-    """Address of the constant tables that print documents as these programs do."""
+    """Return the address of the constant tables that print documents as these programs do."""
     styles = {program.json for program in programs}
     if len(styles) > 1:
-        raise ValueError(f"the programs of one encoder print documents in {len(styles)} ways")
+        raise ValueError(f"the programs of one encoder print JSON documents in {len(styles)} styles")
     return tables_at(*styles)
 
 
 class TableProgram:
     """One version of one table, compiled for the encode kernels.
 
-    `open` is the reference for its rows; `slots` numbers its output columns in table order. Read-only once made; programs may be shared by
-    encoders of one thread (the cache of the last row's header lies in it).
+    `open` is the reference for its rows; `slots` numbers its output columns in table order. A program holds the place map of the last row's
+    header, so only encoders of one thread may share it.
     """
 
     def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo = UTC, json: JsonStyle = JsonStyle.GO) -> None:
@@ -141,13 +141,13 @@ class TableProgram:
         self.columns = info.output_columns
         self.ops = [value_op(column) for column in self.columns]
         self.slots = {column.id: slot for slot, column in enumerate(self.columns)}
-        self._blocks: list[npt.NDArray[np.generic]] = []  # keeps alive what the words point to
+        self._blocks: list[npt.NDArray[np.generic]] = []  # keeps the memory alive that the words point to
         self.words = np.zeros(TABLE_WORDS, np.int64)
         self._lay_out()
 
     @classmethod
     def of(cls, version: TableVersion, zone: tzinfo = UTC, json: JsonStyle = JsonStyle.GO) -> TableProgram:
-        """The program of a table version."""
+        """Return the program of a table version."""
         return cls(version.schema, version.table, version.info, zone, json)
 
     @cached_property
@@ -156,7 +156,7 @@ class TableProgram:
         return f"{self.schema}.{self.table}"
 
     def absent_cell(self, column: ColumnInfo) -> Cell:
-        """The cell of a column that a row does not have. Raises MalformedRow when its origin default cannot be read."""
+        """Return the cell of a column that a row does not have. Raises MalformedRow when its origin default cannot be read."""
         plain = missing_plain(column)
         return None if plain is None else cell(column, plain, self.zone, self.json)
 
@@ -178,7 +178,7 @@ class TableProgram:
         self._lay_out_open()
 
     def _lay_out_handle(self) -> dict[int, int]:
-        """Columns of a common handle; returns the place among them of each whose value the key holds, by column id."""
+        """Lay out the columns of a common handle. Returns the index of each column whose value the key holds, by column id."""
         index = self.info.primary_index
         assert index is not None, "a common handle is a primary key"
         columns = self.info.index_columns(index)
@@ -205,7 +205,7 @@ class TableProgram:
         words[T_CACHE] = self.keep(cache)
 
     def _lay_out_open(self) -> None:
-        """The program of the Open Protocol: columns by the bytes of their name."""
+        """Lay out the program of the Open Protocol: columns sorted by the bytes of their names."""
         order = self.open.in_name_order
         if not order:
             self.words[T_FLAGS] |= FLAG_SLOW
@@ -216,7 +216,7 @@ class TableProgram:
         words[T_KEY_HEAD], words[T_KEY_HEAD_LEN] = self.keep(padded(head)), len(head)
 
     def open_program(self, columns: Sequence[ColumnInfo]) -> tuple[int, int, int, int]:
-        """A program that writes these columns of an image: its address, their number, its pool's address, most bytes apart from values."""
+        """Build a program that writes these columns. Returns its address, their number, its pool's address, most bytes besides values."""
         pool, rows, fixed = Pool(), [], 64
         for i, column in enumerate(columns):
             op = self.ops[self.slots[column.id]]
@@ -226,7 +226,7 @@ class TableProgram:
             try:
                 absent = pool.add(head + json_value(column, self.absent_cell(column)) + end)
             except TidemillError:
-                absent = (0, -1)  # such a row is for the reference, which says what is wrong
+                absent = (0, -1)  # such a row falls back to the reference, which raises the error
             fsp = min(max(column.decimal, 0), 6)
             texts = (*pool.add(head + quote), *pool.add(quote + end), *pool.add(head + b"null" + end), *absent)
             rows.append([self.slots[column.id], op, fsp, *texts, 0, 0, 0, 0, 0])

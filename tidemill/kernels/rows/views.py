@@ -1,4 +1,4 @@
-"""Views of ROW records from Python: slow, for hand-backs, errors and tests."""
+"""Python views of ROW records. They are slow: for the reference, errors and tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RowArray = npt.NDArray[np.void]
 
 
 class RawRecord(NamedTuple):
-    """A ROW record with its bytes. None: there is no such image."""
+    """A ROW record with its bytes. An image is None if the row does not have it."""
 
     key: bytes
     value: bytes | None
@@ -30,7 +30,7 @@ def _bytes_at(address: int, size: int) -> bytes | None:
 
 
 def raw_record(rows: RowArray, index: int) -> RawRecord:
-    """A copy of one record's bytes."""
+    """Return a copy of one record's bytes."""
     row = rows[index]
     return RawRecord(
         _bytes_at(int(row["key"]), int(row["key_len"])) or b"",
@@ -43,7 +43,7 @@ def raw_record(rows: RowArray, index: int) -> RawRecord:
 
 
 def row_array(records: Sequence[RawRecord], targets: Sequence[int] | None = None) -> tuple[RowArray, object]:
-    """ROW records of Python bytes, and the buffer that they point into (keep it). For tests and tools."""
+    """Build ROW records from Python bytes. Returns them and the buffer that they point into; keep it. For tests and tools."""
     data = bytearray(b"\0" * 64)
     rows = np.zeros(len(records), ROW)
     offsets = []

@@ -1,4 +1,4 @@
-"""ROW records → messages of the simple protocol, and the bootstrap messages between them."""
+"""ROW records → messages of the simple protocol, with bootstrap messages between them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class _Sent:
 
 
 _sent: WeakKeyDictionary[TableProgram, dict[int, _Sent]] = WeakKeyDictionary()
-"""By program: it outlives the encoder, which is made again when a table joins."""
+"""The last bootstrap messages by program. A program outlives its encoder, which is rebuilt when a table joins."""
 
 
 class SimpleRowEncoder(TextRowEncoder):
-    """See `TextRowEncoder`. Before a table's first row to a target comes the table's description, and again after so many rows or seconds.
+    """See `TextRowEncoder`. A table's description precedes its first row to a target, and is repeated after some rows or seconds.
 
-    `first_targets`: for each program the target that is partition 0 of its topic, used where bootstrap messages go to that one only.
+    `first_targets` has for each program the target of partition 0 of its topic, for bootstrap messages that go only there.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SimpleRowEncoder(TextRowEncoder):
         return self._with_bootstraps(messages, due) if due else messages
 
     def _due(self, rows: RowArray) -> list[tuple[int, int, int]]:
-        """(row, table, target) of each bootstrap message that stands before a row, in the order of rows."""
+        """Return (row, table, target) of each bootstrap message that has to precede a row, in the order of rows."""
         tables, targets = rows["table"], rows["target"]
         starts = [0, *(np.flatnonzero((np.diff(tables) != 0) | (np.diff(targets) != 0)) + 1).tolist(), len(rows)]
         due = []
@@ -85,7 +85,7 @@ class SimpleRowEncoder(TextRowEncoder):
         return due
 
     def _count(self, program: TableProgram, target: int, start: int, end: int) -> list[int]:
-        """Take note of rows start to end - 1 of a table; returns those before which it has to be described."""
+        """Count rows start to end - 1 of a table. Returns the rows that its description has to precede."""
         simple = self.options.simple
         by_target = _sent.setdefault(program, {})
         sent = by_target.get(target)
@@ -103,7 +103,7 @@ class SimpleRowEncoder(TextRowEncoder):
         return due
 
     def _with_bootstraps(self, messages: Messages, due: Sequence[tuple[int, int, int]]) -> Messages:
-        """The messages with bootstrap messages before the rows that are named."""
+        """Return the messages with bootstrap messages inserted before the given rows."""
         values = {number: self._packed(self.tables[number].bootstrap(self._now)) for number in {number for _, number, _ in due}}
         buffers = {number: padded(value) for number, value in values.items()}
         extra = np.zeros(len(due), MESSAGE)

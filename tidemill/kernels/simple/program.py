@@ -15,7 +15,7 @@ _KINDS = ((ON_DELETE, b"DELETE", (OLD,)), (ON_UPDATE, b"UPDATE", (NEW, OLD)), (O
 
 
 def column_text(program: TableProgram, column: ColumnInfo, location: str) -> ColumnText:
-    """A column in `data` or `old`."""
+    """Return the texts of a column in `data` or `old`."""
     stored = program.ops[program.slots[column.id]]
     op: int = TextOp.JSON_DOCUMENT if stored is ValueOp.JSON else stored
     if stored in _STRINGS:
@@ -34,7 +34,7 @@ def column_text(program: TableProgram, column: ColumnInfo, location: str) -> Col
 
 
 def compile_table(program: TableProgram, table: SimpleTable) -> TextProgram:
-    """The program of a table version."""
+    """Return the program of a table version."""
     text = TextProgram(program)
     columns = [column_text(program, column, table.location) for column in table.columns]
     for kind, word, images in _KINDS:

@@ -1,5 +1,5 @@
-"""Rows of the change log → text messages (JSON, CSV), one message a row, in compiled code driven by a program for each table version.
+"""Rows of the change log → text messages (JSON, CSV), one for each row. One kernel runs a program for each table version.
 
-In: ROW records grouped by target. Out: MESSAGE records. The kernels of Canal-JSON, CSV and simple are programs for it.
+In: ROW records grouped by target. Out: MESSAGE records. Canal-JSON, CSV and simple compile their programs for this kernel.
 Read `program.py`, then `template_kernel.py`.
 """

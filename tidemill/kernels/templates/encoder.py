@@ -1,4 +1,4 @@
-"""What the row encoders of the text protocols share: buffers, the kernel's calls, hand-backs to the reference, rows that are too large."""
+"""The base of the text protocols' row encoders: buffers, the kernel's calls, fallback to the reference, rows that are too large."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _COMPRESSIONS = {Compression.NONE: x.UNCOMPRESSED, Compression.SNAPPY: x.AS_SNAP
 
 
 def no_clock() -> int:
-    """For protocols whose messages do not say when they were made."""
+    """Return 0. For protocols whose messages do not hold the time of encoding."""
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What the kernel needs to know of a protocol besides its programs."""
+    """The facts about a protocol that the kernel needs besides its programs."""
 
     tables: npt.NDArray[np.uint8] = field(default_factory=lambda: TABLES)  # the constant tables whose short escapes JSON texts use
     quote: int = -1
@@ -45,8 +45,7 @@ class Texts:
 
 
 class TextRowEncoder(RowEncoder):
-    """One message a row, without keys. `keep` stores large messages where the options say claim-check; without it the handle key stands
-    for them."""
+    """Encodes one message for each row, without keys. `keep` stores large messages if the options say claim-check."""
 
     OUTCOME = x.ST_OUTCOME
 
@@ -74,15 +73,15 @@ class TextRowEncoder(RowEncoder):
         self._now = 0
 
     def value_of(self, record: RawRecord, now_ms: int) -> bytes:
-        """The message value of a row by the reference. Raises MalformedRow."""
+        """Return the message value of a row by the reference. Raises MalformedRow."""
         raise NotImplementedError
 
     def stand_in(self, record: RawRecord, now_ms: int, location: str) -> bytes:
-        """The message value with the handle key alone, saying where the whole is kept if `location` is not empty."""
+        """Return the message value with only the handle key, and with the claim check's `location` if it is not empty."""
         raise self.too_large(record, self._limit + 1)
 
     def too_large(self, record: RawRecord, size: int) -> MessageTooLarge:
-        """The error about a message of `size` bytes, record overhead included."""
+        """Return the error about a message of `size` bytes, record overhead included."""
         program = self.programs[record.table]
         return MessageTooLarge(
             f"a row of {program.name} takes {size} bytes as a message, max-message-bytes is {self.options.max_message_bytes}: "
@@ -94,7 +93,7 @@ class TextRowEncoder(RowEncoder):
         return self._compress(value) if self._compress else value
 
     def _fitting(self, record: RawRecord) -> bytes:
-        """The message value by the reference, or what stands for it where it is larger than a message may be."""
+        """Return the message value by the reference, or its replacement if it is larger than a message may be."""
         whole = self._packed(self.value_of(record, self._now))
         size = len(whole) + RECORD_OVERHEAD
         if size <= self._limit:

@@ -1,4 +1,4 @@
-"""The text of a common handle, as CSV has it: its datums in braces. Reference: `tidemill.protocols.csv.handles`."""
+"""The text of a common handle in CSV: its datums in braces. Reference: `tidemill.protocols.csv.handles`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBER_ROOM = 400  # most bytes of a number or time
 
 @jit
 def w_datum(T, p, op, a, n, S):
-    """The datum of a column of this kind, n bytes at a in the form of row format 2; -1: for the reference."""
+    """Write the datum of a column of this kind, n bytes at a in the form of row format 2; -1: fall back to the reference."""
     if op == L.OP_TEXT or op == L.OP_QUOTED or op == L.OP_BLOB:
         return put_exact_source(p, a, n)
     if op == L.OP_DECIMAL:
@@ -38,7 +38,7 @@ def w_datum(T, p, op, a, n, S):
 
 @jit
 def w_handle(T, p, kinds, count, S):
-    """{a, b} of the `count` columns of the handle that was located; -1: for the reference."""
+    """Write {a, b} of the `count` columns of the handle that was located; -1: fall back to the reference."""
     st8(p, BRACE)
     p += 1
     for i in range(count):

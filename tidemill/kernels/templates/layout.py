@@ -1,6 +1,6 @@
-"""What a text program looks like in memory: steps of a message, columns of an image. See `program.py` for how it is made.
+"""The memory layout of a text program: steps of a message, columns of an image. `program.py` builds it.
 
-A message of a row is what the steps of its kind write, one after the other. Programs are data: a new table or a DDL compiles nothing.
+The steps of a row's kind write its message one after the other. Programs are data, so a new table or a DDL needs no compilation.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ class Step(enum.IntEnum):
     NOW = 4  # the wall clock's milliseconds when the chunk was begun
     COLUMNS = 5  # a: image; b: offset of the columns' words, c: how many
     CHANGED = 6  # the same, but only columns whose value the other image does not have
-    PROMOTED = (
-        7  # a: image; b: offset of a column's words; c: the least number that is written as the column's prefix, others as its suffix
-    )
+    PROMOTED = 7  # a: image; b: offset of a column's words; c: numbers from it on are written as the column's prefix, others as its suffix
     KEY_NUMBER = 8  # the number at byte a of the record key
     HANDLE = 9  # the handle as the inside of a CSV field; a: image; b: address of its columns' kinds, c: how many, 0: an integer
 
@@ -41,17 +39,17 @@ X_STEPS, X_STEP_COUNT, X_IMAGES = range(3)  # X_IMAGES: bit 1 << image for each 
 X_KIND_WORDS = 3
 X_KIND_BYTES = 24
 X_COLUMNS, X_POOL = 9, 10
-X_FIXED, X_ROOM = 11, 12  # most bytes that a row takes apart from its values; most bytes that a stored byte needs as text
+X_FIXED, X_ROOM = 11, 12  # most bytes of a row besides its values; most bytes of text for a stored byte
 TEXT_WORDS = 13
 TEXT_BYTES = 8 * TEXT_WORDS
 ON_DELETE, ON_UPDATE, ON_INSERT = range(3)
 
 
 class TextOp(enum.IntEnum):
-    """How a value is written; below 32: as numbers and times of `kernels.rows.layout.ValueOp`, floats without exponent."""
+    """How a value is written. Ops below 32 are numbers and times of `kernels.rows.layout.ValueOp`, floats without exponent."""
 
     JSON_TEXT = 32  # the inside of a JSON string
-    JSON_LATIN = 33  # each byte as the character of its number, as the inside of a JSON string
+    JSON_LATIN = 33  # each byte as the character with its number, as the inside of a JSON string
     JSON_DOCUMENT = 34  # binary JSON as text, as the inside of a JSON string
     BASE64 = 35
     HEX = 36
@@ -78,7 +76,7 @@ OP_VECTOR_TEXT = 15  # kernels.rows.layout.OP_VECTOR
     C_NULL,
     C_NULL_LEN,
     C_ABSENT,
-    C_ABSENT_LEN,  # -1: for the reference
+    C_ABSENT_LEN,  # -1: fall back to the reference
     C_STORED,  # kernels.rows.layout.ValueOp of the column
     C_MEMBERS,  # offset of the elements' (offset, length) pairs in the pool, int32
     C_MEMBER_COUNT,
@@ -111,4 +109,4 @@ STATE_WORDS = 16
 UNCOMPRESSED, AS_SNAPPY, AS_LZ4 = range(3)
 
 O_LATIN = SIZE
-"""Where Canal-JSON's tables have, behind the common ones, a word for each byte: its text as ISO-8859-1, and in the top byte its length."""
+"""Offset in Canal-JSON's tables of a word for each byte: its text as ISO-8859-1, and in the top byte its length."""

@@ -1,7 +1,7 @@
-"""Text programs: what a table version's messages consist of, as words that the kernel runs.
+"""Text programs: the messages of a table version as words that the kernel runs.
 
 A protocol describes the message of each kind of row as steps: constants, times, lists of columns. Names, types, escapes and defaults become
-bytes here, once, made by the protocol's reference encoder.
+bytes once, here, by the protocol's reference encoder.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from tidemill.tidb.schema.model import ColumnInfo
 
 _VALUE_ROOM = 1000  # most bytes of a number or time, with room for its escaped form: a double without exponent has up to 330
 
-# Most bytes of text that a stored byte becomes: a control character in a JSON document in a JSON string has 7; 4 bytes of a vector up to
-# 48; what is escaped or compared is first written 16 bytes a stored byte further on.
+# Most bytes of text for a stored byte: a control character in a JSON document in a JSON string takes 7, 4 bytes of a vector up to 48.
+# Text that is escaped or compared is first written further on, 16 bytes for each stored byte.
 _ROOM, _VECTOR_ROOM, _WIDE_ROOM = 8, 16, 32
 
 StepWords = tuple[int, int, int, int]
 
 COMMIT_TS, COMMIT_MS, NOW = ((int(step), 0, 0, 0) for step in (x.Step.COMMIT_TS, x.Step.COMMIT_MS, x.Step.NOW))
 TABLE_ID = (int(x.Step.KEY_NUMBER), 1, 0, 0)
-"""Steps that say all by themselves."""
+"""Steps without further words."""
 
-_HANDLE_ROOM = 2000  # most bytes that a number in a handle takes, escaped, and the room in which it is made
+_HANDLE_ROOM = 2000  # most bytes of a number in a handle, escaped, and the room for writing it first
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnText:
-    """How a column stands in a list. `null` and `absent` are whole texts; `absent` None: such rows are for the reference."""
+    """The texts of a column in a list. `null` and `absent` are whole texts. `absent` None: such rows fall back to the reference."""
 
     column: ColumnInfo
     op: int  # ValueOp or layout.TextOp
@@ -59,7 +59,7 @@ class ColumnText:
 
 
 class TextProgram:
-    """The steps of one table version. `words` are read by the kernel; the object keeps alive what they point to."""
+    """The steps of one table version. The kernel reads `words`; the object owns the memory that they point to."""
 
     def __init__(self, program: TableProgram) -> None:
         self.program = program
@@ -73,12 +73,12 @@ class TextProgram:
         self._blocks: list[npt.NDArray[np.generic]] = []
 
     def constant(self, text: bytes) -> StepWords:
-        """A step that writes this text."""
+        """Return a step that writes this text."""
         self._fixed += len(text)
         return (x.Step.CONSTANT, *self._pool.add(text), 0)
 
     def columns(self, image: int, texts: Sequence[ColumnText], *, changed: bool = False) -> StepWords:
-        """A step that writes the columns of an image; `changed`: only those whose value the other image does not have."""
+        """Return a step that writes the columns of an image. `changed`: only those whose value differs in the other image."""
         at = len(self._columns)
         for text in texts:
             self._add(text)
@@ -91,20 +91,20 @@ class TextProgram:
         return (x.Step.CHANGED if changed else x.Step.COLUMNS, image, at, len(texts))
 
     def promoted(self, image: int, column: ColumnInfo, least: int, texts: tuple[bytes, bytes], absent: bytes | None) -> StepWords:
-        """A step that writes texts[1] for values from `least` on, else texts[0]."""
+        """Return a step that writes texts[1] for values from `least` on, else texts[0]."""
         at = len(self._columns)
         self._add(ColumnText(column, 0, texts[1], texts[0], texts[0], absent))
         return (x.Step.PROMOTED, image, at, _signed(least))
 
     def handle(self, image: int) -> StepWords:
-        """A step that writes the handle as the inside of a CSV field. `image`: one that the row has and that is read."""
+        """Return a step that writes the handle as the inside of a CSV field. `image` is one that the row has."""
         words = self.program.words
         count = int(words[T_HANDLE_COUNT]) if words[T_FLAGS] & FLAG_COMMON else 0
         self._fixed += _HANDLE_ROOM * (count + 1)
         return (x.Step.HANDLE, image, int(words[T_HANDLE]), count)
 
     def kind(self, kind: int, steps: Sequence[StepWords], images: Sequence[int]) -> None:
-        """The message of a kind of row (ON_DELETE, ON_UPDATE, ON_INSERT), and the images that it is made of."""
+        """Set the message of a kind of row (ON_DELETE, ON_UPDATE, ON_INSERT), and the images that it needs."""
         self._kinds.append((kind, list(steps), sum(1 << image for image in set(images))))
 
     def finish(self) -> None:
@@ -151,7 +151,7 @@ def _signed(number: int) -> int:
 
 
 def absent_text(program: TableProgram, column: ColumnInfo, text: Callable[[Cell], bytes]) -> bytes | None:
-    """The text of a column that a row does not have; None where its default cannot be read: the reference says what is wrong."""
+    """Return the text of a column that a row lacks, or None if its default cannot be read. The reference then raises the error."""
     try:
         return text(program.absent_cell(column))
     except TidemillError:
@@ -159,7 +159,7 @@ def absent_text(program: TableProgram, column: ColumnInfo, text: Callable[[Cell]
 
 
 def table_pairs(programs: Sequence[TableProgram]) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.uint8]]]:
-    """Each program's table words twice: the second has a place map of its own, so that both images can be located. And those maps."""
+    """Return each program's table words twice, and the place maps of the second copies. With two maps both images can be located."""
     pairs = np.array([[p.words, p.words] for p in programs] or np.zeros((1, 2, 1), np.int64), np.int64)
     caches = []
     for pair, program in zip(pairs, programs, strict=False):

@@ -1,7 +1,7 @@
 """The kernel of the text protocols: ROW records → one message a row. Reference: the protocols' own `encode` modules.
 
-One pass with a bounded buffer: before each row the room is checked that it could need at most; if it is not there, or the row is one
-for the reference, the call ends with the row's index and is resumed there.
+It makes one pass with a bounded buffer. Before each row it checks the room that the row could need. If there is too little, or the row
+falls back to the reference, the call ends with the row's index and is resumed there.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ use_cache()
 
 U0, SIGN32 = np.uint64(0), np.uint64(1 << 31)
 INFINITE32, INFINITE64 = np.uint64(0x7F800000), np.uint64(0x7FF0000000000000)
-HANDLE_ROOM = 3  # bytes that one of a handle's text takes at most, escaped
+HANDLE_ROOM = 3  # most bytes of a byte of a handle's text, escaped
 PHYSICAL = np.uint64(18)  # bits of a ts below its milliseconds
 
 
 @jit
 def w_compared(T, p, stored, fsp, a, n, zone, S):
-    """A value that is not a string, as text."""
+    """Write a value that is not a string as text, to compare it."""
     if stored == L.OP_JSON:
         return w_json(T, p, a, n, S)
     if stored == L.OP_VECTOR:
@@ -80,7 +80,7 @@ def w_compared(T, p, stored, fsp, a, n, zone, S):
 
 @jit
 def float_bits(stored, a):
-    """The bits of a stored float as it is delivered: 0 for both zeros, NaN and infinities."""
+    """Return the bits of a stored float as it is delivered: 0 for both zeros, NaN and infinities."""
     if stored == L.OP_FLOAT:
         bits = f32_bits(float_of(a))
         return U0 if (bits & INFINITE32) == INFINITE32 or bits == SIGN32 else bits
@@ -90,7 +90,7 @@ def float_bits(stored, a):
 
 @jit
 def value_changed(T, p, stored, fsp, a, n, b, m, zone, S):
-    """SAME, CHANGED or ASK for two stored values whose bytes differ. There is room for both texts at p."""
+    """Return SAME, CHANGED or ASK for two stored values whose bytes differ. There is room for both texts at p."""
     if is_bytes(stored):
         return CHANGED
     if stored == L.OP_FLOAT or stored == L.OP_DOUBLE:
@@ -111,12 +111,12 @@ def value_changed(T, p, stored, fsp, a, n, b, m, zone, S):
 
 @jit
 def differs(T, p, column, cache, S, other, S2, zone):
-    """Whether a column's value is another one in the image `other`: SAME, CHANGED or ASK."""
+    """Compare a column's values in an image and in `other`: SAME, CHANGED or ASK."""
     slot = ld32s(column + 4 * X.C_SLOT)
     place = place_of(cache, slot)
     place2 = place_of(other, slot)
     if ld32s(column + 4 * X.C_ABSENT) == ld32s(column + 4 * X.C_NULL) and ld32s(column + 4 * X.C_ABSENT_LEN) >= 0:
-        # The text of an absent value is that of NULL, which the pool holds once.
+        # The absent value is NULL: both have the same text, which the pool holds once.
         place = L.PLACE_NULL if place == L.PLACE_ABSENT else place
         place2 = L.PLACE_NULL if place2 == L.PLACE_ABSENT else place2
     absent = place == L.PLACE_ABSENT or place2 == L.PLACE_ABSENT
@@ -137,7 +137,7 @@ def differs(T, p, column, cache, S, other, S2, zone):
 
 @spliced
 def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st):
-    """The columns of a list from the located image; with `changed` only those whose value the image `other` does not have."""
+    """Write the columns of a list from the located image. With `changed` only those whose value differs in the image `other`."""
     offsets, data, large, last = place_map(cache)
     skip = 0
     if count:
@@ -173,7 +173,7 @@ def w_columns(T, p, columns, count, pool, zone, cache, S, other, S2, changed, st
 
 @jit
 def w_promoted(p, column, pool, least, cache, S):
-    """A column's text by its value: the prefix from `least` on, else the suffix; that of NULL and of absent ones is ready-made."""
+    """Write a column's text by its value: the prefix from `least` on, else the suffix. The texts for NULL and absent are ready-made."""
     place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
     if place == L.PLACE_NULL:
         return put(p, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))
@@ -190,7 +190,7 @@ def w_promoted(p, column, pool, least, cache, S):
 
 @jit
 def w_handle_field(T, p, kinds, count, row, S, st):
-    """The handle of a row as the inside of a CSV field. It is made behind the room of its escaped form."""
+    """Write the handle of a row as the inside of a CSV field. Its plain text is first written after the room of its escaped form."""
     raw = ld32s(row + R_KEYLEN) + NUMBER_ROOM * (count + 1)
     q = p + HANDLE_ROOM * raw
     end = w_handle(T, q, kinds, count, S) if count else w_i64(q, as_i(bswap64(ldu64(ld64(row + R_KEY) + X.HANDLE_AT)) ^ SIGN64))
@@ -199,7 +199,7 @@ def w_handle_field(T, p, kinds, count, row, S, st):
 
 @spliced
 def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
-    """What the steps of a row's kind write; -1: for the reference."""
+    """Run the steps of a row's kind. Returns the end; -1: fall back to the reference."""
     steps = ld64(kind + 8 * X.X_STEPS)
     columns = ld64(text + 8 * X.X_COLUMNS)
     pool = ld64(text + 8 * X.X_POOL)
@@ -247,7 +247,7 @@ def w_message(T, p, text, kind, row, cache, cache2, zone, S, S2, st):
 
 @jit
 def located(table, flags, row, image, S):
-    """Find the values of an image and of the key. False: for the reference."""
+    """Find the values of an image and of the key. False: fall back to the reference."""
     if not key_fits(table, flags, ld64(row + R_KEY), ld32s(row + R_KEYLEN), S):
         return False
     if image == X.OLD:
@@ -257,7 +257,7 @@ def located(table, flags, row, image, S):
 
 @entry(8)
 def text_rows(i, n, rows, tables, texts, T, S, st):
-    """Encode rows i to n - 1 behind what the state holds; returns the row at which the call ended (see ST_OUTCOME).
+    """Encode rows i to n - 1 after those in the state's buffer. Returns the row at which the call ended (see ST_OUTCOME).
 
     rows: ROW records grouped by target. tables: pairs of table words, for the new and the old image, by ROW.table. texts: words of the
     text programs. T: constant tables. S: scratch, twice. st: state.

@@ -1,4 +1,4 @@
-"""Base64 in steps of 24 bytes: vector code, without a table of digits and with one branch a step. Reference: Python's base64."""
+"""Base64 in steps of 24 bytes: vector code without a table of digits and with one branch for each step. Reference: Python's base64."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BYTES, _WORDS = ir.VectorType(_i8, 32), ir.VectorType(_i32, 8)
 # Byte k of word g is byte 3g + 2 - k of the source, so a word is its three bytes as a number; 32 is a zero.
 _GROUPS = ir.Constant(ir.VectorType(_i32, 32), [i for g in range(8) for i in (3 * g + 2, 3 * g + 1, 3 * g, 32)])
 _STEPS = ((25, 6), (51, -75), (61, -15), (62, 3))
-"""From A on: past which digit the distance between digit and letter changes, and by how much."""
+"""(digit, change): past this digit the distance between digit and letter changes by so much. It begins with the distance of A."""
 
 
 @intrinsic
 def base64_24(typing_context, target, source, mask):
-    """Write the 32 letters of 24 bytes; reads 32 bytes at `source`, of which those count that the 32 bytes at `mask` leave."""
+    """Write the 32 letters of 24 bytes. Reads 32 bytes at `source`, masked by the 32 bytes at `mask`."""
 
     def generate(context, builder, signature, args):
         def vector(address):
@@ -52,7 +52,7 @@ def base64_24(typing_context, target, source, mask):
 
 @jit
 def w_base64(T, p, s, n):
-    """Standard base64 with padding. Writes up to 31 bytes past the end, reads past the source only inside its page."""
+    """Write n bytes as standard base64 with padding. Writes up to 31 bytes past the end, reads past the source only inside its page."""
     i = 0
     whole = T + O_MASK
     while i + 32 <= n:

@@ -1,9 +1,9 @@
-"""Binary JSON → text as TiDB prints it, escaped once more: the document is a string in a JSON message.
+"""Binary JSON → text as TiDB prints it, escaped once more, because the document is a string in a JSON message.
 
 Reference: `tidemill.tidb.types.jsonbin`, then `tidemill.protocols.common.gotext.json_string`.
 
-Entries of a container point anywhere behind its start, so broken bytes can point backwards in a circle or at one value many times:
-depth and output are bounded, and whatever is odd is handed back to the reference.
+Entries of a container can point anywhere after its start, so broken bytes can point in a circle, or at one value many times. Depth and
+output are bounded, and anything unusual falls back to the reference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DATE, DATETIME, TIMESTAMP, DURATION = 14, 15, 16, 17
 
 U52, U2047 = np.uint64(52), np.uint64(2047)
 MAX_DEPTH = 100
-STACK = 64  # where the scratch has a frame for each open container: base, count, next, type, end
+STACK = 64  # offset in the scratch of a frame for each open container: base, count, next, type, end
 FRAME = 40
 
 _OPAQUE_1 = int.from_bytes(b"base64:t", "little")
@@ -32,23 +32,23 @@ _TRUE, _FALSE, _NULL = (int.from_bytes(word, "little") for word in (b"true", b"f
 
 @jit
 def w_mark(p):
-    """A quotation mark, escaped: the text stands inside a JSON string."""
+    """Write a quotation mark, escaped: the text stands inside a JSON string."""
     st16(p, 0x225C)
     return p + 2
 
 
 @jit
 def w_literal(p, c):
-    """null, true, false; -1 for another code."""
+    """Write null, true, false; -1 for another code."""
     if c > 2:
         return -1
-    st64(p, _NULL if c == 0 else _TRUE if c == 1 else _FALSE)  # no branch: nobody can guess a flag
+    st64(p, _NULL if c == 0 else _TRUE if c == 1 else _FALSE)  # no branch: it would be mispredicted
     return p + 4 + (c >> 1)
 
 
 @jit
 def w_calendar(T, p, kind, bits):
-    """A date or time of TiDB's core bits: year 14, month 4, day 5, hour 5, minute 6, second 6, microsecond 20, type 4."""
+    """Write a date or time of TiDB's core bits: year 14, month 4, day 5, hour 5, minute 6, second 6, microsecond 20, type 4."""
     months = ((bits >> 50) & 0x3FFF) * 13 + ((bits >> 46) & 15)
     day_time = ((bits >> 41) & 31) << 17 | ((bits >> 36) & 31) << 12 | ((bits >> 30) & 63) << 6 | ((bits >> 24) & 63)
     packed = (months << 22 | day_time) << 24 | ((bits >> 4) & 0xFFFFF)
@@ -61,7 +61,7 @@ def w_calendar(T, p, kind, bits):
 
 @jit
 def w_string(T, p, a, n, S):
-    """A string with its quotation marks; most are short and have nothing to escape."""
+    """Write a string with its quotation marks; most are short and have nothing to escape."""
     if 0 < n <= 32 and page_safe(a, 32):
         st16(p, 0x225C)
         copy32(p + 2, a)
@@ -74,7 +74,7 @@ def w_string(T, p, a, n, S):
 
 @jit
 def scalar_size(kind, b, end):
-    """Bytes of a scalar's body; -1 if it goes past the end of the container."""
+    """Return the size of a scalar's body, or -1 if it goes past the end of the container."""
     if b >= end:
         return -1
     if kind == STRING or kind == OPAQUE:
@@ -95,7 +95,7 @@ def scalar_size(kind, b, end):
 
 @jit
 def w_scalar(T, p, kind, b, size, S):
-    """A value that is not a container, its body `size` bytes at b; -1 if it is broken."""
+    """Write a value that is not a container, its body `size` bytes at b; -1 if it is broken."""
     end = b + size
     if kind == STRING:
         length, a = short_varint(b, end)
@@ -131,10 +131,10 @@ def w_scalar(T, p, kind, b, size, S):
 
 @jit
 def w_json(T, p, a, n, S):
-    """The n bytes at a (type code and body) as the inside of a JSON string; -1 if they are broken.
+    """Write the n bytes at a (type code and body) as the inside of a JSON string; -1 if they are broken.
 
-    `left` counts bytes that may still be visited, as in the reference: parts that overlap end there, so the output is bounded too.
-    The innermost container is in variables, those around it are in frames.
+    `left` counts the bytes that may still be visited, as in the reference. It bounds the output where parts overlap. The innermost
+    container is in variables, the containers around it are in frames.
     """
     if n < 2:
         return -1

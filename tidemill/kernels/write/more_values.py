@@ -1,4 +1,4 @@
-"""Values as text protocols write them, beyond what `encode` has: ISO-8859-1, hex, CSV, Go floats. -1 for a value means: for the reference.
+"""Values that only text protocols write: ISO-8859-1, hex, CSV, Go floats. -1: fall back to the reference.
 
 References: `tidemill.protocols.canal_json.encode`, `tidemill.protocols.csv.encode`. Sources are read in steps of 8 or 32 bytes, past
 their end only inside one 4 KiB page; targets are written up to 31 bytes past the end.
@@ -56,10 +56,10 @@ BACKSLASH = 92
 
 @jit
 def w_latin(T, p, s, n, S):
-    """Each byte as the character of its number, as the inside of a JSON string. T: tables with `layout.O_LATIN`.
+    """Write each byte as the character with its number, as the inside of a JSON string. T: tables with `layout.O_LATIN`.
 
-    Blocks of 32 bytes are copied if nothing in them needs care; else each byte's text comes from a table, without a branch: a wrong guess a
-    byte is what random bytes would cost.
+    Blocks of 32 bytes are copied if no byte needs an escape. Else each byte's text comes from a table, without a branch: random bytes
+    would mispredict it.
     """
     i = 0
     while i < n:
@@ -87,7 +87,7 @@ def w_latin(T, p, s, n, S):
 
 @jit
 def w_hex(T, p, s, n):
-    """Two digits a byte."""
+    """Write two digits a byte."""
     for i in range(n):
         p = w_hex2(T, p, ld8(s + i))
     return p
@@ -95,7 +95,7 @@ def w_hex(T, p, s, n):
 
 @jit
 def w_doubled(p, s, n, quote, S):
-    """Bytes with each quote doubled."""
+    """Write bytes with each quote doubled."""
     pattern = np.uint64(quote) * ONES
     i = 0
     while i < n:
@@ -123,7 +123,7 @@ def w_doubled(p, s, n, quote, S):
 
 @jit
 def w_backslashed(p, s, n, delimiter, size, escaped_len):
-    """Bytes without quotes around them: CR, LF, backslash and the delimiter are escaped. The escaped delimiter is 32 bytes behind it."""
+    """Write bytes for a field without quotes: CR, LF, backslash and delimiter are escaped. The escaped delimiter is at + 32."""
     i = 0
     while i < n:
         c = ld8(s + i)
@@ -146,7 +146,7 @@ def w_backslashed(p, s, n, delimiter, size, escaped_len):
 
 @jit
 def w_csv(p, s, n, st, S):
-    """The inside of a CSV field."""
+    """Write the inside of a CSV field."""
     quote = ld64(st + 8 * X.ST_QUOTE)
     if quote >= 0:
         return w_doubled(p, s, n, quote, S)
@@ -155,13 +155,13 @@ def w_csv(p, s, n, st, S):
 
 @jit
 def hex_digit(c):
-    """The number of a lower-case hex digit."""
+    """Return the value of a lower-case hex digit."""
     return c - 48 if c < 58 else c - 87
 
 
 @jit
 def unescape(s, end):
-    """Take one level of JSON escapes off, in place; returns the new end. Knows the escapes that `w_json` leaves on the outer level."""
+    """Undo one level of JSON escapes in place. Returns the new end. Knows the escapes that `w_json` writes on the outer level."""
     p = s
     while s < end:
         c = ld8(s)
@@ -179,7 +179,7 @@ def unescape(s, end):
 
 @jit
 def w_go_float(T, p, op, a, n, S):
-    """A float as Go's %v: its shortest digits, with an exponent below 1e-4 and from 1e6 on. NaN and infinities are 0."""
+    """Write a float as Go's %v: its shortest digits, with an exponent below 1e-4 and from 1e6 on. NaN and infinities are 0."""
     if n != 8:
         return -1
     value = float_of(a)
@@ -231,7 +231,7 @@ def w_go_float(T, p, op, a, n, S):
 
 @jit
 def w_members(p, column, pool, bits):
-    """The elements of a SET, joined by the text behind the last element; -1: it has a bit without an element."""
+    """Write the elements of a SET, joined by the text after the last element; -1: it has a bit without an element."""
     members = pool + ld32s(column + 4 * X.C_MEMBERS)
     count = ld32s(column + 4 * X.C_MEMBER_COUNT)
     if count < 64 and (bits >> np.uint64(count)) != U0:
@@ -249,7 +249,7 @@ def w_members(p, column, pool, bits):
 
 @jit
 def w_member(p, column, pool, op, a, n):
-    """ENUM and SET by name."""
+    """Write ENUM and SET by name."""
     if n < 1 or n > 8 or (n & (n - 1)) != 0:
         return -1
     bits = uint_of(a, n)
@@ -264,7 +264,7 @@ def w_member(p, column, pool, op, a, n):
 
 @spliced
 def w_text_value(T, p, column, pool, a, n, zone, st, S):
-    """A value by the column's op, without what stands around it."""
+    """Write a value by the column's op, without the texts around it."""
     op = ld32s(column + 4 * X.C_OP)
     if op == X.OP_JSON_TEXT:
         return w_escaped(ld64(st + 8 * X.ST_TEXT_TABLES), p, a, n, MODE_HTML, S)
@@ -282,7 +282,7 @@ def w_text_value(T, p, column, pool, a, n, zone, st, S):
         return w_go_float(T, p, ld32s(column + 4 * X.C_STORED), a, n, S)
     if op == X.OP_ENUM or op == X.OP_SET:
         return w_member(p, column, pool, op, a, n)
-    # What may have to be escaped is written behind the room of its escaped form.
+    # Text that may need escapes is first written after the room of its escaped form.
     q = p
     if ld32s(column + 4 * X.C_ESCAPE):
         q = p + 16 * n + 512

@@ -1,4 +1,4 @@
-"""Numbers: stored bytes → decimal text, without a branch where the number of digits differs from row to row.
+"""Numbers: stored bytes → decimal text. There is no branch on the number of digits, which differs from row to row.
 
 References: `tidemill.tidb.types.floats` (go_float, go_float_plain) and `tidemill.tidb.types.decimals`.
 `T` is the address of `tables.TABLES`, `p` where to write; every writer returns the end of what it wrote, or -1.
@@ -46,7 +46,7 @@ TOP_DIGIT = np.uint64(1 << 56)
 
 @jit
 def dig8(x):
-    """x < 10^8 → its eight digits, one a byte, the first in the lowest byte."""
+    """Return the eight digits of x < 10^8, one a byte, the first in the lowest byte."""
     high = x // U1E4
     v = high | (x - high * U1E4) << U32
     t = ((v * K10486) >> U20) & M7F
@@ -57,7 +57,7 @@ def dig8(x):
 
 @jit
 def w_lead8(p, x):
-    """x < 10^8 without leading zeros."""
+    """Write x < 10^8 without leading zeros."""
     v = dig8(x)
     zeros = as_u(ctz(v | TOP_DIGIT)) & LOW7
     st64(p, (v | ASCII0) >> zeros)
@@ -66,7 +66,7 @@ def w_lead8(p, x):
 
 @jit
 def w_u64(p, x):
-    """A uint64. A column's numbers differ in their count of digits, and a wrong guess costs more than the conversion."""
+    """Write a uint64. The numbers of a column differ in digits, and a mispredicted branch costs more than the conversion."""
     if x < U1E8:
         return w_lead8(p, x)
     if x < U1E16:
@@ -85,7 +85,7 @@ def w_u64(p, x):
 
 @jit
 def w_i64(p, v):
-    """An int64."""
+    """Write an int64."""
     minus = v >> 63
     st8(p, 45)
     return w_u64(p - minus, as_u((v ^ minus) - minus))
@@ -93,14 +93,14 @@ def w_i64(p, v):
 
 @jit
 def w_2(T, p, v):
-    """Two digits of 0 ≤ v < 100."""
+    """Write two digits of 0 ≤ v < 100."""
     st16(p, ld16(T + O_DIGITS2 + 2 * v))
     return p + 2
 
 
 @jit
 def w_pad(p, x, n):
-    """x with exactly n ≤ 9 digits."""
+    """Write x with exactly n ≤ 9 digits."""
     if n == 9:
         high = x // U1E8
         st8(p, 48 + as_i(high))
@@ -111,31 +111,31 @@ def w_pad(p, x, n):
 
 
 # ------------------------------------------------------------------ stored numbers
-# A value has at least nine bytes of row header or key before it: an eight-byte load that ENDS with the value stays inside what can be
-# read, and needs no branch on the width.
+# At least nine bytes of row header or key precede a value, so an eight-byte load that ENDS with the value reads only valid memory, and
+# needs no branch on the width.
 
 
 @jit
 def int_of(a, n):
-    """A stored signed integer of n bytes."""
+    """Return a stored signed integer of n bytes."""
     return ld64(a + n - 8) >> (64 - 8 * n)
 
 
 @jit
 def uint_of(a, n):
-    """A stored unsigned integer of n bytes."""
+    """Return a stored unsigned integer of n bytes."""
     return ldu64(a + n - 8) >> as_u(64 - 8 * n)
 
 
 @jit
 def bad_width(n):
-    """Whether no integer is stored in n bytes."""
+    """Return whether no integer is stored in n bytes."""
     return n < 1 or n > 8 or (n & (n - 1)) != 0
 
 
 @jit
 def float_of(a):
-    """A stored float: memcomparable bits of a double."""
+    """Return a stored float: memcomparable bits of a double."""
     u = bswap64(ldu64(a))
     return bits_f64(u & ~SIGN64 if (u >> U63) != U0 else ~u)
 
@@ -145,7 +145,7 @@ def float_of(a):
 
 @jit
 def round_to_odd(power_high, power_low, x):
-    """High part of a 192-bit product whose lowest bit says that something was cut off."""
+    """Return the high part of a 192-bit product. Its lowest bit says that the rest was not zero."""
     cut = mulhi(power_low, x)
     low = power_high * x
     high = mulhi(power_high, x)
@@ -157,7 +157,7 @@ def round_to_odd(power_high, power_low, x):
 
 @jit
 def shortest(T, c, q, closer):
-    """Schubfach: the shortest decimal (digits, exponent) in the rounding interval of c·2^q; `closer`: the lower neighbour is near."""
+    """Return the shortest decimal (digits, exponent) in the rounding interval of c·2^q (Schubfach). `closer`: the lower bound is."""
     cb = c * U4
     k = (q * 1262611 - (524031 if closer else 0)) >> 22
     h = as_u(q + ((-k * 1741647) >> 19) + 1)
@@ -185,7 +185,7 @@ def shortest(T, c, q, closer):
 
 @jit
 def w_zeros(p, n):
-    """n times the digit 0."""
+    """Write n times the digit 0."""
     for i in range(n):
         st8(p + i, 48)
     return p + n
@@ -193,7 +193,7 @@ def w_zeros(p, n):
 
 @jit
 def w_digits(p, digits, n, k, style):
-    """n digits at `digits`, value 0.DIGITS·10^k, with point or exponent."""
+    """Write n digits at `digits`, value 0.DIGITS·10^k, with point or exponent."""
     e = k - 1
     if (style == FLOAT_JSON and (e < -6 or e >= 21)) or (style == FLOAT_MYSQL and (e < -15 or e >= 15)):
         st16(p, ld8(digits) | 46 << 8)
@@ -218,9 +218,9 @@ def w_digits(p, digits, n, k, style):
 
 @jit
 def w_four_decimals(p, m):
-    """m·10^-4, which is not an integer, without trailing zeros.
+    """Write m·10^-4 without trailing zeros. It is not an integer.
 
-    A decimal of up to 15 digits that is nearest to a double is the only one of so many digits, so it is the shortest text, too.
+    Only one decimal of up to 15 digits is nearest to a double, so it is also the shortest text.
     """
     whole = m // U1E4
     p = w_u64(p, whole)
@@ -232,7 +232,7 @@ def w_four_decimals(p, m):
 
 @jit
 def w_long_fraction(T, p, d, n):
-    """d·10^-n where d has 16 or 17 digits, 1 to 15 of them behind the point; without trailing zeros."""
+    """Write d·10^-n where d has 16 or 17 digits, 1 to 15 of them behind the point; without trailing zeros."""
     unit = ldu64(T + O_POWER + 8 * n)
     whole = d // unit
     p = w_u64(p, whole)
@@ -252,14 +252,14 @@ def w_long_fraction(T, p, d, n):
 
 @jit
 def w_point_zero(p):
-    """What tells a double from an integer."""
+    """Write `.0`, which marks a double."""
     st16(p, 0x302E)
     return p + 2
 
 
 @jit
 def w_float(T, p, bits, single, style, scratch):
-    """The float of these bits (of a float32 if `single`). NaN and infinities are 0. Styles: `tables.FLOAT_…`."""
+    """Write the float of these bits (of a float32 if `single`). NaN and infinities are 0. Styles: `tables.FLOAT_…`."""
     if single:
         negative = (bits >> np.uint64(31)) & U1
         exponent = as_i((bits >> np.uint64(23)) & np.uint64(255))
@@ -317,19 +317,19 @@ def w_float(T, p, bits, single, style, scratch):
 
 @jit
 def be_n(a, n):
-    """n (1 to 4) big-endian bytes."""
+    """Return n (1 to 4) big-endian bytes."""
     return bswap64(ldu64(a + n - 8)) & ((U1 << as_u(8 * n)) - U1)
 
 
 @jit
 def bytes_of_digits(n):
-    """Bytes that a left-over of n < 9 digits takes."""
+    """Return how many bytes a group of n < 9 digits takes."""
     return 4 if n > 7 else (n + 1) >> 1
 
 
 @jit
 def decimal_size(a, n):
-    """Bytes of the decimal at a (precision, fraction, digits), which n bytes are left for; -1 if it is broken."""
+    """Return the size of the decimal at a (precision, fraction, digits), where n bytes are left; -1 if it is broken."""
     if n < 3:
         return -1
     precision = ld8(a)
@@ -345,7 +345,7 @@ def decimal_size(a, n):
 
 @jit
 def w_decimal(T, p, a, n):
-    """precision, fraction and MySQL's binary decimal; -1 if the bytes are not decimal. Needs 8 readable bytes before a + 2."""
+    """Write precision, fraction and MySQL's binary decimal; -1 if the bytes are not decimal. Needs 8 readable bytes before a + 2."""
     if n < 3:
         return -1
     precision = ld8(a)

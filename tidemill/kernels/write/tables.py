@@ -34,13 +34,13 @@ SIZE = O_DOCUMENT_FLOAT + 64
 
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 FLOAT_JSON, FLOAT_PLAIN, FLOAT_MYSQL = 0, 1, 2
-"""Styles of `numbers.w_float`: of encoding/json, without exponent, of documents in newer versions of TiDB."""
+"""Styles of `numbers.w_float`: encoding/json's, without exponent, that of documents in newer versions of TiDB."""
 _DOCUMENT_FLOATS = {JsonStyle.GO: FLOAT_JSON, JsonStyle.MYSQL: FLOAT_MYSQL}
 _SHORT = {0x22: b'"', 0x5C: b"\\", 8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t"}
 
 
 def _power_of_ten(exponent: int) -> int:
-    """ceil(10**exponent * 2**s) for the s that puts it into [2**127, 2**128): the table of the Schubfach algorithm."""
+    """Return ceil(10**exponent * 2**s), with s such that it is in [2**127, 2**128). The table of the Schubfach algorithm."""
     if exponent >= 0:
         value: int = 10**exponent
         bits = value.bit_length()
@@ -55,10 +55,10 @@ def _power_of_ten(exponent: int) -> int:
 
 
 def _crc_tables() -> npt.NDArray[np.uint32]:
-    """Eight tables of 256 words: what a byte does to the state when so many bytes follow it in a word."""
+    """Return eight tables of 256 words: the change of the state by a byte that 0 to 7 more bytes of a word follow."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
-        # The state that a byte leaves behind with nothing before it, and then with more and more zero bytes behind it.
+        # The state after a byte and 0 to 7 zero bytes, from an empty state.
         for behind in range(8):
             tables[behind, byte] = (zlib.crc32(bytes([byte, *bytes(behind)])) ^ zlib.crc32(bytes(1 + behind))) & 0xFFFFFFFF
     return tables
@@ -102,12 +102,12 @@ _BLOCKS = {JsonStyle.GO: TABLES}
 
 
 def tables_at(style: JsonStyle = JsonStyle.GO) -> int:
-    """Address of the block that prints documents in a style."""
+    """Return the address of the block that prints documents in a style."""
     if style not in _BLOCKS:
         _BLOCKS[style] = _build(style)
     return _BLOCKS[style].ctypes.data
 
 
 def crc_state(data: bytes, state: int = 0xFFFFFFFF) -> int:
-    """The running state of a CRC32-IEEE after `data` (`zlib.crc32` gives its complement), to be continued in a kernel."""
+    """Return the running state of a CRC32-IEEE after `data`, for a kernel to continue. It is the complement of `zlib.crc32`."""
     return zlib.crc32(data, state ^ 0xFFFFFFFF) ^ 0xFFFFFFFF

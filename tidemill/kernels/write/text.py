@@ -28,7 +28,7 @@ from tidemill.kernels.write.tables import O_DOCUMENT_SHORT, O_HEX, O_PRINTABLE, 
 __all__ = ["MODE_HTML", "MODE_NESTED", "MODE_PLAIN", "mask_html", "rune_len", "w_base64", "w_escaped", "w_hex2", "w_quoted"]
 
 MODE_PLAIN, MODE_HTML, MODE_NESTED = 0, 1, 2
-"""Modes of `w_escaped`: in a document, as TiDB prints it; with Go's HTML escapes; in a document that is escaped once more with them."""
+"""Modes of `w_escaped`: as TiDB prints a string in a document; with Go's HTML escapes; in a document that gets those escapes once more."""
 
 mask_html = byte_mask("mask_html", b'"\\<>&', below=0x20, not_ascii=True)
 mask_quoted = byte_mask("mask_quoted", b'"\\<>&\x7f', below=0x20, not_ascii=True)
@@ -44,7 +44,7 @@ FOUR_BACKSLASHES = 0x5C5C5C5C
 
 @jit
 def rune_len(a, n):
-    """Bytes of the valid UTF-8 rune of more than one byte at a; 0 if there is none in n bytes."""
+    """Return the size of the valid UTF-8 rune of more than one byte at a; 0 if n bytes do not begin with one."""
     c = ld8(a)
     if c < 0xC2:
         return 0
@@ -69,7 +69,7 @@ def rune_len(a, n):
 
 @jit
 def w_hex2(T, p, c):
-    """Two hex digits of a byte."""
+    """Write two hex digits of a byte."""
     st8(p, ld8(T + O_HEX + (c >> 4)))
     st8(p + 1, ld8(T + O_HEX + (c & 15)))
     return p + 2
@@ -77,7 +77,7 @@ def w_hex2(T, p, c):
 
 @jit
 def w_escaped(T, p, s, n, mode, S):
-    """The inside of a JSON string as encoding/json writes it; each byte that is not UTF-8 becomes \\ufffd."""
+    """Write the inside of a JSON string as encoding/json does. Each byte that is not UTF-8 becomes \\ufffd."""
     shorts = T + (O_SHORT if mode == MODE_HTML else O_DOCUMENT_SHORT)
     i = 0
     while i < n:
@@ -99,7 +99,7 @@ def w_escaped(T, p, s, n, mode, S):
         clean = ctz(found)
         p += clean
         i += clean
-        while i < n:  # the run of bytes that need care
+        while i < n:  # the run of bytes that may need escapes
             a = s + i
             c = ld8(a)
             if c < 128:
@@ -164,7 +164,7 @@ def w_escaped(T, p, s, n, mode, S):
 
 @jit
 def w_quoted_rune(T, p, a, size):
-    """The rune of `size` > 1 bytes at a: itself if Go prints it, else \\uNNNN or \\UNNNNNNNN (its backslash escaped)."""
+    """Write the rune of `size` > 1 bytes at a: itself if Go prints it, else \\uNNNN or \\UNNNNNNNN (its backslash escaped)."""
     c = ld8(a)
     if size == 2:
         rune = (c & 31) << 6 | (ld8(a + 1) & 63)
@@ -192,7 +192,7 @@ def w_quoted_rune(T, p, a, size):
 
 @jit
 def w_quoted(T, p, s, n, S):
-    """strconv.Quote without the quotes, as the inside of a JSON string."""
+    """Write strconv.Quote without the quotes, as the inside of a JSON string."""
     i = 0
     while i < n:
         a = s + i
@@ -210,7 +210,7 @@ def w_quoted(T, p, s, n, S):
         p += clean
         i += clean
         end = i + rest - clean
-        while i < end:  # where one byte needs care, its neighbours mostly do
+        while i < end:  # where one byte needs an escape, its neighbours mostly do too
             a = s + i
             c = ld8(a)
             size = rune_len(a, n - i) if 0xC2 <= c < 0xF5 else 0

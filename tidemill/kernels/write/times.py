@@ -19,7 +19,7 @@ MAX_DURATION = (838 * 3600 + 59 * 60 + 59) * 10**9 + 999_999_999
 
 @jit
 def bad_time(u):
-    """Whether a packed time has a part that no calendar knows. Zero months and days are allowed. One branch for all parts."""
+    """Return whether a packed time has a part out of range. Zero months and days are allowed. There is one branch for all parts."""
     v = u >> 24
     spare = (59 - (v & 63)) | (59 - ((v >> 6) & 63)) | (23 - ((v >> 12) & 31)) | (999999 - (u & 0xFFFFFF)) | (MAX_MONTHS - (v >> 22))
     return (spare | u) < 0
@@ -27,7 +27,7 @@ def bad_time(u):
 
 @jit
 def no_day(u):
-    """Whether the date of a packed time is in no calendar: a zero part, or 2021-02-30."""
+    """Return whether the date of a packed time is outside the calendar: a zero part, or 2021-02-30."""
     ymd = u >> 41
     day = ymd & 31
     months = ymd >> 5
@@ -44,7 +44,7 @@ def no_day(u):
 
 @jit
 def w_date(T, p, ymd):
-    """yyyy-mm-dd of the upper bits of a packed time, year ≤ 9999."""
+    """Write yyyy-mm-dd of the upper bits of a packed time, year ≤ 9999."""
     year = as_i(as_u(ymd >> 5) // U13)
     month = (ymd >> 5) - year * 13
     century = as_i(as_u(year) // U100)
@@ -58,7 +58,7 @@ def w_date(T, p, ymd):
 
 @jit
 def w_fraction(p, microseconds, fsp):
-    """'.' and the first fsp of six digits."""
+    """Write '.' and the first fsp of six digits."""
     st8(p, 46)
     w_pad(p + 1, as_u(microseconds), 6)
     return p + 1 + fsp
@@ -66,7 +66,7 @@ def w_fraction(p, microseconds, fsp):
 
 @jit
 def w_datetime(T, p, u, fsp):
-    """A packed time with fsp digits of fraction."""
+    """Write a packed time with fsp digits of fraction."""
     v = u >> 24
     p = w_date(T, p, v >> 17)
     st8(p, 32)
@@ -80,7 +80,7 @@ def w_datetime(T, p, u, fsp):
 
 @jit
 def zone_shift(u, zone):
-    """Packed UTC time → packed local time; -1 outside the zone's table. The time has to be in the calendar.
+    """Convert a packed UTC time to local time; -1 outside the zone's table. The time must be in the calendar.
 
     zone: count, first and last second that the table covers, then (second from which it holds, offset) pairs, sorted.
     """
@@ -125,7 +125,7 @@ def zone_shift(u, zone):
 
 @jit
 def w_duration(T, p, nanoseconds, fsp):
-    """A TIME value with fsp digits of fraction; hours may have three digits."""
+    """Write a TIME value with fsp digits of fraction; hours may have three digits."""
     if nanoseconds < 0:
         st8(p, 45)
         p += 1

@@ -1,4 +1,4 @@
-"""One value: stored bytes → text, by what the column is (`layout.ValueOp`). All writers return the end, or -1: for the reference."""
+"""One value: stored bytes → text, by the column's `layout.ValueOp`. All writers return the end, or -1: fall back to the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INFINITE32 = np.uint64(0x7F800000)
 
 @jit
 def w_stored_float(T, p, op, a, n, style, S):
-    """FLOAT and DOUBLE."""
+    """Write FLOAT and DOUBLE."""
     if n != 8:
         return -1
     if op == L.OP_DOUBLE:
@@ -29,7 +29,7 @@ def w_stored_float(T, p, op, a, n, style, S):
 
 @jit
 def w_vector(T, p, a, n, S):
-    """VECTOR: a count and float32 numbers → [1,2.5,-3]."""
+    """Write VECTOR: a count and float32 numbers → [1,2.5,-3]."""
     if n < 4 or n != 4 + 4 * ld32(a):
         return -1
     st8(p, 91)
@@ -48,7 +48,7 @@ def w_vector(T, p, a, n, S):
 
 @jit
 def w_plain(T, p, op, fsp, a, n, zone):
-    """Values whose text needs no escapes: numbers and times."""
+    """Write the values whose text needs no escapes: numbers and times."""
     if op == L.OP_DECIMAL:
         return w_decimal(T, p, a, n)
     if bad_width(n):
@@ -83,7 +83,7 @@ def w_plain(T, p, op, fsp, a, n, zone):
 
 @spliced
 def w_json_value(T, p, op, fsp, a, n, zone, S):
-    """The value as Open Protocol writes it, without quotation marks (they stand in the program)."""
+    """Write the value as Open Protocol writes it, without quotation marks (they stand in the program)."""
     if op == L.OP_TEXT:
         return w_escaped(T, p, a, n, MODE_HTML, S)
     if op == L.OP_BLOB:
@@ -101,7 +101,7 @@ def w_json_value(T, p, op, fsp, a, n, zone, S):
 
 @jit
 def value_fits(op, a, n):
-    """Whether n bytes can be a value of this kind. Looks at sizes and at the parts of times, not inside decimals and documents."""
+    """Return whether n bytes can be a value of this kind. Checks sizes and the parts of times, not the inside of decimals and documents."""
     if is_bytes(op):
         return True
     if op == L.OP_DOUBLE or op == L.OP_FLOAT:

@@ -1,4 +1,4 @@
-"""A time zone as the kernels read it: from which second on (UTC) which offset holds. Reference: `datetime.astimezone`."""
+"""A time zone as the kernels read it: the offsets, and the UTC second from which each holds. Reference: `datetime.astimezone`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 _FIRST, _LAST = -86400, (1 << 31) + 86400
-"""A TIMESTAMP lies between 1970-01-01 and 2038-01-19. What lies outside goes to the reference."""
+"""A TIMESTAMP lies between 1970-01-01 and 2038-01-19. Times outside fall back to the reference."""
 
 _STEP = 86400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _offset(zone: tzinfo, second: int) -> int:
-    """Seconds that local time is ahead of UTC."""
+    """Return how many seconds local time is ahead of UTC."""
     offset = (_EPOCH + timedelta(seconds=second)).astimezone(zone).utcoffset()
     assert offset is not None, "a zone has an offset at any moment"
     return round(offset.total_seconds())
 
 
 def _changes(zone: tzinfo) -> list[tuple[int, int]]:
-    """(first second, offset) of each period. Looks once a day: no zone has changed twice and back within one."""
+    """Return (first second, offset) of each period. It samples once a day: no zone has changed twice and back within one."""
     current = _offset(zone, _FIRST)
     periods = [(_FIRST, current)]
     for day in range(_FIRST, _LAST, _STEP):
@@ -43,7 +43,7 @@ def _changes(zone: tzinfo) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=64)
 def zone_table(zone: tzinfo) -> npt.NDArray[np.int64] | None:
-    """count, first and last second covered, then (first second, offset) pairs; None for UTC. Takes some 30 ms for each zone, once."""
+    """Return count, first and last second covered, then (first second, offset) pairs; None for UTC. Takes some 30 ms, once for each zone."""
     fixed = isinstance(zone, timezone)
     periods = [(_FIRST, _offset(zone, 0))] if fixed else _changes(zone)
     if all(offset == 0 for _, offset in periods):

@@ -1,1 +1,1 @@
-"""The schema registry of Avro: where it is, what is asked of it, what a topic may hold. Only `client` and `cache` do IO."""
+"""The schema registry of Avro: a client, a cache of ids, and the rule that a topic holds one table. Only `client` and `cache` do IO."""

@@ -1,6 +1,6 @@
-"""What a registry answers, judged: pure, from status and bytes to a value or the error to raise.
+"""A registry's answers: status and bytes → a value, or the error to raise. Pure.
 
-Confluent's HTTP interface: an answer is JSON; a refusal has a status of 400 or more and {"error_code": int, "message": text}.
+In Confluent's HTTP interface an answer is JSON. A refusal has a status of 400 or more and {"error_code": int, "message": text}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible, redact
 
 LONGEST_ANSWER = 4 << 20
-"""Bytes; more is not a registry's answer. Lists of subjects and schemas of wide tables are far below."""
+"""The most bytes of an answer. Lists of subjects and schemas of wide tables have far fewer."""
 _SHOWN = 600  # characters of a refusal that an error repeats
 _LARGEST_ID = (1 << 31) - 1  # four bytes on the wire, signed in Java
 
@@ -24,7 +24,7 @@ class NotThere(RegistryError):
 
 
 class Forbidden(RegistryError):
-    """403: the user may not do that; another thing perhaps."""
+    """403: the user may not do that. Other requests may be allowed."""
 
     code = "TM:ErrSchemaRegistryForbidden"
 
@@ -35,7 +35,7 @@ _USER_HINT = "Check user and password in the registry's address; both have to be
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one request. `asked`: what was asked, for people."""
+    """The answer to one request. `asked` describes the request for people."""
 
     asked: str
     status: int
@@ -43,13 +43,13 @@ class Answer:
 
     @property
     def may_pass(self) -> bool:
-        """Is it a refusal that trying again may mend?"""
+        """Whether the request may succeed if it is tried again."""
         return self.status in (408, 425, 429) or self.status >= 500
 
     def json(self) -> Any:
-        """What a request that succeeded gives back.
+        """Return the content of a successful answer.
 
-        Raises SchemaIncompatible (409), NotThere, RegistryError; RegistryUnavailable for what may pass.
+        Raises SchemaIncompatible (409), NotThere, RegistryError, or RegistryUnavailable if trying again may help.
         """
         content = _parsed(self.body)
         if 200 <= self.status < 300:
@@ -59,7 +59,7 @@ class Answer:
         raise self._refusal(content)
 
     def nonsense(self, why: str) -> RegistryUnavailable:
-        """For an answer that no registry gives: that of a proxy, of a server that starts, of something else on this port."""
+        """Return the error about an answer that is not a registry's: a proxy's, a starting server's, another service's."""
         return RegistryUnavailable(
             f"{self.asked}: the answer, {self.status}, is not that of a schema registry: {why}",
             hint=_API_HINT,
@@ -83,7 +83,7 @@ class Answer:
 
 
 def schema_id(answer: Answer) -> int:
-    """Of {"id": n}. Raises as `Answer.json`."""
+    """Return n of {"id": n}. Raises the errors of `Answer.json`."""
     content = answer.json()
     number = content.get("id") if isinstance(content, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST_ID:
@@ -92,7 +92,7 @@ def schema_id(answer: Answer) -> int:
 
 
 def text_member(answer: Answer, *names: str) -> str:
-    """Of an object: the first of the members that is there and a text. Raises as `Answer.json`."""
+    """Return the first of these members that is a string. Raises the errors of `Answer.json`."""
     content = answer.json()
     found = next((content[name] for name in names if isinstance(content.get(name), str)), None) if isinstance(content, dict) else None
     if found is None:
@@ -101,7 +101,7 @@ def text_member(answer: Answer, *names: str) -> str:
 
 
 def texts(answer: Answer) -> frozenset[str]:
-    """A list of texts. Raises as `Answer.json`."""
+    """Return a list of strings. Raises the errors of `Answer.json`."""
     content = answer.json()
     if not isinstance(content, list) or not all(isinstance(one, str) for one in content):
         raise answer.nonsense("it is not a list of names")
@@ -109,7 +109,9 @@ def texts(answer: Answer) -> frozenset[str]:
 
 
 def verdict(answer: Answer) -> tuple[bool, str]:
-    """Of {"is_compatible": bool, "messages": […]}: may the schema be registered, and the registry's reasons. Raises as `Answer.json`."""
+    """Return whether a schema may be registered, and the registry's reasons, from {"is_compatible": bool, "messages": […]}.
+    Raises the errors of `Answer.json`.
+    """
     content = answer.json()
     compatible = content.get("is_compatible") if isinstance(content, dict) else None
     if not isinstance(compatible, bool):

@@ -1,10 +1,10 @@
-"""Which schema texts a registry has given ids to, remembered beside a changefeed's checkpoint: a restart registers nothing again. IO.
+"""Ids of registered schemas, in a file beside a changefeed's checkpoint, so that a restart registers nothing again. IO.
 
     {"registry": URL}
     {"subject": subject, "sha256": of the text, "id": id}      a line for each, the newest last
 
-A line is appended for each id, so that thousands of tables cost thousands of lines. The file may be lost, or end in the middle of a line:
-registering a schema again gives the same id. It counts for one registry only, and only for subjects that are there.
+Each id appends one line, so the file is not rewritten for each of thousands of tables. It may be lost, or end in the middle of a line:
+registering a schema again gives the same id. It is valid for one registry, and for subjects that still exist.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tidemill.changelog.storage.outcomes import storage_errors
 log = logging.getLogger(__name__)
 
 KEPT_SCHEMAS = 16
-"""Of a subject: what is older is registered again when it comes back."""
+"""Schemas that are kept for a subject. An older one is registered again if it comes back."""
 
 
 class IdCache:
-    """Ids by subject and text. Without a path it lives as long as the process."""
+    """Ids by subject and text. Without a path they live as long as the process."""
 
     def __init__(self, path: Path | None, registry: str) -> None:
         self._path, self._registry = path, registry
@@ -38,7 +38,7 @@ class IdCache:
             self._rewrite()
 
     def get(self, subject: str, text: str) -> int | None:
-        """The id, if it is known."""
+        """Return the id, if it is known."""
         return self._ids.get(subject, {}).get(_digest(text))
 
     def put(self, subject: str, text: str, schema_id: int) -> None:
@@ -50,7 +50,7 @@ class IdCache:
                 file.write(_line(subject, digest, schema_id))
 
     def knows(self, subject: str) -> bool:
-        """Was a schema registered under the subject?"""
+        """Return whether a schema was registered under the subject."""
         return bool(self._ids.get(subject))
 
     def keep(self, subjects: Set[str]) -> None:
@@ -69,7 +69,7 @@ class IdCache:
             del known[next(iter(known))]
 
     def _take(self, lines: list[Any]) -> None:
-        """What a file says, as far as it is understood."""
+        """Take the entries of a file that can be read."""
         for line in lines:
             match line:
                 case {"subject": str(subject), "sha256": str(digest), "id": int(schema_id)}:
@@ -86,7 +86,7 @@ def _line(subject: str, digest: str, schema_id: int) -> str:
 
 
 def _lines(path: Path) -> list[Any]:
-    """The lines of a file up to the first that is broken; none where there is no file."""
+    """Return the lines of a file up to the first broken one. No file has no lines."""
     found: list[Any] = []
     try:
         for line in path.read_text(encoding="utf-8").splitlines():

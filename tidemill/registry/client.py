@@ -1,7 +1,7 @@
 """A client of Confluent's schema registry interface, over httpx. IO.
 
-Every request has an end: a time for the whole answer, a size, a few tries with growing pauses. What stays away longer is the caller's to
-try again (RegistryUnavailable is retryable). User and password go into a header only; no address with them reaches httpx or its log.
+Every request is bounded: in time for the whole answer, in size, and in tries, with growing pauses. After that the caller may try again
+(RegistryUnavailable is retryable). User and password go only into a header, so no address with them reaches httpx or its log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tidemill.registry.answers import Answer, NotThere
 
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 PAUSES_S = (0.2, 1.0)
-"""Before the second try of a request, the third; then it has failed."""
+"""The pauses before the second and third try of a request."""
 
 
 class RegistryClient:
-    """One registry. Not for several threads at once. `stop`: ends pauses between tries."""
+    """A client of one registry. Not safe for threads. `stop` ends pauses between tries."""
 
     def __init__(self, address: RegistryAddress, stop: threading.Event | None = None, pauses: tuple[float, ...] = PAUSES_S) -> None:
         """Raises ConfigError for files that cannot be used."""
@@ -42,7 +42,7 @@ class RegistryClient:
             verify=_tls(address),
             timeout=address.timeout_ms / 1000,
             trust_env=not address.is_local,
-            # Calls are rare: a connection kept open would be closed by the other side just when it is used again.
+            # Calls are rare: the registry might close a kept connection just when it is used again.
             limits=httpx.Limits(max_keepalive_connections=0),
         )
 
@@ -57,7 +57,7 @@ class RegistryClient:
         self.close()
 
     def register(self, subject: str, text: str) -> int:
-        """The id of a schema under a subject; it is made a version of the subject if it is none.
+        """Register a schema under a subject, if it is not yet a version of it, and return its id.
 
         Raises SchemaIncompatible, RegistryError, RegistryUnavailable.
         """
@@ -65,7 +65,7 @@ class RegistryClient:
         return answers.schema_id(self._ask("POST", path, f"to register the schema of subject {subject}", {"schema": text}))
 
     def check(self, subject: str, text: str) -> tuple[bool, str] | None:
-        """May the schema be registered, and the registry's reasons; None if the subject is new. Asks once. Raises as `register`."""
+        """Return whether a schema may be registered, and the reasons; None for a new subject. Tries once. Raises as `register`."""
         path = f"/compatibility/subjects/{_segment(subject)}/versions/latest?verbose=true"
         try:
             return answers.verdict(self._ask("POST", path, f"to check the schema of subject {subject}", {"schema": text}, once=True))
@@ -73,26 +73,26 @@ class RegistryClient:
             return None
 
     def schema(self, schema_id: int) -> str:
-        """The text of a schema. Raises NotThere, RegistryError, RegistryUnavailable."""
+        """Return the text of a schema. Raises NotThere, RegistryError, RegistryUnavailable."""
         return answers.text_member(self._ask("GET", f"/schemas/ids/{schema_id}", f"for schema {schema_id}"), "schema")
 
     def latest(self, subject: str) -> str:
-        """The text of a subject's latest version. Raises as `schema`."""
+        """Return the text of a subject's latest version. Raises as `schema`."""
         path = f"/subjects/{_segment(subject)}/versions/latest"
         return answers.text_member(self._ask("GET", path, f"for the latest schema of {subject}"), "schema")
 
     def compatibility(self, subject: str | None = None) -> str:
-        """The level of a subject, or of all that have none: NONE, BACKWARD, FULL, …. Asks once. Raises as `subjects`."""
+        """Return the compatibility level of a subject, or the default level: NONE, BACKWARD, FULL, …. Tries once. Raises as `subjects`."""
         path = f"/config/{_segment(subject)}?defaultToGlobal=true" if subject is not None else "/config"
         answer = self._ask("GET", path, f"for the compatibility of {subject or 'all subjects'}", once=True)
         return answers.text_member(answer, "compatibilityLevel", "compatibility")
 
     def subjects(self) -> frozenset[str]:
-        """All subjects. Asks once. Raises RegistryError, RegistryUnavailable."""
+        """Return all subjects. Tries once. Raises RegistryError, RegistryUnavailable."""
         return answers.texts(self._ask("GET", "/subjects", "for its subjects", once=True))
 
     def _ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None, *, once: bool = False) -> Answer:
-        """An answer worth looking at: requests that fail on their way, or are answered by 5xx, are tried again."""
+        """Send a request and return the answer. Connection failures and 5xx answers are tried again."""
         asked = f"{self.address} was asked {what}"
         for pause in () if once else self._pauses:
             try:
@@ -118,7 +118,7 @@ class RegistryClient:
             raise _failed(asked, error) from None
 
     def _read(self, response: httpx.Response, deadline: float, asked: str) -> bytes:
-        """The whole answer, within its time and size: a byte now and then does not count as being alive."""
+        """Return the whole answer within its limits of time and size. A slow trickle of bytes does not extend the time."""
         body = bytearray()
         for piece in response.iter_bytes():
             body += piece
@@ -133,7 +133,7 @@ class RegistryClient:
 
 
 def _segment(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name encoded as one part of a path."""
     return quote(name, safe="")
 
 
@@ -154,7 +154,7 @@ def _tls(address: RegistryAddress) -> ssl.SSLContext | bool:
 
 
 def _failed(asked: str, error: httpx.HTTPError) -> RegistryError | RegistryUnavailable:
-    """What ended a request on its way. A certificate that does not fit is not waited for."""
+    """Return the error about a failed connection. A bad certificate is not tried again."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

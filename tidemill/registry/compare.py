@@ -1,7 +1,7 @@
-"""Which columns make a new schema unacceptable after an old one: Avro's resolution rules, for the records that tables have. Pure.
+"""Why a new schema is incompatible with an old one, column by column: Avro's resolution rules for records of tables. Pure.
 
-The registry decides; this tells a person why, and tells beforehand which changes it is worth being asked about. Rules: Avro's
-specification, "Schema Resolution"; levels: Confluent's.
+The registry decides. This module explains a refusal to people, and finds the changes worth asking the registry about beforehand. Rules:
+Avro's specification, "Schema Resolution"; levels: Confluent's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PROMOTIONS = {
     "string": {"bytes"},
     "bytes": {"string"},
 }
-"""What a writer's type may be read as, besides itself."""
+"""The types that a writer's type may be read as, besides itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A column (empty: the table as a whole) and what is wrong with it."""
+    """What is wrong with a column, or with the whole table if `column` is empty."""
 
     column: str
     text: str
@@ -34,9 +34,9 @@ class Fault:
 
 
 def faults(old: str, new: str, level: str = "FULL") -> tuple[Fault, ...]:
-    """What a registry under a compatibility level has against `new` after `old`. Unknown levels count as FULL.
+    """Return why a registry with this compatibility level refuses `new` after `old`. Unknown levels count as FULL.
 
-    BACKWARD: readers with the new schema understand old messages; FORWARD: those with the old one new messages; FULL: both.
+    BACKWARD: readers with the new schema can read old messages. FORWARD: readers with the old schema can read new messages. FULL: both.
     """
     level = level.upper().removesuffix("_TRANSITIVE")
     if level == "NONE":
@@ -53,12 +53,12 @@ def faults(old: str, new: str, level: str = "FULL") -> tuple[Fault, ...]:
 
 
 def full_name(record: Schema) -> str:
-    """A record's namespace and name."""
+    """Return a record's namespace and name."""
     return ".".join(part for part in (record.get("namespace"), record.get("name")) if part)
 
 
 def _unread(reader: Schema, writer: Schema, missing: str) -> list[Fault]:
-    """What keeps a reader's schema from a writer's messages."""
+    """Return why a reader's schema cannot read a writer's messages."""
     written = {field["name"]: field for field in writer["fields"]}
     found = []
     for field in reader["fields"]:
@@ -74,7 +74,7 @@ def _unread(reader: Schema, writer: Schema, missing: str) -> list[Fault]:
 
 
 def readable(reader: Schema, writer: Schema) -> bool:
-    """Can values of the writer's type be read as the reader's?"""
+    """Return whether values of the writer's type can be read as the reader's type."""
     if isinstance(writer, list):
         return all(readable(reader, branch) for branch in writer)
     if isinstance(reader, list):
@@ -94,7 +94,7 @@ def _logical(schema: Schema) -> tuple[object, ...]:
 
 
 def described(schema: Schema) -> str:
-    """A column's type for people: TiDB's, Avro's, and whether it may be NULL."""
+    """Return a column's type for people: TiDB's, Avro's, and whether it may be NULL."""
     if isinstance(schema, list):
         return " / ".join(described(branch) for branch in schema if branch != "null") + (" NULL" if "null" in schema else "")
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""Gives tables their schema ids: asks the cache, then the registry; says what a person can do where the registry refuses.
+"""Schema ids of tables, from the cache or else the registry. Where the registry refuses, the error says what to do.
 
-A table version costs at most a call for its key and one for its value, and none for a text that is registered already. A DDL costs a call
-more only if its change is one that some compatibility level refuses: that is asked beforehand, and warned about.
+A table version costs at most one call for its key and one for its value, and none for a schema that is cached. A DDL costs another call
+only if some compatibility level refuses such a change: the registry is asked beforehand, to warn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 NO_KEY = -1
 """The key's id of a table whose messages have no key."""
 Sent = tuple[TableVersion, str]
-"""A table as its messages show it, and its topic."""
+"""A table as its messages have it, and its topic."""
 
 
 class Registrar:
@@ -41,9 +41,9 @@ class Registrar:
         self._client.close()
 
     def meet(self) -> None:
-        """Is the registry there, and does it still have what was registered? Raises RegistryUnavailable, RegistryError.
+        """Check that the registry answers, and drop cached subjects that it no longer has. Raises RegistryUnavailable, RegistryError.
 
-        A registry that does not tell its subjects is taken as it is.
+        A registry that refuses to list its subjects is trusted.
         """
         try:
             self._cache.keep(self._client.subjects())
@@ -51,7 +51,7 @@ class Registrar:
             log.info("%s does not list its subjects: %s", self._client.address, error.message)
 
     def ids(self, version: TableVersion, topic: str) -> tuple[int, int]:
-        """Ids of a table's key (NO_KEY: none) and value. Raises SchemaIncompatible, RegistryError, RegistryUnavailable."""
+        """Return the ids of a table's key (NO_KEY: none) and value. Raises SchemaIncompatible, RegistryError, RegistryUnavailable."""
         texts = table_schemas(version, self._options)
         key = self._id(version, topic, Side.KEY, texts.key) if texts.key is not None else NO_KEY
         return key, self._id(version, topic, Side.VALUE, texts.value)
@@ -72,7 +72,7 @@ class Registrar:
         return schema_id
 
     def _explained(self, error: SchemaIncompatible, version: TableVersion, name: str, text: str) -> SchemaIncompatible:
-        """The refusal with what it means: table, subject, columns, level, and what to do."""
+        """Return the refusal as an error that names table, subject, columns and level, and what to do."""
         level, found = self._why(name, text)
         told = f"subject {name}" + (f" (compatibility {level})" if level else "")
         why = "; ".join(map(str, found)) or "the registry's answer says which column"
@@ -84,7 +84,7 @@ class Registrar:
         )
 
     def _why(self, name: str, text: str) -> tuple[str, tuple[Fault, ...]]:
-        """The subject's compatibility level, and what it has against a schema; as far as the registry tells."""
+        """Return the subject's compatibility level, and why a schema is incompatible, as far as the registry answers."""
         level = ""
         try:
             level = self._level(name)
@@ -94,7 +94,7 @@ class Registrar:
             return level, ()
 
     def _level(self, name: str) -> str:
-        """The compatibility level that refuses. A subject without one of its own says so in many ways; NONE refuses nothing."""
+        """Return the compatibility level that refuses. It is not NONE; the answers for a subject without its own level differ."""
         try:
             level = self._client.compatibility(name)
         except NotThere:
@@ -102,7 +102,7 @@ class Registrar:
         return level if level != "NONE" else self._client.compatibility()
 
     def foresee(self, event: DdlEvent, before: Sent | None, after: Sent | None) -> None:
-        """Warn of a DDL after which the registry will refuse the table's schema. Never fails: what counts is the registration.
+        """Warn of a DDL after which the registry will refuse the table's schema. Never fails, because registering decides.
 
         The table before and after the DDL; None where its rows are not delivered.
         """
@@ -147,6 +147,6 @@ class Registrar:
 
 
 def open_registrar(options: EncodingOptions, cache: Path | None = None, stop: threading.Event | None = None) -> Registrar:
-    """The registrar of a changefeed, whose options name the registry. `stop`: ends its pauses. Raises ConfigError."""
+    """Return the registrar of a changefeed. Its options name the registry. `stop` ends pauses. Raises ConfigError."""
     address = parse_address(options.avro.registry)
     return Registrar(RegistryClient(address, stop), IdCache(cache, address.url), options)

@@ -1,4 +1,4 @@
-"""One table a topic: under TopicNameStrategy a topic's messages have one schema, so two tables cannot share it. Pure."""
+"""The check that a topic holds one table: with TopicNameStrategy a topic's messages have one schema. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TableName = tuple[str, str]
 
 
 def check_topics(ts: int, tables: Iterable[tuple[TableName, str]]) -> None:
-    """Has each table that is delivered past ts a topic and its subjects for itself? Raises TopicCollision naming two that have not."""
+    """Check that no two tables delivered past ts share a topic or subject. Raises TopicCollision naming two that do."""
     owners: dict[str, tuple[TableName, str]] = {}
     for name, topic in tables:
         other = owners.setdefault(subject(topic, Side.VALUE), (name, topic))

@@ -1,5 +1,5 @@
-"""Where messages go: one folder or module a kind of sink.
+"""Sinks: Kafka, files, storage in TiCDC's layout, black hole.
 
-In: messages of a batch, from tasks and from the driver. Out: bytes at Kafka, in files, nowhere. `spec.py` names all sinks and their URIs,
-`base.py` says what a sink has to do. Read `base.py` first.
+In: a batch's messages, from tasks and from the driver. Out: Kafka records or files. `spec.py` lists the sinks and their URIs; `base.py`
+defines the interface. Read `base.py` first.
 """

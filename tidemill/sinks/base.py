@@ -1,13 +1,13 @@
-"""What a sink is: one half lives in the tasks and takes rows, the other in the driver and takes DDLs and resolved events.
+"""The interface of a sink. It has two halves: task sinks take rows, the driver sink takes DDLs and resolved events.
 
-One try of a batch, for both halves:
+One try of a batch:
 
     driver.begin_batch(ctx)
         task.begin(ctx); task.deliver(...)…; task.flush()        in every task; any failure: task.abandon()
     driver.ddl(...)…; driver.resolved(...); driver.finish_batch(ctx)
 
-A try that fails anywhere ends with `driver.discard(ctx)`; the next one has a higher epoch. Whatever a task of an older epoch still
-does changes nothing (sinks that keep parts) or ends when it looks at the fence (Kafka), which it does while it waits.
+A failed try ends with `driver.discard(ctx)`, and the next try has a higher epoch. A task of an older epoch may still run. In sinks with
+part files it has no effect; in Kafka it ends when it checks the fence, which it does while it waits.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Target = tuple[str, int]
 """(topic, partition)."""
 
 DRIVER = -1
-"""`BatchContext.item` of the driver's half."""
+"""`BatchContext.item` of the driver sink."""
 
 
 class Look(Protocol):
-    """Raises Fenced where a try is over. Cheap enough to be called in each turn of a wait, at the latest each second."""
+    """Checks the fence: raises Fenced if the try is over. It is cheap; call it in each turn of a wait, at least once a second."""
 
     def __call__(self, *, now: bool = False) -> None:
-        """`now`: something is about to leave for good, so that what was seen a moment ago does not do."""
+        """`now`: do not use a cached answer, because something is about to be published."""
 
 
 def no_look(*, now: bool = False) -> None:
-    """Of a try that nobody ends."""
+    """Do nothing. For a try that nothing fences off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class BatchContext:
     from_ts: int
     to_ts: int
     item: int = DRIVER
-    look: Look = no_look  # at the fence
-    zone: tzinfo = UTC  # the changefeed's
+    look: Look = no_look  # checks the fence
+    zone: tzinfo = UTC  # the changefeed's time zone
     message_limit: int | None = None  # bytes of the largest message that every topic takes
 
 
 class TaskSink(Protocol):
-    """The half inside a Python worker. Kept between tasks, so nothing of one batch may leak into the next."""
+    """The half in a Python worker. It is kept between tasks, so no state of one batch may leak into the next."""
 
     def begin(self, ctx: BatchContext) -> None:
         """Start an item."""
@@ -64,45 +64,45 @@ class TaskSink(Protocol):
         """Queue messages, in order within each target. `messages` may be reused as soon as this returns."""
 
     def flush(self) -> int:
-        """Wait until everything since `begin` is acknowledged; returns how many messages that is. Raises SinkError, SinkUnavailable."""
+        """Wait until all messages since `begin` are acknowledged, and return their number. Raises SinkError, SinkUnavailable."""
 
     def abandon(self) -> None:
-        """Forget what was not acknowledged and never deliver it later. Never raises."""
+        """Drop messages that were not acknowledged, and never deliver them later. Never raises."""
 
 
 class DriverSink(Protocol):
-    """The half inside the driver. All methods raise SinkError (give up) or SinkUnavailable (the batch may be tried again)."""
+    """The half in the driver. All methods raise SinkError (give up) or SinkUnavailable (the batch may be tried again)."""
 
     def place(self, version: TableVersion) -> str | None:
-        """The topic of a table's rows where the sink itself decides that; None: the dispatchers do."""
+        """Return the topic of a table's rows if the sink chooses it, or None if the dispatchers do."""
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
-        """Create what is missing; returns how many partitions of each topic are used."""
+        """Create missing topics, and return how many partitions of each topic are used."""
 
     def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
-        """Bytes of the largest message that topics take; those without a limit of their own are left out."""
+        """Return the size of the largest message that each topic takes. Topics without their own limit are left out."""
 
     def begin_batch(self, ctx: BatchContext) -> None:
-        """A try begins: left-overs of older tries are removed."""
+        """Begin a try, and remove what older tries left."""
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
-        """Send to these partitions, after all rows of the batch."""
+        """Send a DDL to these partitions, after all rows of the batch."""
 
     def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
-        """Send to all targets, after all DDLs of the batch are acknowledged."""
+        """Send a resolved message to all targets, after all DDLs of the batch are acknowledged."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """Return when everything of the batch is acknowledged or published, and durable."""
+        """Wait until the whole batch is acknowledged or published, and durable."""
 
     def discard(self, ctx: BatchContext) -> None:
-        """The try has failed: drop what it left. Never raises."""
+        """Drop what a failed try left. Never raises."""
 
     def close(self) -> None:
-        """Give back connections and files."""
+        """Close connections and files."""
 
 
 class ByDispatchers:
-    """A driver's half that leaves the choice of topics to the dispatchers, and takes messages of any size."""
+    """A driver sink that leaves the choice of topics to the dispatchers, and takes messages of any size."""
 
     def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
         """None."""
@@ -114,12 +114,12 @@ class ByDispatchers:
 
 
 def partition_counts(uri: SinkUri, topics: set[str], default: int = 1) -> dict[str, int]:
-    """Partition counts where nobody but the URI decides them."""
+    """Return the partition counts of topics where only the URI sets them."""
     return dict.fromkeys(topics, uri.partition_num or default)
 
 
 def count_by_topic(targets: Sequence[Target]) -> Mapping[str, list[int]]:
-    """Partitions of each topic, in the order of first appearance."""
+    """Return the partitions of each topic, in the order of first appearance."""
     found: dict[str, list[int]] = {}
     for topic, partition in targets:
         found.setdefault(topic, []).append(partition)

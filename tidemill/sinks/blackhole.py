@@ -1,4 +1,4 @@
-"""`blackhole://`: counts and forgets. With a protocol rows are encoded first, without one they are only ordered and mounted."""
+"""`blackhole://`: counts messages and drops them. With a protocol rows are encoded first; without one they are only mounted."""
 
 from __future__ import annotations
 

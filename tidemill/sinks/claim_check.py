@@ -1,5 +1,5 @@
-"""The storage of claim checks: where whole messages lie that are larger than their topic allows. What a file holds, and how it is named:
-`tidemill.protocols.common.claim_check`.
+"""The storage of claim checks: files with whole messages that are too large for their topic. `tidemill.protocols.common.claim_check`
+defines the files' content and names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _S3_PARAMETERS = {"access-key", "secret-access-key", "session-token", "region", 
 
 
 def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
-    """The storage of an s3:// URI whose parameters are TiCDC's; None where pyarrow reads the URI itself."""
+    """Return the storage of an s3:// URI with TiCDC's parameters, or None where pyarrow reads the URI itself."""
     given = dict(parse_qsl(parts.query))
     if parts.scheme != "s3" or not given.keys() & _S3_PARAMETERS:
         return None
@@ -35,9 +35,9 @@ def _s3_storage(parts: SplitResult, location: str) -> Storage | None:
 
 
 class ClaimCheckStorage:
-    """The storage of claim-check-storage-uri: a folder (file://, local://), s3:// with TiCDC's parameters, and what else pyarrow opens.
+    """The storage of claim-check-storage-uri: a folder (file://, local://), s3:// with TiCDC's parameters, or others that pyarrow opens.
 
-    Raises ConfigError where it cannot be opened.
+    Raises ConfigError if it cannot be opened.
     """
 
     def __init__(self, uri: str, *, raw: bool = False) -> None:
@@ -53,7 +53,7 @@ class ClaimCheckStorage:
             raise ConfigError(f"claim-check-storage-uri {redact(self.location)}: {text}") from None
 
     def keep(self, key: bytes, value: bytes) -> str:
-        """Write a message's file; returns where it is, as messages say it. It is durable then. Raises SinkUnavailable."""
+        """Write a message's file durably, and return its location as messages name it. Raises SinkUnavailable."""
         name = file_name(key, value)
         try:
             self._storage.replace(name, pack(key, value, raw=self.raw))
@@ -62,7 +62,7 @@ class ClaimCheckStorage:
         return f"{self.location}/{name}"
 
     def fetch(self, location: str) -> bytes:
-        """The bytes of a file by what a message says of it: its last part, looked up here. Raises MalformedMessage, SinkUnavailable."""
+        """Return the file that a message names; only the location's last part counts. Raises MalformedMessage, SinkUnavailable."""
         name = location.rpartition("/")[2]
         if not name or name in (".", ".."):
             raise MalformedMessage(f"a message names no claim-check file: {location[:200]!r}")
@@ -78,7 +78,7 @@ class ClaimCheckStorage:
 
 
 def keeper(options: EncodingOptions) -> Keep | None:
-    """What stores a changefeed's large messages; None where they are handled otherwise. Raises ConfigError."""
+    """Return the function that stores a changefeed's large messages, or None if claim checks are not configured. Raises ConfigError."""
     large = options.large_message
     if large.option is not LargeMessageOption.CLAIM_CHECK:
         return None

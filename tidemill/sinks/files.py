@@ -1,4 +1,4 @@
-"""`file:///DIR`: one file of length-prefixed messages a topic, partition and batch. Format: docs/sinks/files.md."""
+"""`file:///DIR`: a file of length-prefixed messages for each topic, partition and batch. Format: docs/sinks/files.md."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PARTS = ".parts"
 
 
 def file_name(from_ts: int, to_ts: int) -> str:
-    """The name of a batch's file: its interval (from_ts, to_ts]."""
+    """Return the name of a batch's file, made from its interval (from_ts, to_ts]."""
     return f"{from_ts:020d}-{to_ts:020d}.messages"
 
 
 def read_messages(path: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a messages file, in order. Raises SinkError for a file that ends inside a message."""
+    """Yield the keys and values of a messages file, in order. Raises SinkError for a file that ends inside a message."""
     data = path.read_bytes()
     at = 0
 
@@ -46,7 +46,7 @@ def _content(path: Path) -> bytes | None:
 
 
 class FilesTaskSink(PartTaskSink):
-    """Frames of one item go into parts; `flush` publishes them."""
+    """Writes the frames of one item to parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
         super().__init__(Path(uri.path) / _PARTS)
@@ -70,7 +70,7 @@ class FilesDriverSink(ByDispatchers):
         self._checked = False
         self._tail: dict[Target, bytearray] = {}
         self._eventful: set[Target] = set()  # targets with a DDL in this batch
-        self._idle: dict[Target, Path] = {}  # files of the batch before that hold nothing but a resolved event
+        self._idle: dict[Target, Path] = {}  # files of the last batch that hold only a resolved event
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
         return partition_counts(self._uri, topics)
@@ -91,7 +91,7 @@ class FilesDriverSink(ByDispatchers):
             self._tail.setdefault(target, bytearray()).extend(frame(key, value))
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """All files are complete and synced before the first of them gets its name."""
+        """Complete and sync all files, then give them their names."""
         with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
@@ -116,7 +116,7 @@ class FilesDriverSink(ByDispatchers):
         self._eventful.clear()
 
     def _joined(self, ctx: BatchContext, target: Target, parts: list[Path]) -> Path:
-        """One file of all that the target gets in this batch, still under a temporary name. The first part is taken as it is."""
+        """Join all messages of a target in this batch to one file with a temporary name. The first part is not copied."""
         path = self._parts.scratch(ctx, target)
         if parts:
             parts[0].rename(path)
@@ -133,7 +133,7 @@ class FilesDriverSink(ByDispatchers):
         return ready.replace(folder / file_name(ctx.from_ts, ctx.to_ts))
 
     def _drop_idle(self, published: dict[Target, Path], busy: set[Target]) -> None:
-        """A file with only a resolved event goes when the next one of its partition is there: an idle feed does not fill the disk."""
+        """Remove a file with only a resolved event when the partition has its next file. So an idle changefeed does not fill the disk."""
         for target, path in published.items():
             before = self._idle.pop(target, None)
             if before is not None and before != path:
@@ -142,7 +142,7 @@ class FilesDriverSink(ByDispatchers):
                 self._idle[target] = path
 
     def _check(self, ctx: BatchContext) -> None:
-        """A folder belongs to one changefeed. `fresh` empties its own folder of batches first, never another's."""
+        """Check that the folder belongs to this changefeed. With `fresh`, remove the batches in it; never those of another changefeed."""
         with file_errors("opening the messages folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             where = str(self._folder)

@@ -1,4 +1,4 @@
-"""`messages:///FILE.jsonl`: every message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
+"""`messages:///FILE.jsonl`: each message as a line of JSON, for people, tests and small tools. Format: docs/sinks/messages.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _parts_root(uri: SinkUri) -> Path:
 
 
 class MessagesTaskSink(PartTaskSink):
-    """Lines of one item go into parts; `flush` publishes them."""
+    """Writes the lines of one item to parts; `flush` publishes them."""
 
     def __init__(self, uri: SinkUri) -> None:
         super().__init__(_parts_root(uri))
@@ -63,7 +63,7 @@ class MessagesDriverSink(ByDispatchers):
         self._tail += [json_line(topic, partition, key, value) for topic, partition in targets]
 
     def finish_batch(self, ctx: BatchContext) -> None:
-        """Append and sync. A failure half-way is taken back, so that the file never holds part of a batch while the driver lives."""
+        """Append and sync. A failure is undone, so that the file never holds part of a batch while the driver lives."""
         file = self._opened()
         ctx.look(now=True)
         with file_errors("appending a batch", self._path):
@@ -76,7 +76,7 @@ class MessagesDriverSink(ByDispatchers):
                 os.fsync(file.fileno())
             except BaseException:
                 self._file = None
-                with contextlib.suppress(OSError):  # what is buffered may not fit either
+                with contextlib.suppress(OSError):  # closing writes the buffer, which may fail too
                     file.close()
                 os.truncate(self._path, start)
                 raise
@@ -104,7 +104,7 @@ class MessagesDriverSink(ByDispatchers):
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Remove what follows the last newline: a line that a crash left unfinished."""
+    """Remove an unfinished last line, which a crash left."""
     with path.open("r+b") as file:
         end = size = file.seek(0, os.SEEK_END)
         while end:

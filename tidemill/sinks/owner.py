@@ -1,4 +1,4 @@
-"""Whose a folder of a sink is: one changefeed's, in one protocol. Both layouts of file:// keep a note of it. Pure."""
+"""The owner of a sink's folder: one changefeed with one protocol. Both layouts of file:// keep a note of it. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from tidemill.errors import ConfigError, SinkError
 
 MESSAGES_NOTE = "tidemill.json"
-"""At the root of a folder of messages files; has their resolved ts as well."""
+"""The note at the root of a folder of messages files. It has their resolved ts too."""
 TABLES_NOTE = ".tidemill/owner.json"
-"""Below the root of a folder of tables."""
+"""The note in a folder of tables."""
 
 _HINT = "Give each its own folder."
 
 
 def note(feed: str, protocol: str, **more: int) -> bytes:
-    """The text of a note."""
+    """Return the text of a note."""
     return json.dumps({"format": 1, "changefeed": feed, "protocol": protocol, **more}).encode()
 
 
 def check(text: bytes | None, where: str, feed: str, protocol: str) -> bool:
-    """Is there a note? Raises ConfigError for another's. One of an earlier version names no protocol: any will do."""
+    """Return whether there is a note. Raises ConfigError for another owner's. A note of an earlier version fits any protocol."""
     if text is None:
         return False
     try:
@@ -37,7 +37,7 @@ def check(text: bytes | None, where: str, feed: str, protocol: str) -> bool:
 
 
 def check_no_other(text: bytes | None, where: str, protocol: str) -> None:
-    """`text`: the note of the other layout. Raises ConfigError if there is one."""
+    """Raise ConfigError if the folder has a note of the other layout. `text` is that note."""
     if text is not None:
         try:
             holds = str(json.loads(text).get("protocol", "another protocol"))

@@ -1,10 +1,10 @@
-"""What tasks leave for the driver to join: part files on a file system that both see.
+"""Part files: tasks write them, the driver joins them. Both see the same file system.
 
     ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<attempt>.part → .done
 
-`attempt` is unlike all others: two processes that run the same item never write into one file. The driver makes the epoch's folder, and a
-task never does: once the driver has removed it, a task that outlived its try has nowhere to write. A part counts when it is `.done`, which
-is what `flush` does to it, and only parts of the epoch that succeeded are joined.
+`attempt` is unique, so two processes that run the same item never write to one file. Only the driver makes the epoch's folder: once it
+has removed it, a task that outlived its try has nowhere to write. `flush` renames parts to `.done`. Only `.done` parts of the successful
+epoch are joined.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, 
 
 
 def new_attempt() -> str:
-    """For the names of one process's files of one item."""
+    """Return a unique word for the file names of one process and item."""
     return secrets.token_hex(4)
 
 
 @contextmanager
 def file_errors(what: str, place: Path) -> Iterator[None]:
-    """Failures of the file system as sink errors that name the file, or else `place`; those that may pass can be retried."""
+    """Turn failures of the file system into sink errors that name the file, or else `place`. Temporary ones can be retried."""
     try:
         yield
     except OSError as error:
@@ -52,7 +52,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class PartWriter:
-    """A task's half: append bytes of targets, then publish all of it at once."""
+    """A task's parts: append bytes for targets, then publish all parts."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -97,7 +97,7 @@ class PartWriter:
 
 
 class PartTaskSink:
-    """What the task sinks of files share: `deliver` appends to parts and counts in `_taken`, `flush` publishes them."""
+    """The base of task sinks that write parts: `deliver` appends to parts and counts in `_taken`, `flush` publishes them."""
 
     def __init__(self, root: Path) -> None:
         self._parts = PartWriter(root)
@@ -116,7 +116,7 @@ class PartTaskSink:
 
 
 class PartReader:
-    """The driver's half: make room for a try, list its finished parts, remove what is over."""
+    """The driver's view of parts: make the folder of a try, list its finished parts, remove old tries."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -128,7 +128,7 @@ class PartReader:
             _folder(self._root, ctx).mkdir(parents=True)
 
     def parts(self, ctx: BatchContext) -> dict[Target, list[Path]]:
-        """Finished parts by target, in the order of items."""
+        """Return finished parts by target, in the order of items."""
         found: dict[Target, list[tuple[int, int, Path]]] = {}
         with file_errors("reading parts", self._root):
             for topic in _folder(self._root, ctx).iterdir():
@@ -138,7 +138,7 @@ class PartReader:
         return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
 
     def scratch(self, ctx: BatchContext, target: Target) -> Path:
-        """A file name for the driver beside the parts of a target, gone when the try is over."""
+        """Return a file name for the driver beside the parts of a target. It is removed with the try."""
         folder = _folder(self._root, ctx) / target[0]
         folder.mkdir(exist_ok=True)
         return folder / f"{target[1]}.joined"

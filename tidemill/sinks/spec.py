@@ -1,6 +1,6 @@
-"""The sinks, each as one `SinkSpec`: which sink URIs are its own, and where its two halves are.
+"""The sinks as a table of `SinkSpec`: the sink URIs of each, and its two classes.
 
-A sink is loaded when it is used, so that a worker has the libraries of one sink only.
+A sink is imported on first use, so a worker loads the libraries of one sink only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.sinks.storage.paths import wants_tables
 class SinkSpec:
     """One sink. `task` and `driver` are `module:class`; both classes take the sink URI.
 
-    `keeps_parts`: what it writes stays where it is, so that a delivery may replace what an earlier one left (`fresh`).
+    `keeps_parts`: its output stays in place, so a delivery can replace the output of an earlier one (`fresh`).
     """
 
     name: str
@@ -30,15 +30,15 @@ class SinkSpec:
     task: str
     driver: str
     keeps_parts: bool = True
-    wants: Callable[[SinkUri], bool] = lambda uri: True  # among several sinks of a scheme the first one that wants the URI has it
+    wants: Callable[[SinkUri], bool] = lambda uri: True  # of several sinks with one scheme the first that wants the URI takes it
 
     def task_sink(self, uri: SinkUri) -> TaskSink:
-        """The half of a worker process."""
+        """Return the task sink."""
         made: TaskSink = _load(self.task)(uri)
         return made
 
     def driver_sink(self, uri: SinkUri, *, fresh: bool) -> DriverSink:
-        """The half of the driver."""
+        """Return the driver sink."""
         made: DriverSink = _load(self.driver)(uri, fresh=fresh) if self.keeps_parts else _load(self.driver)(uri)
         return made
 
@@ -78,7 +78,7 @@ SINKS = (
 
 
 def spec_of(uri: SinkUri) -> SinkSpec:
-    """The sink that a URI means. Raises ConfigError where there is none."""
+    """Return the sink of a URI. Raises ConfigError if there is none."""
     for spec in SINKS:
         if uri.scheme in spec.schemes and spec.wants(uri):
             return spec
@@ -87,13 +87,13 @@ def spec_of(uri: SinkUri) -> SinkSpec:
 
 @functools.lru_cache(maxsize=8)
 def open_task_sink(uri: str) -> TaskSink:
-    """The sink of this worker process for a (resolved) sink URI; one a URI for the life of the process."""
+    """Return this worker process's task sink for a (resolved) sink URI. There is one for each URI as long as the process lives."""
     parsed = parse_sink_uri(uri)
     return spec_of(parsed).task_sink(parsed)
 
 
 def open_driver_sink(uri: str, *, fresh: bool = False) -> DriverSink:
-    """The driver's half. `fresh`: what an earlier delivery left in a file or folder is replaced (`tidemill replay`), not continued."""
+    """Return the driver sink. `fresh`: replace the output of an earlier delivery (`tidemill replay`) instead of continuing it."""
     parsed = parse_sink_uri(uri)
     return spec_of(parsed).driver_sink(parsed, fresh=fresh)
 

@@ -147,8 +147,8 @@ def is_zero_text(a):
 
 @jit
 def value_state(op, prefix, mark, text, size, a, n):
-    """Compare a value with the mark's: SAME, CHANGED or ASK. The value is n bytes at a. Its column's text has `size` bytes, `prefix` of them
-    before the value."""
+    """Compare a value with the mark's: SAME, CHANGED or ASK. The value is n bytes at a. Its column's text has `size` bytes, the first
+    `prefix` before the value."""
     m = ld64(mark + MARK_VALUE_LEN)
     if n < 0 and n == m:
         return SAME

@@ -23,7 +23,7 @@ def _offset(zone: tzinfo, second: int) -> int:
 
 
 def _changes(zone: tzinfo) -> list[tuple[int, int]]:
-    """Return (first second, offset) of each period. It samples once a day: no zone has changed twice and back within one."""
+    """Return (first second, offset) of each period. It samples once a day: no zone changes twice in one."""
     current = _offset(zone, _FIRST)
     periods = [(_FIRST, current)]
     for day in range(_FIRST, _LAST, _STEP):
@@ -43,7 +43,7 @@ def _changes(zone: tzinfo) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=64)
 def zone_table(zone: tzinfo) -> npt.NDArray[np.int64] | None:
-    """Return count, first and last second covered, then (first second, offset) pairs; None for UTC. Takes some 30 ms, once for each zone."""
+    """Return count, first and last second covered, then (first second, offset) pairs; None for UTC. It takes some 30 ms, once a zone."""
     fixed = isinstance(zone, timezone)
     periods = [(_FIRST, _offset(zone, 0))] if fixed else _changes(zone)
     if all(offset == 0 for _, offset in periods):

@@ -1,1 +1,1 @@
-"""`kafka://`: rows leave the tasks through librdkafka's C interface, everything else the driver through its Python client."""
+"""`kafka://`: tasks send rows through librdkafka's C interface; the driver sends everything else through its Python client."""

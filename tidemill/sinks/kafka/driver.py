@@ -1,4 +1,4 @@
-"""The driver's half of the Kafka sink: topics, DDLs and resolved events, through the Python client."""
+"""The driver half of the Kafka sink: topics, DDLs and resolved events, through the Python client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VISIBLE_SECONDS = 30.0
 log = logging.getLogger(__name__)
 _VISIBLE_EVERY = 0.1
 
-# What matters of the client's log comes through its error callback as well.
+# The error callback gets all that matters in the client's log.
 _SILENT = logging.getLogger("tidemill.sinks.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -47,14 +47,14 @@ class KafkaDriverSink(ByDispatchers):
         self._client_error = ""
         self._denials = Denials()
         self._unflushed_ddl = False
-        self._limit: int | None = None  # of the topic that takes least
+        self._limit: int | None = None  # the smallest message limit of the topics
         self._said: set[str] = set()
         self._look: Look = no_look
 
     # Topics
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
-        """Partitions to use of each topic: all of them, or the first partition-num. Creates missing topics if auto-create-topic."""
+        """Create missing topics if auto-create-topic, and return how many partitions of each topic are used: all, or partition-num."""
         if not topics:
             return {}
         counts = self._describe(topics)
@@ -74,7 +74,7 @@ class KafkaDriverSink(ByDispatchers):
         return wanted or count
 
     def _describe(self, topics: set[str]) -> dict[str, int]:
-        """Partition counts of the topics that exist."""
+        """Return the partition counts of the topics that exist."""
         admin = self._admin_client()
         futures = self._calling(
             "describing topics", lambda: admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=options.METADATA_TIMEOUT)
@@ -109,7 +109,7 @@ class KafkaDriverSink(ByDispatchers):
                     raise self._told(error, doing) from None
 
     def _await_visible(self, topics: list[str]) -> dict[str, int]:
-        """New topics reach the brokers' metadata a moment after they were made; Kafka has no call that waits for it."""
+        """Wait until new topics are in the brokers' metadata. That takes a moment, and Kafka has no call that waits for it."""
         deadline = time.monotonic() + _VISIBLE_SECONDS
         pause = threading.Event()
         while True:
@@ -122,7 +122,7 @@ class KafkaDriverSink(ByDispatchers):
             pause.wait(_VISIBLE_EVERY)
 
     def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
-        """max.message.bytes of each topic, less what the batch around a message takes. Without the right to ask, none."""
+        """Return max.message.bytes of each topic, less the overhead of a record batch. Without the right to ask, return none."""
         names = sorted(topics)
         found = {}
         for topic, future in self._described(names).items():
@@ -148,7 +148,7 @@ class KafkaDriverSink(ByDispatchers):
         return {resource.name: future for resource, future in futures.items()}
 
     def _flush_and_drop(self) -> None:
-        """The next producer is made with other settings."""
+        """Flush and drop the producer. The next one gets other settings."""
         self._flush()
         self._drop_producer()
 
@@ -165,7 +165,7 @@ class KafkaDriverSink(ByDispatchers):
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         if self._unflushed_ddl:
-            self._flush()  # a DDL does not go out behind one that is refused
+            self._flush()  # if a DDL is refused, the next one must not be sent
         for partition in partitions:
             self._produce(topic, partition, key, value)
         self._unflushed_ddl = True
@@ -243,7 +243,7 @@ class KafkaDriverSink(ByDispatchers):
 
     def _noticed(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._client_error:
-            return  # says less than what it follows from
+            return  # the error before it says why
         self._client_error = error.str()
         if error.code() == faults.AUTHENTICATION:
             self._denials.denied(time.monotonic())
@@ -255,7 +255,7 @@ class KafkaDriverSink(ByDispatchers):
         return self._producer
 
     def _drop_producer(self) -> None:
-        """Nothing of a failed try may leave later."""
+        """Drop the producer, so that nothing of a failed try is sent later."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=False)
             self._producer.flush(1.0)

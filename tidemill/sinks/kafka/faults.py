@@ -1,4 +1,4 @@
-"""Which of the broker's and client's errors may pass, and how they are told."""
+"""Errors of brokers and client as sink errors, retryable or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 AUTHENTICATION = -169
-"""The client's own code for wrong credentials. It would go on trying until messages time out."""
+"""The client's own code for wrong credentials. The client itself keeps trying until messages time out."""
 
 _LASTING = {
     AUTHENTICATION: "_AUTHENTICATION", -186: "_INVALID_ARG", -165: "_UNSUPPORTED_FEATURE",
@@ -20,11 +20,11 @@ _LASTING = {
     43: "UNSUPPORTED_FOR_MESSAGE_FORMAT", 44: "POLICY_VIOLATION", 53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     58: "SASL_AUTHENTICATION_FAILED", 76: "UNSUPPORTED_COMPRESSION_TYPE", 87: "INVALID_RECORD",
 }  # fmt: skip
-"""Errors that trying again cannot cure; a missing topic is not among them, because the driver creates it or says why it cannot."""
+"""Errors that trying again cannot cure. A missing topic is not among them, because the driver creates it or says why it cannot."""
 
 
 def lasting(code: int) -> bool:
-    """Whether an error of this code stays until somebody changes something."""
+    """Return whether an error of this code stays until somebody changes a setting."""
     return code in _LASTING
 
 
@@ -32,12 +32,12 @@ _TOO_LARGE = {10, 18}
 
 
 def sink_error(code: int, message: str) -> SinkError:
-    """The error for a code, retryable or not."""
+    """Return the error for a code, retryable or not."""
     if code in _TOO_LARGE:
         return MessageRefused(redact(message))
     return (SinkError if lasting(code) else SinkUnavailable)(redact(message))
 
 
 def from_kafka(error: KafkaError, doing: str) -> SinkError:
-    """A KafkaError in its own words."""
+    """Return the sink error for a KafkaError, with the error's own text."""
     return sink_error(error.code(), f"{doing}: {error.name()}: {error.str()}")

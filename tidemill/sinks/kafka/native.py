@@ -1,6 +1,6 @@
-"""librdkafka through ctypes: the library that the confluent-kafka wheel brings, called without the GIL.
+"""librdkafka through ctypes, called without the GIL. The library is that of the confluent-kafka wheel.
 
-A `NativeProducer` is one rd_kafka_t with counters that compiled callbacks write (kernels/deliver). Nothing here decides policy.
+A `NativeProducer` is one rd_kafka_t with counters that compiled callbacks write (kernels/deliver). Policy is in `task.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 @functools.cache
 def library() -> c.CDLL:
-    """The shared library of the installed confluent-kafka wheel, with the signatures that are used."""
+    """Load the shared library of the installed confluent-kafka wheel, and declare the functions in use."""
     import confluent_kafka
 
     folder = Path(confluent_kafka.__file__).parent
@@ -60,7 +60,7 @@ def library() -> c.CDLL:
 
 
 class NativeProducer:
-    """One librdkafka producer. Raises SinkError when a setting is refused; everything else is read from the counters."""
+    """One librdkafka producer. Raises SinkError for a refused setting. All other results are in the counters."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._lib = library()
@@ -83,17 +83,17 @@ class NativeProducer:
         lib.rd_kafka_conf_set_opaque(settings, self._counters.ctypes.data)
         lib.rd_kafka_conf_set_dr_msg_cb(settings, kernels.on_delivery.address)
         lib.rd_kafka_conf_set_error_cb(settings, kernels.on_error.address)
-        lib.rd_kafka_conf_set_log_cb(settings, None)  # what matters comes through the error callback
+        lib.rd_kafka_conf_set_log_cb(settings, None)  # the error callback gets all that matters
         return settings
 
     @property
     def acked(self) -> int:
-        """Messages acknowledged since the producer began."""
+        """Messages acknowledged since the producer was made."""
         return int(self._words[kernels.C_ACKED // 8])
 
     @property
     def answered_bytes(self) -> int:
-        """Bytes of keys and values that were acknowledged or given up."""
+        """Bytes of keys and values that were acknowledged or failed."""
         return int(self._words[kernels.C_ACKED_BYTES // 8])
 
     @property
@@ -102,15 +102,15 @@ class NativeProducer:
 
     @property
     def client_error(self) -> int:
-        """Code of what the client last reported about its connections; 0: nothing."""
+        """Code of the client's last report about its connections. 0: none."""
         return int(self._words[kernels.C_CLIENT_ERROR // 8])
 
     def forget_client_error(self) -> None:
-        """Only what is reported from now on counts."""
+        """Clear the client's last report."""
         self._words[kernels.C_CLIENT_ERROR // 8] = 0
 
     def first_failure(self) -> tuple[int, str]:
-        """Error code and text of the first message that failed: topic, partition, the broker's words, what the client last met."""
+        """Return error code and text of the first failed message: topic, partition, the broker's text, the client's last report."""
         code = int(self._words[kernels.C_ERROR // 8])
         topic = {handle: name for name, handle in self._topics.items()}.get(int(self._words[kernels.C_TOPIC // 8]), "?")
         return code, f"{topic}/{int(self._words[kernels.C_PARTITION // 8])}: {self.describe(code)}{self.last_error(', after: ')}"
@@ -120,32 +120,32 @@ class NativeProducer:
         return f"{name.decode()}: {text.decode()}"
 
     def last_error(self, before: str = "") -> str:
-        """What the client last reported about its connections, or nothing."""
+        """Return the client's last report about its connections, or an empty text."""
         text = self._counters[kernels.C_TEXT :].tobytes().split(b"\0", 1)[0].decode("utf-8", "replace")
         return before + text if text else ""
 
     def fatal_error(self) -> tuple[int, str] | None:
-        """The error after which this producer can do nothing more, if there is one."""
+        """Return the fatal error of this producer, if there is one."""
         code = self._lib.rd_kafka_fatal_error(self._handle, self._text, len(self._text))
         return (code, self._text.value.decode("utf-8", "replace")) if code else None
 
     def produce(self, topic: str, messages: int, count: int) -> int:
-        """Queue rd_kafka_message_t[count] at address `messages`; returns how many were taken, the others have `err` set."""
+        """Queue rd_kafka_message_t[count] at address `messages`. Returns how many were queued; the others have `err` set."""
         if topic not in self._topics:
             self._topics[topic] = self._lib.rd_kafka_topic_new(self._handle, topic.encode(), None)
         taken: int = self._lib.rd_kafka_produce_batch(self._topics[topic], -1, COPY | WITH_PARTITION, messages, count)
         return taken
 
     def poll(self, timeout_ms: int) -> None:
-        """Serve callbacks; waits for the first one up to the timeout."""
+        """Serve callbacks. Waits for the first one up to the timeout."""
         self._lib.rd_kafka_poll(self._handle, timeout_ms)
 
     def flush(self, timeout_ms: int) -> bool:
-        """Send at once and serve callbacks; whether nothing is left."""
+        """Send queued messages at once and serve callbacks. Returns whether none is left."""
         return bool(self._lib.rd_kafka_flush(self._handle, timeout_ms) == 0)
 
     def destroy(self) -> None:
-        """Forget all that is queued or in flight and end. What a broker has received already stays there."""
+        """Drop all messages that are queued or in flight, and end. Messages that a broker has received stay there."""
         if not self._handle:
             return
         self._lib.rd_kafka_purge(self._handle, PURGE_ALL)

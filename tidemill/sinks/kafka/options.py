@@ -1,27 +1,27 @@
-"""A sink URI as librdkafka's settings."""
+"""librdkafka's settings for a sink URI."""
 
 from __future__ import annotations
 
 from tidemill.config.uri import KafkaOptions, SinkUri
 
 WINDOW_BYTES = 128 * 1024 * 1024
-"""How much may wait for acknowledgement in one producer."""
+"""The bytes that may wait for acknowledgement in one producer."""
 
 DELIVERY_TIMEOUT_MS = 60_000
-"""When nothing was acknowledged for this long, what waits has failed: long enough to outlive a broker's restart."""
+"""After this time without any acknowledgement the waiting messages have failed. It is longer than a broker's restart."""
 
 METADATA_TIMEOUT = 15.0
 """Seconds to wait for an administrative answer."""
 
-_FRAMING = 1024  # of a record batch around one message
+_FRAMING = 1024  # bytes of a record batch around one message
 _BATCH_BYTES = 1_000_000
 
 RECORD_HEADROOM = 128
-"""What TiCDC leaves of a topic's max.message.bytes for the record batch around a message."""
+"""The part of a topic's max.message.bytes that TiCDC reserves for the record batch around a message."""
 
 
 def client_config(kafka: KafkaOptions) -> dict[str, str]:
-    """What every client of the broker needs."""
+    """Return the settings of every client of the brokers."""
     config = {
         "bootstrap.servers": ",".join(kafka.hosts),
         "reconnect.backoff.max.ms": "2000",
@@ -44,14 +44,11 @@ def client_config(kafka: KafkaOptions) -> dict[str, str]:
 
 
 def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str, str]:
-    """A producer that keeps order: idempotent with acks=all, else with one request in flight.
+    """Return the settings of a producer that keeps order: idempotent with acks=all, else with one request in flight.
 
-    `message_limit`: of the topic that takes least. A topic's limit counts for a whole batch of messages, so batches keep below it.
-
-    No message times out by itself: those behind it would go out as soon as the broker is there again. Who waits gives up all that waits
-    at once, with the producer.
-
-    Our own window keeps the queue below its limits, so that the client never refuses a message (see task.py).
+    `message_limit` is the smallest of the topics. A topic's limit holds for a whole record batch, so batches stay below it.
+    No message times out by itself, because later messages would be sent as soon as the broker is back. The waiting code drops all of them
+    together, with the producer. The window in task.py keeps the queue below its limits, so that the client never refuses a message.
     """
     kafka = uri.broker
     safe = kafka.required_acks == -1
@@ -73,9 +70,9 @@ def producer_config(uri: SinkUri, message_limit: int | None = None) -> dict[str,
 
 
 def rows_config(uri: SinkUri, message_limit: int | None = None) -> dict[str, str]:
-    """A producer for rows: one that a refused message ends, so that none of those behind it goes out.
+    """Return the settings of a producer for rows. A refused message ends the producer, so that no later message is sent.
 
-    The client says so with a fatal error, which its Python half cannot bear: the driver waits for each event instead.
+    The client reports this as a fatal error, which its Python interface does not support. So the driver waits for each event instead.
     """
     config = producer_config(uri, message_limit)
     return config | {"enable.gapless.guarantee": "true"} if uri.broker.required_acks == -1 else config

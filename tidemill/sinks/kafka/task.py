@@ -1,8 +1,8 @@
-"""Rows to Kafka from inside a task: one idempotent producer a worker, kept between batches, thrown away after any failure.
+"""The task half of the Kafka sink: one idempotent producer for each worker, kept between batches and dropped after any failure.
 
-Order: librdkafka keeps the order of messages of one partition as long as none is refused when it is queued. So the window of what
-may be queued is ours and smaller than the client's queue; should the client refuse messages all the same, those behind the
-refused one must have been refused too, or the try fails.
+librdkafka keeps the order of a partition's messages as long as it refuses none when they are queued. So this module has its own window,
+which is smaller than the client's queue. If the client refuses a message anyway, it must have refused all later ones too; else the try
+fails.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
 
 _STEP_MESSAGES = 1024
 _STEP_BYTES = 8 * 1024 * 1024
-_REPORTS_MS = 2000  # how long a dead producer may take to report what became of its messages
-_SLICE_MS = 200  # how often a wait looks for failures, and at the fence
+_REPORTS_MS = 2000  # how long a dead producer may take to report its messages
+_SLICE_MS = 200  # how often a wait checks for failures, and the fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,17 @@ class KafkaTaskSink:
         self._producer: NativeProducer | None = None
         self._messages = np.zeros(0, np.uint8)
         self._routes = _Routes.of(())
-        self._base = 0  # what the producer had acknowledged when the item began
+        self._base = 0  # messages acknowledged before the item began
         self._taken = self._flushed = 0
         self._queued_bytes = 0
         self._look: Look = no_look
-        self._acked, self._moved_at = 0, 0.0  # how far acknowledgements had come when they last moved
-        self._denials = Denials(trusted=True)  # the driver has asked the brokers before any task
+        self._acked, self._moved_at = 0, 0.0  # messages acknowledged, and when that number last grew
+        self._denials = Denials(trusted=True)  # the driver has reached the brokers before any task
 
     def begin(self, ctx: BatchContext) -> None:
         self._look = ctx.look
         if self._taken != self._flushed:
-            self.abandon()  # the item before neither flushed nor abandoned
+            self.abandon()  # the last item was neither flushed nor abandoned
         if ctx.message_limit != self._limit:
             self.abandon()
             self._limit = ctx.message_limit
@@ -92,7 +92,7 @@ class KafkaTaskSink:
             self._queue(routes.topics[topic], start, end, sizes)
 
     def flush(self) -> int:
-        """Wait for all acknowledgements, as long as the try is on and some come."""
+        """Wait for all acknowledgements, as long as some come and the try is not fenced off."""
         producer = self._opened()
         while not producer.flush(_SLICE_MS):
             self._raise_failure()
@@ -136,7 +136,7 @@ class KafkaTaskSink:
             self._look()
 
     def _produce(self, topic: str, start: int, count: int) -> int:
-        """Queue; returns how many from the front were taken. Raises if the client refused one and took a later one, or for good."""
+        """Queue messages. Returns how many were queued. Raises if the client refused one finally, or refused one and took a later one."""
         producer = self._opened()
         first = kernels.KAFKA_MESSAGE * start
         taken = producer.produce(topic, self._messages.ctypes.data + first, count)
@@ -159,7 +159,7 @@ class KafkaTaskSink:
         producer = self._opened()
         fatal = producer.fatal_error()
         if fatal:
-            producer.flush(_REPORTS_MS)  # the producer dies before it reports the message because of which it did
+            producer.flush(_REPORTS_MS)  # a dead producer reports the message that ended it only afterwards
         if producer.failed:
             code, text = producer.first_failure()
             raise faults.sink_error(code, f"Kafka {self._where}: {text}")
@@ -176,7 +176,7 @@ class KafkaTaskSink:
                 raise faults.sink_error(faults.AUTHENTICATION, f"Kafka {self._where}: {producer.last_error()}")
 
     def _look_at_progress(self, producer: NativeProducer) -> None:
-        """Nothing may wait for ever: the client itself gives up no message, because it would go on with those behind it."""
+        """Raise if acknowledgements have stopped for too long. The client itself never gives up a message: it would send later ones."""
         if producer.acked != self._acked:
             self._denials.succeeded()
             self._acked, self._moved_at = producer.acked, time.monotonic()
@@ -193,5 +193,5 @@ class KafkaTaskSink:
 
 
 def _step(sizes: npt.NDArray[np.int64]) -> int:
-    """How many messages of these sizes go into one call: at least one, at most _STEP_BYTES of them."""
+    """Return how many messages of these sizes go into one call: at least one, at most _STEP_BYTES of them."""
     return max(1, int(np.searchsorted(np.cumsum(sizes), _STEP_BYTES, "right")))

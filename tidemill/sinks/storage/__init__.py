@@ -1,1 +1,1 @@
-"""`file://` and `s3://` in TiCDC's layout: a folder a table version, numbered data files, schema files, index files, a checkpoint."""
+"""`file://` and `s3://` in TiCDC's layout: a folder for each table version, numbered data files, schema and index files, a checkpoint."""

@@ -1,4 +1,4 @@
-"""DDLs in the words of this sink: schema files by path, as JSON. There are no resolved messages, the checkpoint file stands for them."""
+"""The storage sink's control messages. A DDL is JSON with schema files by path. The checkpoint file replaces resolved messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StorageControl:
         self._table_ids, self._column_ids = uri.storage.use_table_id_as_path, uri.storage.output_column_id
 
     def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
-        """None for a schema's DDL where paths are table ids."""
+        """Return the schema files, or None for a schema's DDL where paths are table ids."""
         files = {}
         for definition in tables.of_ddl(event, column_ids=self._column_ids):
             path = definition.path

@@ -1,6 +1,6 @@
-"""The driver's half: numbers the parts of a batch, writes schema files, publishes all of it, moves the checkpoint.
+"""The driver half of the storage sink: numbers the parts of a batch, writes schema files, publishes the batch, moves the checkpoint.
 
-What a batch publishes, in this order:
+A batch publishes in this order:
 
     schema files of table versions that have rows for the first time
     data files, moved from the tasks' parts
@@ -8,8 +8,8 @@ What a batch publishes, in this order:
     schema files of the DDLs at the batch's end
     metadata: {"checkpoint-ts": to_ts}
 
-The list of it is written down first (`.tidemill/publishing.json`). A driver that finds one finishes it before anything else: so after a
-crash a batch is there as a whole or not at all, and one that is there is not written a second time when it is run again.
+The list of these files is written first (`.tidemill/publishing.json`). A driver that finds such a list finishes it before anything else. So
+after a crash a batch is published as a whole or not at all, and a published batch is not written again when it is rerun.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEPT_NUMBERS = 100_000
 
 @dataclass(slots=True)
 class _Table:
-    """A table version that is routed to this sink. `number`: the version in its paths, once that is known."""
+    """A table version that is routed to this sink. `number` is the version in its paths, once it is known."""
 
     version: TableVersion
     apart: tuple[int, ...]  # physical ids with a folder each
@@ -55,13 +55,13 @@ class _Plan:
     metadata: int = 0
 
     def to_json(self, folder: str) -> bytes:
-        """`folder`: of the try, removed at the end."""
+        """Return the list as JSON. `folder` is the try's, which is removed at the end."""
         texts = {name: {path: data.decode() for path, data in getattr(self, name).items()} for name in ("before", "indexes", "after")}
         return json.dumps({"format": 1, "folder": folder, "moves": self.moves, "metadata": self.metadata, **texts}).encode()
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> _Plan:
-        """Reads what `to_json` wrote."""
+        """Read the JSON of `to_json`."""
         texts = {name: {path: text.encode() for path, text in data[name].items()} for name in ("before", "indexes", "after")}
         return cls(moves=[(old, new) for old, new in data["moves"]], metadata=data["metadata"], **texts)
 
@@ -83,7 +83,7 @@ class StorageDriverSink:
         self._skip = False
 
     def place(self, version: TableVersion) -> str:
-        """The topic of a table's rows: a name that stands for its folder. Only the newest version of a table is kept."""
+        """Return the topic of a table's rows, a name for its folder. Only the newest version of a table is kept."""
         if not self._layout.table_ids:
             paths.check_names(version.schema, version.table)
         topic = paths.topic_of(version)
@@ -95,13 +95,13 @@ class StorageDriverSink:
         return topic
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
-        """A partition for each folder of a table's rows. Raises what the store answers."""
+        """Return one partition for each folder of a table's rows. Raises the store's errors."""
         if topics - self._tables.keys():
             self._store.read(paths.METADATA)
         return {topic: max(1, len(self._tables[topic].apart)) if topic in self._tables else 1 for topic in topics}
 
     def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
-        """None: lines may have any length."""
+        """Return no limits: lines may have any length."""
         return {}
 
     def begin_batch(self, ctx: BatchContext) -> None:
@@ -120,11 +120,11 @@ class StorageDriverSink:
         parts.begin(self._store, ctx, self._published if ctx.from_ts < self._published else 0)
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
-        """`value`: as control.py makes it, schema files by path."""
+        """Take the schema files of a DDL. `value` is made by control.py."""
         self._ddls |= {path: text.encode() for path, text in json.loads(value or b"{}").items()}
 
     def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
-        """The checkpoint file says it, at the end of the batch."""
+        """Do nothing. The checkpoint file is written at the end of the batch."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
         folder = parts.folder_of(ctx)
@@ -141,7 +141,7 @@ class StorageDriverSink:
         self._store.clear(folder)
 
     def discard(self, ctx: BatchContext) -> None:
-        """A try that failed while it was published has left its list: whoever goes on finishes it first."""
+        """Drop a failed try. If it failed while publishing, its list stays, and the next driver finishes it first."""
         self._ddls.clear()
         self._published = None
         try:
@@ -151,7 +151,7 @@ class StorageDriverSink:
             log.debug("what a failed try left cannot be removed now: %s", error)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     # A batch
 
@@ -171,8 +171,8 @@ class StorageDriverSink:
         return plan
 
     def _version_number(self, table: _Table, base: str, plan: _Plan) -> int:
-        """The version in a table's paths: that of its newest schema file with the same columns, which a DDL without effect on rows may have
-        written; without one its own, or where the changefeed began if the table is older than that.
+        """Return the version in a table's paths: that of its newest schema file with the same columns, which a DDL without effect on rows
+        may have written. Without such a file it is the table's own version, but not less than the changefeed's start.
         """
         if base not in table.number:
             own = tables.of_table(table.version, column_ids=self._column_ids)
@@ -188,7 +188,7 @@ class StorageDriverSink:
         return table.number[base]
 
     def _look_again(self) -> None:
-        """Tables whose DDLs were published: their rows go on under the newest version."""
+        """Forget the versions of tables whose DDLs were published. Their next rows get the newest version."""
         changed = {path.rpartition("/meta/")[0] for path in self._ddls}
         for table in self._tables.values() if changed else ():
             for base in changed & table.number.keys():
@@ -204,7 +204,7 @@ class StorageDriverSink:
         return self._numbers[folder]
 
     def _publish(self, plan: _Plan) -> None:
-        """May be done again from the start, also by another driver, until it has been done to the end."""
+        """Publish the plan. It may be repeated from the start, also by another driver, until it has succeeded."""
         self._write(plan.before)
         self._store.move(plan.moves)
         self._write(plan.indexes)
@@ -218,7 +218,7 @@ class StorageDriverSink:
     # The folder
 
     def _open(self, ctx: BatchContext) -> int:
-        """Finish what an earlier driver left half done; up to where everything is published."""
+        """Finish a batch that an earlier driver published in part. Returns the ts up to which everything is published."""
         self._numbers.clear()
         for table in self._tables.values():
             table.number.clear()
@@ -240,13 +240,13 @@ class StorageDriverSink:
             raise SinkError(f"{self._store}/{paths.METADATA} is not a checkpoint: {(text or b'')[:80]!r}") from error
 
     def _own(self, ctx: BatchContext) -> None:
-        """A folder belongs to one changefeed. One that TiCDC wrote is gone on with."""
+        """Check that the folder belongs to this changefeed. A folder of TiCDC is continued."""
         owner.check_no_other(self._store.read(owner.MESSAGES_NOTE), str(self._store), self._protocol)
         if not owner.check(self._store.read(owner.TABLES_NOTE), str(self._store), ctx.feed, self._protocol):
             self._store.write(owner.TABLES_NOTE, owner.note(ctx.feed, self._protocol))
 
     def _empty(self) -> None:
-        """Remove what an earlier replay published."""
+        """Remove the files of an earlier replay."""
         self._store.delete(_PUBLISHING)
         for name in list(self._store.walk()):
             if paths.is_ours(name, self._layout.extension):

@@ -1,4 +1,4 @@
-"""From a sink URI to its store and layout."""
+"""The store and the layout of a sink URI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.sinks.storage.store import LocalStore, S3Store, Store
 
 
 def layout_of(uri: SinkUri) -> Layout:
-    """Raises ConfigError for a protocol that has no place in it."""
+    """Return the layout. Raises ConfigError for a protocol that it does not support."""
     options = uri.storage
     if options is None or uri.protocol not in EXTENSIONS:
         raise ConfigError(f"{uri}: only canal-json and csv are written as files of tables")
@@ -25,6 +25,6 @@ def layout_of(uri: SinkUri) -> Layout:
 
 
 def store_of(uri: SinkUri) -> Store:
-    """Raises SinkError where the store refuses its settings."""
+    """Return the store. Raises SinkError if it refuses its settings."""
     assert uri.storage is not None
     return S3Store(uri.storage.s3, uri.path) if uri.storage.s3 is not None else LocalStore(Path(uri.path))

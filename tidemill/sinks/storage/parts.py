@@ -1,10 +1,10 @@
-"""What tasks leave for the driver: part files, and one list of them a task.
+"""Part files of the storage sink: tasks write them and a list of them; the driver publishes the listed ones.
 
 .tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this try; {"after": ts}: rows at or below are published
 .tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.<attempt>.part    bytes of one data file to be
-.tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the parts, once all are complete: what is not listed does not count
+.tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the list of parts, once all are complete; other parts are ignored
 
-`attempt` is unlike all others: two processes that run the same item never write into one file, and a list names the files of one of them.
+`attempt` is unique, so two processes that run the same item never write to one file. A list names the files of one process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a target and date, in order, as they will stand in a data file. `file`: its name in the store."""
+    """Rows of a target and date, in order, as a data file will hold them. `file` is the part's name in the store."""
 
     topic: str
     partition: int
@@ -41,18 +41,18 @@ class Part:
 
 
 def folder_of(ctx: BatchContext) -> str:
-    """The folder of a try."""
+    """Return the folder of a try."""
     return f"{TRIES}/{ctx.batch}-{ctx.epoch}"
 
 
 def begin(store: Store, ctx: BatchContext, after: int) -> None:
-    """The driver's word that a try is on."""
+    """Announce a try to its tasks."""
     store.make_folder(folder_of(ctx))
     store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode(), durable=False)
 
 
 def begun(store: Store, ctx: BatchContext) -> int:
-    """The ts at or below which rows are published already. Raises SinkUnavailable where the try is over."""
+    """Return the ts up to which rows are already published. Raises SinkUnavailable if the try is over."""
     text = store.read(f"{folder_of(ctx)}/begin.json")
     if text is None:
         ctx.look(now=True)
@@ -64,7 +64,7 @@ def begun(store: Store, ctx: BatchContext) -> int:
 
 
 def listed(store: Store, ctx: BatchContext) -> list[Part]:
-    """The parts of a try, in the order of items and rounds."""
+    """Return the parts of a try, in the order of items and rounds."""
     folder = folder_of(ctx)
     lists = sorted((int(m[1]), int(m[2]), m[0]) for name in store.names(folder) if (m := _LIST.fullmatch(name)))
     found = []
@@ -95,7 +95,7 @@ class PartFiles:
         self._attempt = new_attempt()
 
     def room(self, target: Target, date: str) -> int:
-        """Bytes until the open part is full; all of `size` where a new one would begin."""
+        """Return the bytes until the open part is full, or `size` if the next append begins a part."""
         part = self._open.get((target, date))
         return self._size if part is None else self._size - part.bytes
 
@@ -138,7 +138,7 @@ class PartFiles:
         self._round += 1
 
     def abandon(self) -> None:
-        """Remove what is not listed. Never raises."""
+        """Remove parts that are not listed. Never raises."""
         self._forget([*self._full, *self._open.values()], written=self._spool is None)
 
     def close(self) -> None:
@@ -155,12 +155,12 @@ class PartFiles:
         self._full.clear()
 
     def _path(self, part: Part) -> Path:
-        """Where a part is written on this machine."""
+        """Return where a part is written on this machine."""
         path = self._store.local_path(part.file)
         if path is not None:
             return path
         if self._spool is None:
-            # Spark's folder goes with the executor, however that ends.
+            # Spark removes its folder with the executor, however that ends.
             place = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
             self._spool = Path(tempfile.mkdtemp(prefix="tidemill-spool-", dir=place))
         return self._spool / part.file.rpartition("/")[2]

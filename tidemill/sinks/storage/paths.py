@@ -1,10 +1,10 @@
-"""Names of data and index files, and the routing names of table versions. Pure.
+"""Paths of data and index files, and the routing names of table versions. Pure.
 
     <schema>/<table>/<version>[/<partition>][/<date>]/CDC<number>.<extension>         the data files of a folder, numbered from 1
     …/meta/CDC.index                                                                  the name of the newest one of that folder
 
-With use-table-id-as-path the physical table id stands in place of <schema>/<table>, and no partition follows. <partition> is a physical
-table id as well. <date> is that of the rows' commit ts in the changefeed's time zone.
+With use-table-id-as-path the physical table id replaces <schema>/<table>, and no partition follows. <partition> is a physical table id
+too. <date> is that of the rows' commit ts in the changefeed's time zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidemill.tidb.schema.tracking.versions import TableVersion
 from tidemill.tso import physical_ms
 
 EXTENSIONS = {protocol: spec.file_extension for protocol, spec in PROTOCOLS.items() if spec.file_extension}
-"""The protocols that are written in this layout."""
+"""File extensions of the protocols that this layout supports."""
 
 _DATES = {DateSeparator.NONE: "", DateSeparator.YEAR: "%Y", DateSeparator.MONTH: "%Y-%m", DateSeparator.DAY: "%Y-%m-%d"}
 _NUMBERED = re.compile(r"CDC([0-9]+)\.[a-z]+")
@@ -30,7 +30,7 @@ _SCHEMA = re.compile(r"schema_([0-9]+)_([0-9]{10})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What of a sink's settings shapes its paths."""
+    """The settings of a sink that shape its paths."""
 
     extension: str
     partitions: bool = True
@@ -39,18 +39,18 @@ class Layout:
     table_ids: bool = False
 
     def rows_apart(self, version: TableVersion) -> tuple[int, ...]:
-        """Physical ids whose rows have a folder each; empty: one folder for all of the table."""
+        """Return the physical ids whose rows have a folder each, or none if the table has one folder."""
         partitioned = version.info.partition is not None
         return version.physical_ids if partitioned and (self.partitions or self.table_ids) else ()
 
     def base(self, version: TableVersion, physical_id: int | None) -> str:
-        """What stands before the version in a path. `physical_id`: of a folder of its own."""
+        """Return the path before the version. `physical_id` is set for a folder of its own."""
         if self.table_ids:
             return str(version.table_id if physical_id is None else physical_id)
         return f"{version.schema}/{version.table}"
 
     def folder(self, base: str, number: int, physical_id: int | None, date: str) -> str:
-        """The folder of data files. `number`: the table version's."""
+        """Return the folder of data files. `number` is that of the table version."""
         parts = [base, str(number)]
         if physical_id is not None and not self.table_ids:
             parts.append(str(physical_id))
@@ -59,19 +59,19 @@ class Layout:
         return "/".join(parts)
 
     def file(self, number: int) -> str:
-        """A data file's name in its folder."""
+        """Return a data file's name in its folder."""
         return f"CDC{number:0{self.digits}d}{self.extension}"
 
     def date_of(self, ts: int, zone: tzinfo) -> str:
-        """The date folder of a commit ts; empty without a separator."""
+        """Return the date folder of a commit ts; empty without a separator."""
         pattern = _DATES[self.date]
         return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC).astimezone(zone).strftime(pattern) if pattern else ""
 
 
 def check_names(schema: str, table: str) -> None:
-    """Names of schemas and tables stand in paths as they are. Raises SinkError for one that cannot, `table` may be empty.
+    """Check names of schemas and tables, which are used in paths unescaped. Raises SinkError for one that cannot be. `table` may be empty.
 
-    A schema's folder lies at the root, beside the files of the sink: in a bucket, too, readers would take one for the other.
+    A schema's folder is at the root, beside the sink's own files, so it must not have their names, not even in a bucket.
     """
     if schema in RESERVED:
         raise SinkError(
@@ -87,17 +87,17 @@ def check_names(schema: str, table: str) -> None:
 
 
 def topic_of(version: TableVersion) -> str:
-    """The name by which rows of a table version are routed to this sink: no two versions share one."""
+    """Return the routing name of a table version. It is unique."""
     return f"{version.schema}.{version.table}@{version.from_ts}#{version.table_id}"
 
 
 def index_file(folder: str) -> str:
-    """The index file of a folder of data files."""
+    """Return the index file of a folder of data files."""
     return f"{folder}/meta/CDC.index"
 
 
 def number_in(text: str, where: str) -> int:
-    """The number of the data file that an index file names. Raises SinkError naming the index file."""
+    """Return the number of the data file that an index file names. Raises SinkError naming the index file."""
     match = _NUMBERED.fullmatch(text.strip())
     if match is None:
         raise SinkError(f"{where} does not name a data file: {text[:80]!r}", hint="Write the name of the folder's newest CDC file into it.")
@@ -105,13 +105,13 @@ def number_in(text: str, where: str) -> int:
 
 
 def version_in(name: str, checksum: int) -> int | None:
-    """The version of a schema file, if it has that checksum."""
+    """Return the version of a schema file, if it has that checksum."""
     match = _SCHEMA.fullmatch(name)
     return int(match[1]) if match and int(match[2]) == checksum else None
 
 
 def is_ours(name: str, extension: str) -> bool:
-    """Is a path below the sink's root one that this layout makes?"""
+    """Return whether this layout makes such a path below the sink's root."""
     last = name.rpartition("/")[2]
     return (
         name == METADATA
@@ -125,12 +125,12 @@ METADATA = "metadata"
 """The checkpoint file at the root."""
 
 FOLDER = ".tidemill"
-"""What is not for readers, at the root."""
+"""The folder at the root with files that are not for readers."""
 
 RESERVED = frozenset({METADATA, f".{METADATA}.tmp", FOLDER})
-"""What the sink itself puts at the root. The middle one: the checkpoint file of a local folder before it is renamed (`store`)."""
+"""The sink's own names at the root. The middle one is a local folder's checkpoint file before it is renamed (`store`)."""
 
 
 def wants_tables(uri: SinkUri) -> bool:
-    """Is the sink written in this layout, a folder a table version? Other protocols of file:// go into messages files."""
+    """Return whether the sink uses this layout, a folder for each table version. Other protocols of file:// go into messages files."""
     return uri.storage is not None and uri.protocol in EXTENSIONS

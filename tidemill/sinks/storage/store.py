@@ -1,6 +1,6 @@
-"""Files below a root, on a local folder or in an S3 bucket. A file appears whole: renamed into place, or made by one PUT.
+"""Files below a root in a local folder or an S3 bucket. A file appears as a whole: it is renamed into place, or made by one PUT.
 
-Names are relative to the root, with `/`. What fails raises SinkError, or SinkUnavailable where it may pass; no message holds a key.
+Names are relative to the root, with `/`. Failures raise SinkError, or SinkUnavailable if they may be temporary. No error holds a key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Store(ABC):
 
     @abstractmethod
     def local_path(self, name: str) -> Path | None:
-        """Where a file may be written in place before it is moved; None: write it elsewhere and `upload` it."""
+        """Return the local path for writing a file before it is moved. None: write it elsewhere and `upload` it."""
 
     @abstractmethod
     def upload(self, path: Path, name: str) -> None:
@@ -39,36 +39,36 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """A small file; None where there is none."""
+        """Return a small file's content, or None if it does not exist."""
 
     @abstractmethod
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """A small file, in place of the one before. `durable`: also safe from a crash of the machine when this returns."""
+        """Write or replace a small file. `durable`: when this returns it survives a crash of the machine."""
 
     @abstractmethod
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
-        """Give files other names, in any order; durable when this returns. One whose old name is gone counts as moved if its new name is
-        there: a move may be asked for again."""
+        """Rename files, in any order, durably. A file without its old name but with its new one counts as moved, so a call may be
+        repeated."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Files of a folder, without the folder's name; none where there is no such folder."""
+        """Return the names of a folder's files, without the folder. A missing folder has none."""
 
     @abstractmethod
     def walk(self) -> Iterator[str]:
-        """All files."""
+        """Yield all files."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a file; harmless where there is none."""
+        """Remove a file if it exists."""
 
     @abstractmethod
     def make_folder(self, folder: str) -> None:
-        """So that files can be written into it that need not outlive the machine; nothing where folders need no making."""
+        """Make a folder for files that need not survive a crash of the machine. Object stores need no folders."""
 
     @abstractmethod
     def clear(self, folder: str) -> None:
-        """Remove a folder with all that is in it; harmless where there is none."""
+        """Remove a folder and its content if it exists."""
 
 
 class LocalStore(Store):
@@ -101,7 +101,7 @@ class LocalStore(Store):
         with file_errors("writing a file", target):
             if durable:
                 self._make(target.parent)
-            # Where tasks write, two of them may write the same name; elsewhere one name is replaced by the next try of it.
+            # Two tasks may write the same name in a try's folder. Elsewhere only the next try of a write replaces a name.
             ready = target.with_name(f".{target.name}.tmp" if durable else f".{target.name}.{secrets.token_hex(4)}.tmp")
             with ready.open("wb") as file:
                 file.write(data)
@@ -129,7 +129,7 @@ class LocalStore(Store):
                 sync_folder(folder)
 
     def _make(self, folder: Path) -> None:
-        """A folder and those above it, durable."""
+        """Make a folder and those above it, durably."""
         if folder.is_dir():
             return
         self._make(folder.parent)
@@ -162,7 +162,7 @@ class LocalStore(Store):
 
 
 class S3Store(Store):
-    """A prefix of a bucket. A move is a copy inside the store; what it leaves goes with the folder."""
+    """A prefix of a bucket. A move is a copy in the store; the original is removed with its folder."""
 
     def __init__(self, s3: S3Options, prefix: str) -> None:
         self._root = f"{s3.bucket}/{prefix.strip('/')}".rstrip("/")
@@ -257,7 +257,7 @@ class S3Store(Store):
             self._fs.delete_file(self._at(name))
 
     def make_folder(self, folder: str) -> None:
-        """Object stores have none."""
+        """Do nothing: object stores have no folders."""
 
     def clear(self, folder: str) -> None:
         with self._errors("removing", folder), contextlib.suppress(FileNotFoundError):

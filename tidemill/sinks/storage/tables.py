@@ -1,10 +1,10 @@
-"""Schema files: a table or schema as TiCDC's storage sink describes it, and the checksum in the file's name.
+"""Schema files: TiCDC's description of a table or schema, and the checksum in the file's name.
 
     <schema>/<table>/meta/schema_<version>_<checksum>.json          <schema>/meta/schema_<version>_<checksum>.json
 
-Layout, member names and types were read off what TiCDC 9.0.0-beta.2 wrote (golden/tikv/ticdc_file_sink), of which every file comes out
-the same. The checksum is the CRC32 (IEEE) of the description without TableVersion, Query and Type, with Version 0, with the columns by
-name; 10 digits. It tells whether two versions of a table have the same columns.
+Layout, member names and types are those of files that TiCDC 9.0.0-beta.2 wrote (golden/tikv/ticdc_file_sink). The tests reproduce each of
+them. The checksum is the CRC32 (IEEE), in 10 digits, of the description without TableVersion, Query and Type, with Version 0, and with the
+columns sorted by name. Two versions of a table with the same columns have the same checksum.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LENGTHS: dict[int, int] = {
     MySQLType.VAR_STRING: 255, MySQLType.TINY_BLOB: 255, MySQLType.BLOB: 65_535, MySQLType.MEDIUM_BLOB: 16_777_215,
     MySQLType.LONG_BLOB: 4_294_967_295,
 }  # fmt: skip
-"""Types with a precision, and MySQL's length where the column states none."""
+"""Types with a precision, and MySQL's length for a column that states none."""
 _FRACTIONS: dict[int, int] = {
     **dict.fromkeys([MySQLType.TIMESTAMP, MySQLType.DATETIME, MySQLType.DURATION], 0),
     **dict.fromkeys([MySQLType.FLOAT, MySQLType.DOUBLE], -1),
 }
-"""Types whose decimals are a scale where they are stated and not the default, with that default."""
+"""Types with decimals, and the default. Decimals are written as a scale if they are stated and not the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a schema file says. `table` is empty for a schema's own DDL; `type` is TiDB's action code, 0 where no DDL is meant."""
+    """The content of a schema file. `table` is empty for a schema's own DDL; `type` is TiDB's action code, 0 without a DDL."""
 
     schema: str
     table: str
@@ -69,7 +69,7 @@ class Definition:
 
     @property
     def checksum(self) -> int:
-        """The same for definitions with the same names and columns."""
+        """Checksum of names and columns."""
         members = [
             ("Table", _text(self.table)),
             ("Schema", _text(self.schema)),
@@ -85,7 +85,7 @@ class Definition:
         return f"{meta_folder(self.schema, self.table)}/{file_name(self.version, self.checksum)}"
 
     def text(self) -> bytes:
-        """The file's content."""
+        """Return the file's content."""
         members = [
             ("Table", _text(self.table)),
             ("Schema", _text(self.schema)),
@@ -100,7 +100,7 @@ class Definition:
 
 
 def meta_folder(schema: str, table: str) -> str:
-    """Where the schema files of a table, or of a schema itself, are."""
+    """Return the folder of the schema files of a table or schema."""
     return f"{schema}/{table}/meta" if table else f"{schema}/meta"
 
 
@@ -110,13 +110,13 @@ def file_name(version: int, checksum: int) -> str:
 
 
 def of_table(version: TableVersion, *, column_ids: bool = False, query: str = "", type_code: int = 0, ts: int | None = None) -> Definition:
-    """A table as of its version, or as of the ts of a DDL that ends with it."""
+    """Return the schema file of a table as of its version, or as of the ts of the DDL that ends the version."""
     columns = _described(version.info, column_ids)
     return Definition(version.schema, version.info.name, version.from_ts if ts is None else ts, columns, query, type_code)
 
 
 def of_ddl(event: DdlEvent, *, column_ids: bool = False) -> list[Definition]:
-    """The schema files of a DDL: its table's after it, or before it for a drop. EXCHANGE PARTITION has one for the other table as well."""
+    """Return the schema files of a DDL: of its table after it, or before it for a drop. EXCHANGE PARTITION has two tables."""
     version = event.after or event.before
     if not event.table or version is None:
         return [Definition(event.schema, event.table, event.ts, (), event.query, event.type)]

@@ -1,4 +1,4 @@
-"""The task's half: values of messages, one after the other, into the parts of their table version and date."""
+"""The task half of the storage sink: appends the values of messages to the parts of their table version and date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DateOf = Callable[[int], str]
 
 
 class StorageTaskSink:
-    """See `TaskSink`. A value of CSV ends with its terminator already, one of Canal-JSON gets it here."""
+    """See `TaskSink`. A CSV value already ends with its terminator; a Canal-JSON value gets it here."""
 
     def __init__(self, uri: SinkUri) -> None:
         assert uri.storage is not None
@@ -54,7 +54,7 @@ class StorageTaskSink:
                 self._append(target, self._layout.date_of(int(run.commit_ts[start]), self._zone), run.data, run.ends, start, end, head)
 
     def _append(self, target: Target, date: str, data: memoryview, ends: npt.NDArray[np.int64], start: int, end: int, head: bytes) -> None:
-        """Messages start … end - 1 of a run, cut where a part is full."""
+        """Append messages start … end - 1 of a run, split where a part is full."""
         while start < end:
             before = int(ends[start - 1]) if start else 0
             full = before + self._files.room(target, date)
@@ -71,13 +71,13 @@ class StorageTaskSink:
 
 
 def _head(first: np.void) -> bytes:
-    """What a file begins with: the key of its first message, which is CSV's line of column names."""
+    """Return the head of a file: the key of its first message, which is CSV's header line."""
     size = int(first["key_len"])
     return ctypes.string_at(int(first["key"]), size) if size > 0 else b""
 
 
 def date_runs(times: Times, date_of: DateOf) -> Iterator[tuple[int, int]]:
-    """(from, to) of each run of times, which are in order, with one date."""
+    """Yield (from, to) of each run of times, which are in order, with one date."""
     start, size = 0, len(times)
     while start < size:
         date, low, high = date_of(int(times[start])), start + 1, size

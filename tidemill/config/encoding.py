@@ -1,7 +1,4 @@
-"""From parameters to `EncodingOptions`, and which combinations are refused.
-
-Source of the rules: TiCDC's checks of its codec settings (v8.5.7).
-"""
+"""Parsed parameters → `EncodingOptions`, and the check of their combinations. The rules are those of TiCDC's codec settings (v8.5.7)."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ _IN_NUMBERS = frozenset("0123456789+-.e")
 
 
 def encoding_options(protocol: MessageFormat | None, values: Mapping[str, Any]) -> EncodingOptions:
-    """The bag, from parsed parameters by name, defaults included. What another protocol takes is left at its default.
+    """Return the options for parsed parameters by name, defaults included. Options of other protocols keep their defaults.
 
-    Raises ConfigError for what contradicts.
+    Raises ConfigError for options that conflict.
     """
     canal, avro = protocol is MessageFormat.CANAL_JSON, protocol is MessageFormat.AVRO
     compatible = canal and values["content-compatible"]
@@ -104,7 +101,7 @@ def _check_csv(options: EncodingOptions) -> None:
 
 
 def _check_mark(csv: CsvOptions, name: str, mark: str) -> None:
-    """That a quote or delimiter does not stand in the fields that have no quotes: nothing is escaped there."""
+    """Refuse a quote or delimiter that can occur in a field without quotes, where nothing is escaped."""
     where = ""
     if mark and frozenset(mark) <= _IN_NUMBERS:
         where = "numbers"
@@ -145,9 +142,9 @@ def _check_large(options: EncodingOptions, protocol: MessageFormat) -> None:
 
 
 def check_with_force_replicate(options: EncodingOptions) -> tuple[str, ...]:
-    """What tables without a usable key, which force-replicate lets in, do not go with. Raises ConfigError; returns warnings.
+    """Check the options against force-replicate, which lets in tables without a handle key. Returns warnings. Raises ConfigError.
 
-    TiCDC refuses handle-only events, too, though most tables have a handle key; here the changefeed stops at a row that has none, and
+    TiCDC refuses handle-only events with it, though most tables have a handle key. Here the changefeed stops at a row without one, and
     names it.
     """
     if options.protocol is not None and spec_of(options.protocol).needs_keys:

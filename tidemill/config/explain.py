@@ -1,4 +1,4 @@
-"""What a changefeed's settings mean, value by value: for `tidemill config check`."""
+"""Explains a changefeed's settings one by one, for `tidemill config check`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ABOUT = {
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One setting. `value` and `default` as they would be written, without secrets; `source`: file, sink URI or default."""
+    """One setting. `value` and `default` are as written in a file, without secrets; `source` is file, sink URI or default."""
 
     name: str
     value: str
@@ -42,7 +42,7 @@ class Explained:
 
 
 def explain(config: ChangefeedConfig, sink_uri: str | None) -> list[Explained]:
-    """Every setting that counts; those of sink and protocol only where the sink is known. Raises ConfigError."""
+    """Return every setting in effect. Those of sink and protocol need the sink URI. Raises ConfigError."""
     found = [*_plain(config), *_event_filters(config), *_dispatchers(config), *_selectors(config)]
     return found + list(_parameters(config, sink_uri))
 
@@ -154,5 +154,5 @@ def _parameter(parameter: Parameter, text: str, source: str) -> Explained:
 
 
 def _quoted(text: str) -> str:
-    """As it is, unless one could not see it."""
+    """Return the text, in quotes if it would not be visible."""
     return text if text.isprintable() and text.strip() == text else _written(text)

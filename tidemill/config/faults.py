@@ -1,4 +1,4 @@
-"""All faults of a configuration told at once, and right values where a value is of the wrong kind. Pure."""
+"""Reports all faults of a configuration at once, with an example for a value of the wrong type. Pure."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Faults:
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """What a step raises is kept, and the next one goes on."""
+        """Keep the error of a step, so that the next step can run."""
         try:
             yield
         except ConfigError as error:
             self.add(error)
 
     def add(self, error: ConfigError) -> None:
-        """Keep an error, each once."""
+        """Keep an error, unless the same one is kept already."""
         for one in error.faults if isinstance(error, ManyFaults) else [error]:
             if str(one) not in map(str, self._found):
                 self._found.append(one)
 
     def check(self) -> None:
-        """Raise what was kept: one error as it was, more as ManyFaults."""
+        """Raise the kept error, or ManyFaults if there are several."""
         if len(self._found) > 1:
             raise ManyFaults(self._found)
         for error in self._found:
@@ -50,7 +50,7 @@ class Faults:
 
 
 def complaint(error: Mapping[str, Any]) -> str:
-    """A line for one of pydantic's complaints: path, value (never of a secret), what is wrong, a right value."""
+    """Return a line for an error of pydantic: path, value (never a secret), what is wrong, an example."""
     loc = error["loc"]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
     secret = any(word in path for word in ("password", "user", "secret", "uri", "registry"))
@@ -63,7 +63,7 @@ def complaint(error: Mapping[str, Any]) -> str:
 
 
 def _right_value(kind: str, key: str | int, given: Any) -> str | None:
-    """`rules = ["db.*"]`, made of what was given where that can be; None: the complaint says enough."""
+    """Return an example such as `rules = ["db.*"]`, made from the given value if possible, or None if none is needed."""
     value: Any
     match kind:
         case "bool_type":

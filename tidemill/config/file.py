@@ -1,7 +1,7 @@
-"""A changefeed's TOML file: TiCDC's keys, those that Tidemill acts on as models (`sections`), the others judged by `ticdc_keys`.
+"""A changefeed's TOML file with TiCDC's keys: those that Tidemill uses (`sections`) and those that it does not (`ticdc_keys`).
 
-Nothing is silently dropped: an unknown key is a ConfigError with the nearest known one, a key of TiCDC's without meaning here is
-a warning, one that would change what is delivered is refused.
+No key is dropped silently. An unknown key is a ConfigError with the nearest known one. A key of TiCDC without meaning here is a
+warning. A key that would change what is delivered is refused.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from tidemill.rules.table_filter import ColumnFilter, TableFilter
 from tidemill.rules.topics import TopicExpression
 
 _EMPTY_COUNTS = {"csv-quote", "csv-null"}
-"""Parameters that may be set to nothing; of the others an empty text in the file sets nothing, as in TiCDC."""
+"""Parameters that may be set to an empty text. For others an empty text in the file means the default, as in TiCDC."""
 
 
 _MAY_CHANGE = {"changefeed_error_stuck_duration", "progress"}
-"""At any start: what is delivered does not depend on them."""
+"""Keys that may change at any start, because they do not affect what is delivered."""
 
 
 class ChangefeedConfig(ConfigSection):
-    """A checked file. `warnings`: what was taken without having a meaning here."""
+    """A checked file. `warnings` are about keys without meaning here."""
 
     _warnings: tuple[str, ...] = PrivateAttr(())
 
@@ -58,7 +58,7 @@ class ChangefeedConfig(ConfigSection):
         return self._warnings
 
     def given(self) -> dict[str, Any]:
-        """What differs from the defaults and changes what is delivered, without secrets: keys that a later version adds are not in it."""
+        """Return the settings that differ from the defaults and affect delivery, no secrets. So keys of later versions do not appear."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_MAY_CHANGE)
 
     @property
@@ -68,15 +68,15 @@ class ChangefeedConfig(ConfigSection):
 
     @property
     def by_table(self) -> bool:
-        """Whether each log partition goes by its own head."""
+        """Whether rows of each log partition are delivered up to its own head."""
         return self.progress == "table"
 
     def table_filter(self) -> TableFilter:
-        """Which tables are delivered."""
+        """Return the filter of the tables that are delivered."""
         return self._matcher(self.filter.rules or ["*.*"], "filter.rules")
 
     def dispatcher(self) -> Dispatcher:
-        """Which topic and partition their rows go to."""
+        """Return the dispatcher, which chooses topic and partition of rows."""
         return Dispatcher(
             [
                 Route(self._matcher(d.matcher, f"sink.dispatchers[{i}].matcher"), d.rule(), TopicExpression(d.topic))
@@ -85,7 +85,7 @@ class ChangefeedConfig(ConfigSection):
         )
 
     def event_filters(self, scheme: Scheme = Scheme.KAFKA) -> EventFilters:
-        """Which changes and DDLs of these tables are left out. Storage sinks get updates of any columns, as in TiCDC."""
+        """Return the filters of changes and DDLs. Storage sinks get updates of all columns, as in TiCDC."""
         columns = scheme not in STORAGE
         rules = enumerate(self.filter.event_filters)
         return EventFilters(
@@ -95,7 +95,7 @@ class ChangefeedConfig(ConfigSection):
         )
 
     def column_selectors(self) -> ColumnSelectors:
-        """Which columns their messages have."""
+        """Return the selectors of the columns that messages have."""
         return ColumnSelectors(
             [
                 ColumnSelector(
@@ -107,7 +107,7 @@ class ChangefeedConfig(ConfigSection):
         )
 
     def rules(self) -> Iterator[Callable[[], object]]:
-        """Each rule of tables and columns on its own: calls that raise ConfigError for a bad one."""
+        """Yield a call for each rule of tables and columns. It raises ConfigError for a bad rule."""
         matchers = {"filter.rules": self.filter.rules}
         sections: Mapping[str, Sequence[DispatcherSection | EventFilterSection | ColumnSelectorSection]] = {
             "sink.dispatchers": self.sink.dispatchers,
@@ -127,7 +127,7 @@ class ChangefeedConfig(ConfigSection):
         return TableFilter(rules, case_sensitive=self.case_sensitive, where=f"{path}:")
 
     def parameters(self) -> dict[str, str]:
-        """What the file sets of the sink URI's parameters. Raises ConfigError where two keys stand for one."""
+        """Return the sink URI's parameters that the file sets. Raises ConfigError if two keys set the same one."""
         found: dict[str, str] = {}
         for name, parameter in uri.PARAMETERS.items():
             given = {key: text_of(value) for key in parameter.keys if (value := value_at(self, key)) is not None}
@@ -138,7 +138,7 @@ class ChangefeedConfig(ConfigSection):
         return found
 
     def sink_uri(self, text: str) -> uri.SinkUri:
-        """The sink URI with what the file adds to it. `.text` of the result is complete: workers need nothing else. Raises ConfigError."""
+        """Return the sink URI with the file's parameters added. Its `.text` is all that workers need. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
         if self.by_table and found.scheme in STORAGE:
             raise ConfigError(
@@ -163,7 +163,7 @@ class ChangefeedConfig(ConfigSection):
 
 
 def load_config(path: Path | None) -> ChangefeedConfig:
-    """Read and check a changefeed's TOML file; None: the defaults. Raises ConfigError."""
+    """Read and check a changefeed's TOML file. None gives the defaults. Raises ConfigError."""
     if path is None:
         return ChangefeedConfig()
     try:
@@ -174,7 +174,7 @@ def load_config(path: Path | None) -> ChangefeedConfig:
 
 
 def given_in(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What differs from the defaults in a configuration as another version may have stored it; all of it where it cannot be read."""
+    """Return the settings that differ from the defaults in a configuration stored by any version. All, if it cannot be read."""
     try:
         return ChangefeedConfig.model_validate(stored).given()
     except ValidationError:
@@ -218,14 +218,14 @@ def _check_protocol(word: str | None, name: str) -> None:
 
 
 class _Judge:
-    """Sorts the keys of a file: those that the models know are kept; the others are warned about, or are faults."""
+    """Sorts the keys of a file: those of the models are kept; the others give warnings or faults."""
 
     def __init__(self, name: str, faults: Faults) -> None:
         self._name, self._faults = name, faults
         self.warnings: list[str] = []
 
     def known(self, data: Mapping[str, Any], model: type[Section], prefix: str) -> dict[str, Any]:
-        """The keys of a table that its model knows."""
+        """Return the keys of a table that its model knows."""
         fields = {spelling: annotation for spelling, _, annotation in model.spellings()}
         kept: dict[str, Any] = {}
         for key, value in data.items():
@@ -242,7 +242,7 @@ class _Judge:
         return kept
 
     def _foreign(self, path: str, value: Any, siblings: set[str]) -> None:
-        """A key (or table of keys) that Tidemill does not act on."""
+        """Judge a key (or table of keys) that Tidemill does not use."""
         parent, _, key = path.rpartition(".")
         in_list = ticdc_keys.REFUSED_IN_LISTS.get(re.sub(r"\[[0-9]+\]$", "", parent), {})
         refused = ticdc_keys.REFUSED if path in ticdc_keys.REFUSED else {path: in_list[key]} if key in in_list else {}
@@ -261,7 +261,7 @@ class _Judge:
 
 
 def _keys_below(path: str) -> set[str]:
-    """Names of TiCDC's own keys and tables directly below a table (all of them at the top for "")."""
+    """Return the names of TiCDC's own keys and tables directly below a table (all of them at the top for "")."""
     prefix = path + "." if path else ""
     known = [*ticdc_keys.IGNORED, *ticdc_keys.REFUSED]
     return {key[len(prefix) :].partition(".")[0] for key in known if key.startswith(prefix)} - {"*"}

@@ -1,7 +1,7 @@
-"""The parameters of sinks and protocols: names, values, defaults, where each may be given and what it does.
+"""The parameters of sinks and protocols: name, values, default, the places where it may be given, what it does.
 
-One table for the sink URI, the TOML file and `tidemill config check`. A parameter is known by its name in the sink URI; those that TiCDC
-takes from the TOML file alone may stand in the URI too, so that a complete URI is all that a worker needs.
+The sink URI, the TOML file and `tidemill config check` use this table. A parameter has its name in the sink URI. Those that TiCDC takes
+only from the TOML file may stand in the URI too, so that a complete URI is all that a worker needs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_BROKER = ALL_SCHEMES - _KAFKA
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`default` is as it would be written; empty where nothing is set. `keys`: paths in the TOML file, of which one may be given."""
+    """A parameter. `default` is as written, empty for none. `keys` are paths in the TOML file, of which one may be given."""
 
     name: str
     parse: Callable[[str], Any]
@@ -56,12 +56,12 @@ class Parameter:
 
     @property
     def protocols(self) -> frozenset[MessageFormat]:
-        """The protocols that it means something to: those that list it, or all."""
+        """The protocols that use the parameter: those that list it, else all."""
         return frozenset(f for f, spec in PROTOCOLS.items() if self.name in spec.options) or frozenset(PROTOCOLS)
 
 
 def _registry(text: str) -> str:
-    """The address of a schema registry, checked whatever the protocol; empty: none. Raises ConfigError."""
+    """Check the address of a schema registry, for any protocol. Empty means none. Raises ConfigError."""
     if text:
         parse_address(text)
     return text
@@ -269,7 +269,7 @@ _STORAGE_ONLY = [
     Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3),
 ]
 PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY]}
-"""All but `protocol`, which `uri` knows."""
+"""All parameters except `protocol`, which is in `uri`."""
 
 UNUSED = {
     "kafka-version": "the client asks the broker",
@@ -282,7 +282,7 @@ UNUSED = {
     "debezium-disable-schema": "protocol debezium is not supported",
     "debezium-include-start-ts": "protocol debezium is not supported",
 }
-"""Parameters of TiCDC's that mean nothing here, and why."""
+"""Parameters of TiCDC that have no meaning here, and why."""
 
 UNSUPPORTED: dict[str, str] = {
     "avro-include-before-value": "false",
@@ -293,4 +293,4 @@ UNSUPPORTED: dict[str, str] = {
     ),
     **dict.fromkeys([f"sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "scopes", "grant-type", "audience")], ""),
 }
-"""Parameters that would change what is delivered or how it is reached and are refused, but for a value that asks for nothing."""
+"""Parameters that would change what or where is delivered. They are refused, except with the value given here, which asks for nothing."""

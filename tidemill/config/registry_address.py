@@ -1,8 +1,8 @@
-"""Where a schema registry is: `http[s]://[USER:PASSWORD@]HOST[:PORT][/PATH][?PARAMETERS]`, user and password percent-encoded.
+"""The address of a schema registry: `http[s]://[USER:PASSWORD@]HOST[:PORT][/PATH][?PARAMETERS]`, user and password percent-encoded.
 
-ca, cert, key            PEM files: the authority that signed the registry's certificate, the client's own certificate and its key
-insecure-skip-verify     true: any certificate of the registry will do
-timeout                  for one answer, default 10s
+ca, cert, key            PEM files: the authority that signed the registry's certificate, the client's certificate and its key
+insecure-skip-verify     true: accept any certificate of the registry
+timeout                  of one answer, default 10s
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9a-f:.]+")
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """A checked address. `url` has no user and no parameters: it may be shown."""
+    """A checked address. `url` has no user and no parameters, so it may be shown."""
 
     url: str
     user: str = field(default="", repr=False)
@@ -41,13 +41,13 @@ class RegistryAddress:
 
     @property
     def is_local(self) -> bool:
-        """Is it on this machine: never to be asked through a proxy."""
+        """Whether the registry is on this machine. It is then never reached through a proxy."""
         host = urlsplit(self.url).hostname or ""
         return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def with_registry(sink_uri: str, address: str | None) -> str:
-    """A sink URI whose schema registry is `address`, whatever it says itself; None: as it is."""
+    """Replace the schema registry in a sink URI. None leaves it as it is."""
     return with_parameter(sink_uri, "schema-registry", address)
 
 
@@ -67,14 +67,14 @@ _PARAMETERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_address(text: str) -> RegistryAddress:
-    """Check an address. Raises ConfigError, which shows nothing of what may be a secret."""
-    if "://" not in text:  # before it is split: `u:p@h` would be an address of the scheme `u`
+    """Check an address. Raises ConfigError, whose text shows no possible secret."""
+    if "://" not in text:  # check before splitting: `u:p@h` would have the scheme `u`
         raise ConfigError(f"schema registry: {redact(f'://{text.strip()}')[3:]!r}: {_EXPECTED}", hint=_WITH_USER)
     try:
         parts = urlsplit(text.strip())
         port = parts.port
     except ValueError as error:
-        # A password with an unencoded `/` or `#` lands in the port: the text of the error would tell it.
+        # A password with an unencoded `/` or `#` would be parsed as the port, and the error would show it.
         told = str(error) if "@" not in text else "user and password have to be percent-encoded"
         raise ConfigError(f"schema registry: the address cannot be read: {told}") from None
     if parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.hostname or ""):

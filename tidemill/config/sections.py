@@ -1,6 +1,6 @@
-"""The tables of a changefeed's TOML file as models: TiCDC's keys that Tidemill acts on, with their types.
+"""Models of the tables in a changefeed's TOML file: TiCDC's keys that Tidemill uses, with their types.
 
-A key that a parameter of the sink URI stands for has no default here: the parameter's counts (`parameters`).
+A key for a parameter of the sink URI has no default here, because the parameter has it (`parameters`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRESS = ("global", "table")
 
 
 def kebab(name: str) -> str:
-    """A field's key."""
+    """Return the key of a field."""
     return name.replace("_", "-")
 
 
@@ -36,7 +36,7 @@ class Section(BaseModel):
 
     @classmethod
     def spellings(cls) -> Iterator[tuple[str, str, Any]]:
-        """Its keys, each under all its spellings, with field and type."""
+        """Yield (key, field, type) for each key, and for each of its spellings."""
         for name, field in cls.model_fields.items():
             alias = field.validation_alias
             spellings = alias.choices if isinstance(alias, AliasChoices) else [kebab(name)]
@@ -45,7 +45,7 @@ class Section(BaseModel):
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """The model that a key holds, or holds a list of."""
+    """Return the model of a key's value, or of its list's items."""
     inner = getattr(annotation, "__args__", (annotation,))[0]
     return inner if isinstance(inner, type) and issubclass(inner, Section) else None
 
@@ -98,13 +98,13 @@ class DispatcherSection(Section):
         return WORDS[self.partition]
 
     def rule(self) -> DispatchRule:
-        """How rows are dispatched, without what another kind of dispatcher takes."""
+        """Return the rule, without settings that only other dispatchers use."""
         index = self.index if self.mode is DispatchMode.INDEX_VALUE else ""
         columns = tuple(self.columns) if self.mode is DispatchMode.COLUMNS else ()
         return DispatchRule(self.mode, index, columns)
 
     def unused(self) -> Iterator[str]:
-        """What is given and has no effect."""
+        """Yield a text for each setting without effect."""
         if self.index and self.mode is not DispatchMode.INDEX_VALUE:
             yield f"index has no effect with partition = {self.partition!r}"
         if self.columns and self.mode is not DispatchMode.COLUMNS:
@@ -141,7 +141,7 @@ class LargeMessageSection(Section):
 
 
 class KafkaSection(Section):
-    """[sink.kafka-config]: the same as parameters of the sink URI, which win."""
+    """[sink.kafka-config]: the same settings as in the sink URI, which wins."""
 
     partition_num: int | None = None
     replication_factor: int | None = None
@@ -271,7 +271,7 @@ class EventFilterSection(Section):
         return _one_spelling(data, "ignore_sql", "ignore-sql", "another spelling")
 
     def rule(self, matcher: TableFilter, *, update_only_columns: bool) -> EventRule:
-        """What is left out of the tables that `matcher` lets in."""
+        """Return the rule for the tables that `matcher` lets in."""
         return EventRule(
             matcher=matcher,
             words=frozenset(self.ignore_event),
@@ -308,7 +308,7 @@ class ConfigSection(Section):
 
 
 def value_at(section: Section, path: str) -> Any:
-    """What the file says at a path of a parameter; None: nothing."""
+    """Return the file's value at the path of a parameter, or None."""
     found: Any = section
     for key in path.split("."):
         found = getattr(found, key.replace("-", "_"))
@@ -316,7 +316,7 @@ def value_at(section: Section, path: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value of the file as it is written in a URI."""
+    """Return a value of the file as text for a URI."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
-"""TiCDC's changefeed keys that Tidemill does not act on: those it may ignore, and those it has to refuse.
+"""TiCDC's changefeed keys that Tidemill does not use: those that it ignores, and those that it refuses.
 
-A key is ignored with a warning when it only tunes TiCDC's own machinery or belongs to a sink or protocol that is not asked for. A key
-that would change which changes are delivered, or how they look, is refused unless its value asks for what is done anyway.
+A key is ignored with a warning if it only tunes TiCDC itself, or belongs to another sink or protocol. A key that would change which
+changes are delivered, or their form, is refused unless its value asks for what is done anyway.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ IGNORED: dict[str, str] = {
     "sink.kafka-config.kafka-version": "the client asks the broker",
     "sink.kafka-config.sasl-gssapi-disable-pafxfast": "GSSAPI is not supported",
 }
-"""Keys that change nothing here, and what replaces them; `.*` stands for all keys below."""
+"""Keys without effect here, and what replaces them. `.*` means all keys below."""
 
 _KAFKA = "sink.kafka-config."
 
@@ -89,14 +89,14 @@ REFUSED: dict[str, Any] = {
     ),
     **dict.fromkeys([f"{_KAFKA}sasl-oauth-{k}" for k in ("client-id", "client-secret", "token-url", "grant-type", "audience")], ""),
 }
-"""Keys that are not supported yet, with the value under which they ask for nothing (None: no value does)."""
+"""Keys that are not supported yet, with the value that asks for nothing (None: no such value)."""
 
 REFUSED_IN_LISTS: dict[str, dict[str, Any]] = {"sink.dispatchers": {"target-schema": "", "target-table": ""}}
 """The same for the tables of a list, by the list's path."""
 
 
 def ignored(path: str) -> str | None:
-    """Why a key has no meaning here; None for one that has, or that nobody knows."""
+    """Return why a key is ignored, or None if it is not."""
     if path in IGNORED:
         return IGNORED[path]
     return next((why for key, why in IGNORED.items() if key.endswith(".*") and f"{path}.".startswith(key[:-1])), None)

@@ -1,11 +1,11 @@
-"""Sink URIs: where a changefeed delivers, and how.
+"""Sink URIs: the target of a changefeed, and the parameters of delivery.
 
     kafka://HOST:PORT[,HOST:PORT…]/TOPIC?protocol=…        kafka+ssl:// the same over TLS
     file:///DIR?protocol=…          s3://BUCKET/PREFIX?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
 
-Parameters are TiCDC's (`parameters`). One that is unknown, malformed or given twice is a ConfigError; one of TiCDC's that has no meaning
-here is taken with a warning, unless it would change what is delivered. The same may come from the TOML file; the URI wins.
-Secrets live in `SinkUri.text` and in fields that are in no repr.
+Parameters are TiCDC's (`parameters`). An unknown, malformed or repeated one is a ConfigError. One of TiCDC without meaning here is a
+warning, unless it would change what is delivered. The TOML file may set them too; the URI wins.
+Secrets are in `SinkUri.text` and in fields that no repr shows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidemill.rules.names import did_you_mean
 from tidemill.rules.topics import check_topic
 
 DEFAULT_TOPIC = "tidemill"
-NEW_TOPIC_PARTITIONS = 3  # of a topic that the Kafka sink creates, without partition-num
+NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
 _LATER_PROTOCOLS = {"maxwell", "craft", "debezium", "debezium-avro"}
 _SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
@@ -41,7 +41,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files; empty: the system's authorities, no client certificate."""
+    """TLS settings with paths of PEM files. Empty: the system's authorities, no client certificate."""
 
     ca: str = ""
     cert: str = ""
@@ -58,7 +58,7 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """Times are milliseconds; None: librdkafka's default."""
+    """Kafka settings. Times are in milliseconds. None: librdkafka's default."""
 
     hosts: tuple[str, ...]
     replication_factor: int = 1
@@ -76,7 +76,7 @@ class KafkaOptions:
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How to reach a bucket; empty: as the environment says."""
+    """The settings of a bucket. Empty ones come from the environment."""
 
     bucket: str
     region: str = ""
@@ -103,16 +103,16 @@ class StorageOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkUri:
-    """A checked sink URI. `text` is all of it, secrets and parameters from the TOML file included: hand it to workers, print `str()`."""
+    """A checked sink URI. `text` is complete, with secrets and parameters from the TOML file: pass it to workers, but print `str()`."""
 
     text: str = field(repr=False)
     scheme: Scheme
     encoding: EncodingOptions
     topic: str
-    path: str  # of file and messages, absolute; of s3 within the bucket
+    path: str  # file and messages: absolute; s3: within the bucket
     partition_num: int | None
     split_on_dispatch_key: bool
-    create_tables: bool  # downstream, ahead of the rows that they have at the start
+    create_tables: bool  # send CREATE TABLE before the rows that tables have at the start
     kafka: KafkaOptions | None
     storage: StorageOptions | None
     warnings: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class SinkUri:
 
     @property
     def protocol(self) -> MessageFormat | None:
-        """None: blackhole without encoding."""
+        """The protocol. None: blackhole without encoding."""
         return self.encoding.protocol
 
     @property
@@ -135,7 +135,7 @@ class SinkUri:
 
     @property
     def flush_interval_ms(self) -> int:
-        """How long rows may wait for others to share a file with; 0 where there are no files of tables."""
+        """How long rows may wait before their file is finished. 0 for sinks without such files."""
         return (
             self.storage.flush_interval_ms
             if self.storage is not None and self.protocol is not None and spec_of(self.protocol).file_extension
@@ -151,7 +151,7 @@ class SinkUri:
 
 
 def parse_protocol(text: str) -> MessageFormat:
-    """TiCDC's protocol words; those that cannot be delivered yet are refused by name."""
+    """Parse TiCDC's name of a protocol. Raises ValueError, also for protocols that are not supported yet."""
     known = SPELLINGS.get(text.lower())
     if known is not None:
         return known.format
@@ -168,9 +168,9 @@ PARAMETERS = {
 
 
 def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> SinkUri:
-    """Check a sink URI. `defaults`: parameters from the TOML file, used where the URI has none of that name.
+    """Check a sink URI. `defaults` are parameters from the TOML file, used where the URI does not set them.
 
-    Raises ConfigError, ManyFaults where several parameters are wrong.
+    Raises ConfigError, or ManyFaults if several parameters are wrong.
     """
     faults = Faults()
     parts, scheme, given, values, warnings = _read(text, faults)
@@ -213,14 +213,14 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
 
 
 def check_alone(text: str) -> None:
-    """Check a sink URI as far as it goes without a TOML file, and without what its parameters need of each other. Raises as above."""
+    """Check a sink URI without a TOML file, and without checks across parameters. Raises the errors of `parse_sink_uri`."""
     faults = Faults()
     _read(text, faults)
     faults.check()
 
 
 def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str], dict[str, Any], list[str]]:
-    """The URI's parts, its scheme, its parameters as text and as values, and warnings."""
+    """Return the URI's parts, its scheme, its parameters as text and as values, and warnings."""
     try:
         parts = urlsplit(text.strip())
     except ValueError as error:
@@ -235,19 +235,19 @@ def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str
 
 
 def check_parameter(name: str, text: str, where: str) -> None:
-    """Check a value without its sink. `where`: it was given. Raises ConfigError."""
+    """Check a value without its sink. `where` names the place for errors. Raises ConfigError."""
     _value(name, text, [], where)
 
 
 def default_of(parameter: Parameter) -> Any:
-    """The value of a parameter that is not given; None where nothing is set."""
+    """Return the default value of a parameter, or None if it has none."""
     if parameter.default == "" and parameter.parse is not any_text:
         return None
     return parameter.parse(parameter.default)
 
 
 def _warn_of_others(protocol: MessageFormat | None, values: Mapping[str, Any], warnings: list[str]) -> None:
-    """Parameters that ask for something that the protocol has not."""
+    """Warn of parameters that the protocol does not use."""
     for name, value in values.items():
         parameter = PARAMETERS[name]
         if protocol is not None and protocol not in parameter.protocols and value != default_of(parameter):
@@ -267,7 +267,7 @@ def _scheme(parts: SplitResult, text: str) -> Scheme:
 
 
 def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -> tuple[dict[str, str], list[str]]:
-    """The parameters with a meaning, as text, and warnings about the others."""
+    """Return the parameters with a meaning, as text, and warnings about the others."""
     if parts.fragment:
         raise ConfigError(f"sink URI {redact(text)}: a `#` has to be written %23")
     given: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Values of settings as people write them: what reads each kind, and what it says of one that it cannot take (ValueError)."""
+"""Parsers for the values of settings. Each raises ValueError with the expected form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _E = TypeVar("_E", bound=Enum)
 
 
 class Adjusted(Exception):
-    """A value outside of its bounds that is taken as the nearest one inside, as TiCDC does: worth a warning."""
+    """A value outside its bounds, replaced by the nearest bound as in TiCDC. Callers warn of it."""
 
     def __init__(self, value: int, taken: str) -> None:
         super().__init__(f"{taken} is taken")
@@ -26,7 +26,7 @@ class Adjusted(Exception):
 
 
 def bounded(parse: Callable[[str], int], low: tuple[int, str], high: tuple[int, str]) -> Callable[[str], int]:
-    """Values that raise Adjusted where they lie outside of `low` to `high`, which are a value and its spelling each."""
+    """Return a parser that raises Adjusted for values outside `low` to `high`. Each bound is a value and its text."""
 
     def bound(text: str) -> int:
         found = parse(text)
@@ -39,7 +39,7 @@ def bounded(parse: Callable[[str], int], low: tuple[int, str], high: tuple[int, 
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """Whole numbers from low to high."""
+    """Return a parser of integers from low to high."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,19}", text) or not low <= int(text) <= high:
@@ -50,14 +50,14 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def parse_bool(text: str) -> bool:
-    """A boolean in any of the spellings that Go takes."""
+    """Parse a boolean in one of Go's spellings."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise ValueError("expected true or false")
 
 
 def duration(low_ms: int = 1, high_ms: int = 86_400_000) -> Callable[[str], int]:
-    """Durations as Go writes them (`10s`, `1m30s`, `250ms`), in milliseconds."""
+    """Return a parser of Go's durations (`10s`, `1m30s`, `250ms`) to milliseconds."""
 
     def parse(text: str) -> int:
         parts = _DURATION_PART.findall(text)
@@ -83,7 +83,7 @@ parse_stuck_duration = duration(0, 30 * 86_400_000)
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of some words, in any case."""
+    """Return a parser of these words, in any case."""
 
     def parse(text: str) -> str:
         if text.lower() not in words:
@@ -94,14 +94,14 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def member(kind: type[_E]) -> Callable[[str], _E]:
-    """The member of an enum of words, in any case."""
+    """Return a parser of an enum's words, in any case."""
     members: Mapping[str, _E] = {str(m.value): m for m in kind}
     word = one_of(*members)
     return lambda text: members[word(text)]
 
 
 def text(value: str) -> str:
-    """Anything but nothing."""
+    """Take any text that is not empty."""
     if not value:
         raise ValueError("expected a value")
     return value
@@ -113,7 +113,7 @@ def any_text(value: str) -> str:
 
 
 def storage_uri(value: str) -> str:
-    """Where `protocols.claim_check` keeps files: a folder, or an address of a kind that it opens. Nothing is opened here."""
+    """Check the storage of claim checks: a folder, or an address with a known scheme. Nothing is opened."""
     kind, mark, _ = value.partition("://")
     if mark and kind.lower() not in _STORAGES:
         raise ValueError(f"expected a folder or one of {', '.join(f'{known}://' for known in _STORAGES)}")
@@ -129,14 +129,14 @@ def acks(value: str) -> int:
 
 
 def client_id(value: str) -> str:
-    """A Kafka client id."""
+    """Check a Kafka client id."""
     if not _CLIENT_ID.fullmatch(value):
         raise ValueError("expected characters A-Z a-z 0-9 . _ -")
     return value
 
 
 def csv_delimiter(value: str) -> str:
-    """TiCDC's rule for [sink.csv] delimiter; newer versions limit it to three bytes."""
+    """Check [sink.csv] delimiter by TiCDC's rule. Newer versions limit it to three bytes."""
     if not value or "\r" in value or "\n" in value:
         raise ValueError("expected one or more characters, no line breaks")
     if len(value.encode()) > 3:
@@ -145,20 +145,20 @@ def csv_delimiter(value: str) -> str:
 
 
 def csv_quote(value: str) -> str:
-    """TiCDC's rule for [sink.csv] quote: one byte, or none for no quoting."""
+    """Check [sink.csv] quote by TiCDC's rule: one byte, or none for no quoting."""
     if len(value.encode()) > 1 or value in ("\r", "\n"):
         raise ValueError("expected one ASCII character that is not a line break, or nothing")
     return value
 
 
 def file_index_digits(value: str) -> int:
-    """sink.file-index-digit: TiCDC takes 20 for what lies outside of 6 to 20."""
+    """Parse sink.file-index-digit. As in TiCDC a value outside 6 to 20 becomes 20."""
     digits = integer(-(2**31), 2**31)(value)
     return digits if 6 <= digits <= 20 else 20
 
 
 def with_parameter(sink_uri: str, name: str, value: str | None) -> str:
-    """A sink URI with this value of a parameter, whatever it says itself; None: as it is."""
+    """Set a parameter in a sink URI. None leaves the URI as it is."""
     if value is None:
         return sink_uri
     head, _, query = sink_uri.partition("?")

@@ -1,5 +1,5 @@
-"""Rules of a changefeed: which tables, which events, which topic and partition, which columns.
+"""A changefeed's rules about tables, events, topics, partitions and columns.
 
-In: rules as TiCDC's TOML has them. Out: decisions about tables and rows. Pure.
+In: rules as in TiCDC's TOML file. Out: decisions about tables and rows. Pure.
 Read `table_filter.py` and `dispatch.py` first.
 """

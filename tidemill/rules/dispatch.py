@@ -1,8 +1,8 @@
-"""Which partition of a topic a row goes to: TiCDC's dispatchers, as plain Python. The kernels' twin is kernels/routing.
+"""TiCDC's dispatchers: the partition of a topic for each row. This is the reference of kernels/routing.
 
 hash = XOR of the CRC32 (IEEE) of each part, partition = hash mod count. The first part is schema name + table name; then, for `index-value`
-and `columns`, one part a column: name + value as text. `ts` is commit_ts mod count. Rules and their source: TiCDC v8.5.7's dispatchers,
-checked against golden/ticdc/dispatch.
+and `columns`, one part for each column: name + value as text. `ts` is commit_ts mod count. The rules are those of TiCDC v8.5.7, checked
+against golden/ticdc/dispatch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DispatchMode(enum.IntEnum):
     TS = 1
     INDEX_VALUE = 2
     COLUMNS = 3
-    PHYSICAL = 4  # a partition for each physical table: of sinks that place tables by themselves, no word of the TOML file
+    PHYSICAL = 4  # a partition for each physical table, used by sinks that choose topics themselves; the TOML file has no word for it
 
 
 WORDS = {
@@ -41,12 +41,12 @@ WORDS = {
     "rowid": DispatchMode.INDEX_VALUE,  # its name in old versions
     "columns": DispatchMode.COLUMNS,
 }
-"""What the TOML file calls the modes."""
+"""The modes by their words in the TOML file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchRule:
-    """One table's dispatcher. `index`: of INDEX_VALUE, empty for the handle columns; `columns`: of COLUMNS, in configured order."""
+    """One table's dispatcher. `index` is for INDEX_VALUE, empty for the handle columns; `columns` is for COLUMNS, in configured order."""
 
     mode: DispatchMode = DispatchMode.TABLE
     index: str = ""
@@ -55,7 +55,7 @@ class DispatchRule:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One [[sink.dispatchers]]: which tables, and where their rows go."""
+    """One [[sink.dispatchers]]: its tables, and the dispatch of their rows."""
 
     matcher: TableFilter
     rule: DispatchRule
@@ -63,7 +63,7 @@ class Route:
 
 
 class Dispatcher:
-    """The dispatchers of a changefeed: the first whose matcher lets the table in counts, else `table` and the sink's topic."""
+    """The dispatchers of a changefeed. The first whose matcher lets the table in counts; the default is `table` and the sink's topic."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = tuple(routes)
@@ -72,12 +72,12 @@ class Dispatcher:
         return next((route for route in self._routes if route.matcher.matches(schema, table)), None)
 
     def named(self, schema: str, table: str) -> DispatchRule:
-        """The rule for a table of this name, not looked at further."""
+        """Return the rule for a table of this name, without checking it against the table."""
         route = self._route(schema, table)
         return route.rule if route is not None else DispatchRule()
 
     def topic(self, schema: str, table: str, default: str) -> str:
-        """The topic of a table of this name. Raises ConfigError for one that Kafka would refuse."""
+        """Return the topic of a table of this name. Raises ConfigError for one that Kafka would refuse."""
         route = self._route(schema, table)
         if route is None:
             return default
@@ -88,7 +88,7 @@ class Dispatcher:
             raise ConfigError(f"topic = {route.topic.text!r} makes {topic!r} of {schema}.{table}: {error}") from None
 
     def rule(self, version: TableVersion) -> DispatchRule:
-        """The rule for a table. Raises ConfigError when it names an index or column that the table has not."""
+        """Return the rule for a table. Raises ConfigError if it names an index or column that the table does not have."""
         rule = self.named(version.schema, version.table)
         try:
             hashed_columns(rule, version.info)
@@ -98,17 +98,17 @@ class Dispatcher:
 
 
 def crc(text: str | bytes) -> int:
-    """One part of a hash."""
+    """Return the CRC32 of one part of a hash."""
     return zlib.crc32(text.encode() if isinstance(text, str) else text)
 
 
 def table_hash(schema: str, table: str) -> int:
-    """The first part: what TABLE stops with."""
+    """Return the first part of a hash, which is the whole hash for TABLE."""
     return crc(schema + table)
 
 
 def hashed_columns(rule: DispatchRule, info: TableInfo) -> tuple[ColumnInfo, ...]:
-    """The columns whose values the rule hashes, in order; none for TABLE and TS, and for INDEX_VALUE of a table without a key."""
+    """Return the columns whose values the rule hashes, in order; none for TABLE and TS, and for INDEX_VALUE of a table without a key."""
     match rule.mode:
         case DispatchMode.TABLE | DispatchMode.TS | DispatchMode.PHYSICAL:
             return ()
@@ -139,7 +139,7 @@ def _delivered(column: ColumnInfo, info: TableInfo) -> ColumnInfo:
 
 
 def cell_text(column: ColumnInfo, cell: Cell) -> bytes:
-    """A value as it is hashed: NULL is `null`, floats are shortest and without exponent, everything else is as it is."""
+    """Return the text of a value for hashing: NULL is `null`, floats are shortest and without exponent, other values are as they are."""
     if cell is None:
         return b"null"
     if isinstance(cell, bytes):
@@ -150,7 +150,7 @@ def cell_text(column: ColumnInfo, cell: Cell) -> bytes:
 
 
 def row_hash(rule: DispatchRule, version: TableVersion, cells: Sequence[Cell]) -> int:
-    """The hash of a row. `cells`: in `output_columns` order."""
+    """Return the hash of a row. `cells` are in the order of `output_columns`."""
     info = version.info
     place = {column.id: i for i, column in enumerate(info.output_columns)}
     found = table_hash(version.schema, version.table)
@@ -162,7 +162,7 @@ def row_hash(rule: DispatchRule, version: TableVersion, cells: Sequence[Cell]) -
 def partition(
     rule: DispatchRule, version: TableVersion, before: Sequence[Cell] | None, after: Sequence[Cell] | None, commit_ts: int, count: int
 ) -> int:
-    """The partition of a change, from 0 to count - 1. A delete (`after` is None) goes by its old values."""
+    """Return the partition of a change, from 0 to count - 1. For a delete (`after` is None) the old values count."""
     if rule.mode is DispatchMode.TS:
         return commit_ts % count
     cells = after if after is not None else before

@@ -1,8 +1,8 @@
-"""Event filters: which changes and DDLs of a table that passes the table rules are left out. [[filter.event-filters]] of TiCDC.
+"""Event filters ([[filter.event-filters]] of TiCDC): they leave out changes and DDLs of tables that pass the table rules.
 
-A change is left out where any rule that matches its table says so: by its kind, by a condition about its values, or as an update that
-changed nothing but given columns. A DDL is left out by its kind or by its text. Rules and their source: TiCDC v8.5.7's filter; the kinds
-of DDLs are those of its allow list.
+A change is left out if any rule for its table says so: by its kind, by a condition on its values, or because the update changed only
+given columns. A DDL is left out by its kind or its text. The rules are those of TiCDC v8.5.7's filter; the kinds of DDLs are those of its
+allow list.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _OTHERS: dict[int, str] = {
     Action.DROP_VIEW: "drop view",
 }
 DDL_WORDS = _ALTERING | _OTHERS
-"""What TiCDC calls the kinds of DDLs, by TiDB's action code."""
+"""TiCDC's words for the kinds of DDLs, by TiDB's action code."""
 
 _ALIASES = {"create schema": "create database", "drop schema": "drop database"}
 WORDS = {ALL_DML, ALL_DDL, ALTER_TABLE, *DML_WORDS, *DDL_WORDS.values(), *_ALIASES}
 
 
 def event_word(text: str) -> str:
-    """A word of ignore-event. Raises ValueError with the nearest one."""
+    """Check a word of ignore-event. Raises ValueError with the nearest word."""
     word = text.lower()
     if word not in WORDS:
         raise ValueError(f"no such event {text!r}{did_you_mean(word, WORDS)}")
@@ -88,7 +88,7 @@ def event_word(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Value expressions of a rule, as text; empty: none."""
+    """The value expressions of a rule, as text. Empty: none."""
 
     insert: str = ""
     update_new: str = ""
@@ -98,7 +98,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """One [[filter.event-filters]]. `words`: checked ones."""
+    """One [[filter.event-filters]]. `words` are checked."""
 
     matcher: TableFilter
     words: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class EventRule:
     update_only_columns: tuple[str, ...] = ()
 
     def ignores_ddl(self, event: DdlEvent) -> bool:
-        """Its kind is listed, or its text matches."""
+        """Return whether the DDL's kind is listed or its text matches."""
         if not (self.matcher.matches(event.schema, event.table) if event.table else self.matcher.matches_schema(event.schema)):
             return False
         if ALL_DDL in self.words or DDL_WORDS.get(event.type) in self.words:
@@ -119,13 +119,13 @@ class EventRule:
 
     @property
     def kinds(self) -> frozenset[int]:
-        """The kinds of changes that are left out whatever their values."""
+        """The kinds of changes that are always left out."""
         return frozenset(kind for word, kind in DML_WORDS.items() if word in self.words or ALL_DML in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """What is left out of one table's changes: travels in the pack. Column ids in `unless_changed`, one set a rule."""
+    """The changes of one table that are left out. It travels in the pack. `unless_changed` has a set of column ids for each rule."""
 
     kinds: frozenset[int] = frozenset()
     insert: tuple[str, ...] = ()
@@ -151,11 +151,11 @@ class EventFilters:
     _warned: set[tuple[int, str]] = field(default_factory=set, compare=False)
 
     def ignores_ddl(self, event: DdlEvent) -> bool:
-        """Is a DDL left out? Its effect on the schema counts all the same."""
+        """Return whether a DDL is left out. Its effect on the schema is applied anyway."""
         return event.start_ts in self.ignored_start_ts or any(rule.ignores_ddl(event) for rule in self.rules)
 
     def row_filter(self, version: TableVersion) -> RowFilter | None:
-        """What is left out of a table's changes; None: nothing. Raises ConfigError for an expression that does not fit the table."""
+        """Return the filter of a table's changes, or None. Raises ConfigError for an expression that does not fit the table."""
         rules = [rule for rule in self.rules if rule.matcher.matches(version.schema, version.table)]
         conditions = [rule.conditions for rule in rules]
         found = RowFilter(
@@ -171,7 +171,7 @@ class EventFilters:
         return found if found != RowFilter() else None
 
     def _watched(self, rule: EventRule, version: TableVersion) -> frozenset[int] | None:
-        """The columns of which one has to change, by ignore-update-only-columns: all others, and those of keys. None: no such rule."""
+        """Return the columns of which an update has to change one: those of keys or not in ignore-update-only-columns. None: no rule."""
         ignored = {c.id for name in rule.update_only_columns if (c := self._column(name, version)) is not None}
         if not ignored:
             return None

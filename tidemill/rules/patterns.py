@@ -1,7 +1,6 @@
-"""Go's regular expressions, which TiCDC's settings are written in, as RE2 runs them: in time linear in the text, whatever the pattern.
+"""Go's regular expressions, which TiCDC's settings use, run by RE2 in time linear in the text.
 
-RE2 reads Go's syntax but for one escape, and says what is wrong with a pattern in words of its own; they are told in Go's, as TiCDC's
-users know them.
+RE2 reads Go's syntax except for one escape. Its error texts differ; here they are replaced by Go's, which TiCDC's users know.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _BY_GO = {
     "invalid named capture group": "invalid named capture",
 }
 _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
-_ANY_BYTE = "\\C"  # RE2's alone: Go reads whole characters
+_ANY_BYTE = "\\C"  # only RE2 has it; Go reads whole characters
 
 
 @dataclass(frozen=True, slots=True)
 class GoRegex:
-    """A pattern, and whether case counts. Raises ConfigError that says what is wrong with it."""
+    """A pattern. `fold` ignores case. Raises ConfigError that says what is wrong with it."""
 
     text: str
     fold: bool = False
@@ -48,16 +47,16 @@ class GoRegex:
             raise ConfigError(_told_by_go(error.args[0].decode("utf-8", "replace"))) from None
 
     def found_in(self, text: str) -> bool:
-        """Whether it matches anywhere in a text."""
+        """Return whether the pattern matches anywhere in a text."""
         return self._compiled.search(text.encode("utf-8", "replace")) is not None
 
 
 def go_literal(text: str) -> str:
-    """The pattern of a text."""
+    """Return a pattern that matches exactly this text."""
     return str(re2.escape(text.encode("utf-8", "replace")).decode())
 
 
 def _told_by_go(error: str) -> str:
-    """`bad repetition operator: **` as Go says it, which puts the place into backquotes."""
+    """Return Go's text for an error of RE2. Go puts the place into backquotes."""
     fault, colon, place = error.partition(": ")
     return f"error parsing regexp: {_BY_GO.get(fault, fault)}" + (f": `{place}`" if colon else "")

@@ -1,7 +1,7 @@
-"""Column selectors: which columns a table's messages have. [[sink.column-selectors]] of TiCDC.
+"""Column selectors ([[sink.column-selectors]] of TiCDC): the columns that a table's messages have.
 
-The first selector whose matcher lets the table in counts. The columns of the handle key stay, or rows could not be told apart; so do
-those that the dispatcher hashes. Routing and the split of updates look at all columns, as in TiCDC.
+The first selector whose matcher lets the table in counts. It must keep the columns of the handle key and those that the dispatcher hashes.
+Routing and the split of updates use all columns, as in TiCDC.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class ColumnSelectors:
         self._selectors = tuple(selectors)
 
     def dropped(self, version: TableVersion, hashed: Collection[int]) -> frozenset[int]:
-        """Ids of the columns that a table's messages do not have. `hashed`: those that its dispatcher needs.
+        """Return the ids of the columns that a table's messages do not have. `hashed` are those that its dispatcher needs.
 
-        Raises ConfigError where one of them may not be dropped, or none is left.
+        Raises ConfigError if a needed column would be dropped, or none is left.
         """
         name = f"{version.schema}.{version.table}"
         selector = next((s for s in self._selectors if s.matcher.matches(version.schema, version.table)), None)
@@ -50,5 +50,5 @@ class ColumnSelectors:
 
 
 def without(info: TableInfo, dropped: Collection[int]) -> TableInfo:
-    """A table whose rows are delivered without some columns: they are hidden."""
+    """Return the table with some columns hidden, so that its rows are delivered without them."""
     return replace(info, columns=tuple(replace(c, hidden=True) if c.id in dropped else c for c in info.columns)) if dropped else info

@@ -1,6 +1,6 @@
-"""Rows that are left out by name, because no sink can take them: `SCHEMA.TABLE:KEY@COMMIT_TS`, as the error about a row names them.
+"""--skip-row: rows that the user leaves out because no sink can take them, named `SCHEMA.TABLE:KEY@COMMIT_TS` as in the error about them.
 
-KEY is the record key in hex. A rule names one change of one row, all of it: both halves of an update that is split.
+KEY is the record key in hex. It names one change of a row; of a split update it names both halves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAMED = re.compile(r"row of (.+?\..+?) .*\bkey ([0-9a-f]+), start_ts [0-9]+, co
 
 @dataclass(frozen=True, slots=True)
 class SkipRow:
-    """`table`: schema and name with a dot; `key`: raw record key."""
+    """A row to skip. `table` is schema and name with a dot; `key` is the raw record key."""
 
     table: str
     key: bytes
@@ -28,7 +28,7 @@ class SkipRow:
 
 
 def parse_skip_rows(texts: Iterable[str]) -> tuple[SkipRow, ...]:
-    """Raises ConfigError for one that does not have the form."""
+    """Parse the texts of --skip-row. Raises ConfigError for another form."""
     found = []
     for text in texts:
         match = _FORM.fullmatch(text.strip())
@@ -42,7 +42,7 @@ def parse_skip_rows(texts: Iterable[str]) -> tuple[SkipRow, ...]:
 
 
 def with_way_out(error: TidemillError) -> TidemillError:
-    """The error, saying how to go on without the row that it names; as it is if it names none."""
+    """Add the hint to skip a row to an error that names one."""
     match = _NAMED.search(error.message)
     if match is None:
         return error

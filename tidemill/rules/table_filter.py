@@ -2,9 +2,9 @@
 
     db.tbl   db*.t?bl[0-9]   !db.tbl   `a b`."c.d"   a\\.b.*   /^db\\d+$/./x/
 
-Empty rules and those that begin with `#` count for nothing. The last rule that matches decides; without one a table is out. Names
-are compared without case unless told otherwise. Regular expressions match anywhere in the name and are Go's; wildcards become such
-ones. Source of the rules: TiDB's description of the table filter.
+Empty rules and those that begin with `#` are ignored. The last rule that matches decides; without one a table is out. Case is ignored by
+default. Regular expressions are Go's and match anywhere in the name; wildcards are compiled to them. The rules are those of TiDB's
+description of the table filter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REGEX = re.compile(r"/((?:\\.|[^/\\])+)/")
 
 
 _REMEMBERED = 1 << 16
-"""Names whose answer a filter remembers: some are asked about with every row."""
+"""Names whose result a filter keeps, because some are looked up for every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TableFilter:
         self._known: dict[tuple[str, str], bool] = {}
 
     def matches(self, schema: str, table: str) -> bool:
-        """Whether the rules let a table in. System schemas are not treated in any special way here."""
+        """Return whether the rules let a table in. System schemas are not special here."""
         name = schema, table
         found = self._known.get(name)
         if found is None:
@@ -59,9 +59,9 @@ class TableFilter:
         return False
 
     def matches_schema(self, schema: str) -> bool:
-        """Whether some table of a schema may be let in: what DDLs of the schema itself go by.
+        """Return whether some table of a schema may be let in. This decides about DDLs of the schema itself.
 
-        A rule `!db.*` shuts the schema out, `!db.tbl` says nothing about it.
+        A rule `!db.*` leaves the schema out; `!db.tbl` does not.
         """
         for rule in self._rules:
             if rule.schema.found_in(schema) and (rule.positive or rule.any_table):
@@ -70,7 +70,7 @@ class TableFilter:
 
 
 class ColumnFilter:
-    """Rules about the columns of a table, in the same language without the part before the dot; names are compared without case.
+    """Rules about the columns of a table, in the same language without the part before the dot. Case is ignored.
 
     The last rule that matches decides; without one a column is out. Raises ConfigError.
     """
@@ -80,12 +80,12 @@ class ColumnFilter:
         self._rules.reverse()
 
     def matches(self, column: str) -> bool:
-        """Whether the rules let a column in."""
+        """Return whether the rules let a column in."""
         return next((positive for pattern, positive in self._rules if pattern.found_in(column)), False)
 
 
 class _Parser:
-    """One rule, read from left to right."""
+    """Parses one rule from left to right."""
 
     def __init__(self, text: str, case_sensitive: bool, where: str) -> None:
         self._text = text.strip()
@@ -109,7 +109,7 @@ class _Parser:
         return _Rule(schema, table, any_table, positive)
 
     def column_rule(self) -> tuple[GoRegex, bool] | None:
-        """A rule about columns and whether it lets them in."""
+        """Parse a rule about columns. Returns its pattern, and whether it lets them in."""
         if not self._text or self._text.startswith("#"):
             return None
         positive = self._sign()
@@ -119,7 +119,7 @@ class _Parser:
         return pattern, positive
 
     def _sign(self) -> bool:
-        """Whether a rule lets in (no `!` stands before it)."""
+        """Parse an optional `!`. Returns whether the rule lets names in."""
         if "\n" in self._text or "\r" in self._text:
             raise self._error("a rule has to be on one line")
         if self._text.startswith("@"):
@@ -157,7 +157,7 @@ class _Parser:
         return self._whole("".join(pieces))
 
     def _piece(self) -> str:
-        """The regular expression of the next character, escape, class or wildcard."""
+        """Return the regular expression of the next character, escape, class or wildcard."""
         char = self._text[self._at]
         if char == "[":
             return self._class()

@@ -1,9 +1,9 @@
-"""Topic expressions: which topic a table's rows go to, from the `topic` of a dispatcher.
+"""Topic expressions: the `topic` of a dispatcher gives the topic of a table's rows.
 
     [prefix]{schema}[middle]{table}[suffix]
 
-Both placeholders may be missing; what lies between consists of A-Z a-z 0-9 . _ -. Rules and their source: TiCDC v8.5.7's topic
-dispatcher, checked against golden/ticdc/topics.
+Both placeholders are optional; the other parts consist of A-Z a-z 0-9 . _ -. The rules are those of TiCDC v8.5.7's topic dispatcher,
+checked against golden/ticdc/topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DOTS = {".": "_", "..": "__"}
 
 
 def check_topic(value: str) -> str:
-    """A legal Kafka topic name. Raises ValueError."""
+    """Check a Kafka topic name. Raises ValueError."""
     if not _TOPIC.fullmatch(value) or value in (".", ".."):
         raise ValueError("expected 1 to 249 of the characters A-Z a-z 0-9 . _ -")
     return value
@@ -30,7 +30,7 @@ def check_topic(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicExpression:
-    """A checked expression; empty: the sink's topic."""
+    """A checked expression. Empty: the sink's topic."""
 
     text: str = ""
 
@@ -40,17 +40,17 @@ class TopicExpression:
             raise ValueError("expected a topic name, or an expression [prefix]{schema}[middle]{table}[suffix] of A-Z a-z 0-9 . _ -")
 
     def check_avro(self) -> None:
-        """Avro's schemas are registered by topic: tables may share one only by a fixed name. Raises ValueError."""
+        """Check the expression for Avro, where a topic holds one table: it has both placeholders or none. Raises ValueError."""
         if self.text and not self.fixed and not _BOTH.fullmatch(self.text):
             raise ValueError("with protocol avro an expression has both {schema} and {table}")
 
     @property
     def fixed(self) -> bool:
-        """Whether it is a topic's name."""
+        """Whether the expression is a fixed topic name."""
         return bool(_FIXED.fullmatch(self.text))
 
     def topic(self, schema: str, table: str, default: str) -> str:
-        """The topic of a table. It may still be one that Kafka refuses: empty, `.` or `..`."""
+        """Return the topic of a table. Kafka may still refuse it: it can be empty, `.` or `..`."""
         if not self.text:
             return default
         if self.fixed:

@@ -1,7 +1,7 @@
-"""Value expressions of event filters: a condition in TiDB's SQL about the columns of one row.
+"""Value expressions of event filters: conditions in TiDB's SQL on the columns of one row.
 
-`parse` reads the text; `bind` fits it to a table and gives what tells of a row's cells whether the condition holds. What cannot be read,
-names an unknown column, or would not depend on the row alone (NOW(), RAND(), subqueries) is a ConfigError.
+`parse` reads the text. `bind` compiles it for a table to a function of a row's cells. An expression that cannot be parsed, names an unknown
+column, or does not depend on the row alone (NOW(), RAND(), subqueries) is a ConfigError.
 """
 
 from tidemill.rules.expressions.bind import Condition, bind

@@ -1,7 +1,7 @@
-"""Arithmetic over SQL numbers (int, Decimal, float), whatever the decimal context is: what TiDB computes, and where it gives up.
+"""Arithmetic on SQL numbers (int, Decimal, float) with TiDB's results and limits, whatever the decimal context is.
 
-An integer has 64 bits. A DECIMAL has nine words of nine digits, of which the digits before the point come first: what does not fit after
-it is cut off. A DOUBLE is finite. Results outside of these are MalformedRow, as they are errors in TiDB; casts stop at the limit instead.
+An integer has 64 bits. A DECIMAL has nine words of nine digits; digits after the point that do not fit are cut off. A DOUBLE is finite.
+Results beyond these limits raise MalformedRow, as they are errors in TiDB. Casts return the limit instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Number = int | Decimal | float
 
 MASK64 = (1 << 64) - 1
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
-"""Of a signed integer."""
+"""Limits of a signed integer."""
 MAX_DOUBLE = math.ldexp(1 - 2**-53, 1024)
 
 MAX_SCALE = 30
@@ -26,11 +26,11 @@ _WORDS = 9
 _MAX_DIGITS = _WORD * _WORDS
 
 EXACT = Context(prec=400, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, DivisionByZero])
-"""Wide enough for products and whole quotients of any two DECIMALs: only `/` rounds, and far behind the digits that it keeps."""
+"""Wide enough for products and whole quotients of any two DECIMALs. Only `/` rounds, far after the digits that it keeps."""
 
 _MAX_DECIMAL = Decimal("9" * _MAX_DIGITS)
 _INTEGER_PLACES = 20
-"""More digits than an integer has."""
+"""One digit more than an integer has."""
 
 
 def out_of_range(kind: str, found: object) -> MalformedRow:
@@ -38,21 +38,21 @@ def out_of_range(kind: str, found: object) -> MalformedRow:
 
 
 def integer(found: int) -> int:
-    """Raises MalformedRow where it has more than 64 bits."""
+    """Return an integer. Raises MalformedRow if it has more than 64 bits."""
     if not LOWEST <= found <= MASK64:
         raise out_of_range("an integer", found)
     return found
 
 
 def double(found: float) -> float:
-    """Raises MalformedRow where it is not finite."""
+    """Return a double. Raises MalformedRow if it is not finite."""
     if not math.isfinite(found):
         raise out_of_range("a DOUBLE", found)
     return found
 
 
 def _cut(found: Decimal) -> Decimal:
-    """Without the digits after the point for which the words do not suffice; there are at most 81 before it."""
+    """Cut off the digits after the point that the nine words cannot hold. There are at most 81 digits before it."""
     words = max(-(-(found.adjusted() + 1) // _WORD), 0) if found else 0
     scale = (_WORDS - words) * _WORD
     return found.quantize(Decimal(1).scaleb(-scale), ROUND_DOWN, EXACT) if _scale(found) > scale else found
@@ -64,14 +64,14 @@ def _scale(value: Decimal) -> int:
 
 
 def decimal(found: Decimal) -> Decimal:
-    """Raises MalformedRow where it has too many digits before the point."""
+    """Return a DECIMAL. Raises MalformedRow if it has too many digits before the point."""
     if found.adjusted() >= _MAX_DIGITS and found:
         raise out_of_range("a DECIMAL", found)
     return _cut(found)
 
 
 def nearest_decimal(found: Decimal) -> Decimal:
-    """The largest or smallest DECIMAL where it has too many digits before the point; always without an exponent above 0."""
+    """Return a DECIMAL, or its limit if there are too many digits before the point. The result has no exponent above 0."""
     if not found.is_finite():
         return Decimal(0) if found.is_nan() else _MAX_DECIMAL.copy_sign(found)
     if not found:
@@ -82,7 +82,7 @@ def nearest_decimal(found: Decimal) -> Decimal:
 
 
 def whole(found: Decimal) -> int | Decimal:
-    """A number without digits after the point: as an integer if it is one of 64 bits."""
+    """Return a number without digits after the point, as an int if it has 64 bits."""
     return int(found) if found.adjusted() < _INTEGER_PLACES and LOWEST <= found <= MASK64 else found
 
 
@@ -92,7 +92,7 @@ def whole(found: Decimal) -> int | Decimal:
 def _operator(
     ints: Callable[[int, int], int], decimals: Callable[[Decimal, Decimal], Decimal], doubles: Callable[[float, float], float]
 ) -> Callable[[Number, Number], Number]:
-    """An operator of the widest kind of both operands. It raises MalformedRow where the result is out of that kind's range."""
+    """Return an operator that computes in the wider kind of both operands. It raises MalformedRow beyond that kind's range."""
 
     def call(a: Number, b: Number) -> Number:
         if isinstance(a, float) or isinstance(b, float):
@@ -120,7 +120,7 @@ def absolute(value: Number) -> Number:
 
 
 def divide(left: Number, right: Number) -> Number | None:
-    """`/`: exact numbers give a DECIMAL with four more digits than the left one; by 0 it is NULL."""
+    """Compute `/`. Exact numbers give a DECIMAL with four more digits than the left one. Division by 0 is NULL."""
     if right == 0:
         return None
     if isinstance(left, float) or isinstance(right, float):
@@ -130,7 +130,7 @@ def divide(left: Number, right: Number) -> Number | None:
 
 
 def divide_whole(left: Decimal, right: Decimal) -> int | None:
-    """`DIV`: towards 0; by 0 it is NULL. Raises MalformedRow where the quotient is not an integer of 64 bits."""
+    """Compute `DIV`, rounded towards 0. Division by 0 is NULL. Raises MalformedRow if the quotient is not an integer of 64 bits."""
     if right == 0:
         return None
     found = EXACT.divide_int(left, right)
@@ -140,7 +140,7 @@ def divide_whole(left: Decimal, right: Decimal) -> int | None:
 
 
 def modulo(left: Number, right: Number) -> Number | None:
-    """`%`: with the sign of the left one; by 0 it is NULL."""
+    """Compute `%`, with the sign of the left operand. Division by 0 is NULL."""
     if right == 0:
         return None
     if isinstance(left, float) or isinstance(right, float):
@@ -155,7 +155,7 @@ def modulo(left: Number, right: Number) -> Number | None:
 
 
 def to_whole(value: Number, mode: str) -> Number:
-    """FLOOR and CEIL, by the decimal module's rounding `mode`."""
+    """Compute FLOOR or CEIL, by the decimal module's rounding `mode`."""
     if isinstance(value, int):
         return value
     if isinstance(value, Decimal):
@@ -165,21 +165,21 @@ def to_whole(value: Number, mode: str) -> Number:
 
 
 def rounded(value: Number, digits: int) -> Number:
-    """ROUND: exact numbers half away from zero, a DOUBLE to the even neighbour."""
+    """Compute ROUND: exact numbers half away from zero, a DOUBLE half to even."""
     if isinstance(value, float):
         return _scaled(value, digits, round)
     return value if isinstance(value, int) and digits >= 0 else _placed(value, digits, ROUND_HALF_UP)
 
 
 def truncated(value: Number, digits: int) -> Number:
-    """TRUNCATE: towards 0."""
+    """Compute TRUNCATE, towards 0."""
     if isinstance(value, float):
         return _scaled(value, digits, math.trunc)
     return value if isinstance(value, int) and digits >= 0 else _placed(value, digits, ROUND_DOWN)
 
 
 def _placed(value: int | Decimal, digits: int, mode: str) -> Number:
-    """`digits` before the point are negative."""
+    """Round to `digits` after the point. Negative ones count digits before it."""
     places = max(min(digits, MAX_SCALE), -_MAX_DIGITS - 1)
     found = Decimal(value).quantize(Decimal(1).scaleb(-places), mode, EXACT)
     if places < 0:
@@ -188,7 +188,7 @@ def _placed(value: int | Decimal, digits: int, mode: str) -> Number:
 
 
 def _scaled(value: float, digits: int, whole_of: Callable[[float], int]) -> float:
-    """The value itself where its digits are out of reach, 0 where nothing is left of it."""
+    """Round a double to `digits`. Beyond its precision it stays as it is; it is 0 if no digit is left."""
     if digits > 308:
         return value
     if digits < -308:
@@ -202,7 +202,7 @@ def _scaled(value: float, digits: int, whole_of: Callable[[float], int]) -> floa
 
 
 def nearest_integer(value: Number, lowest: int = LOWEST, highest: int = HIGHEST) -> int:
-    """Rounded as ROUND does; the nearest limit where a Decimal or float is beyond it. An int is left as it is."""
+    """Round as ROUND does. A Decimal or float beyond a limit becomes the limit. An int stays."""
     if isinstance(value, int):
         return value
     if value != value:
@@ -215,18 +215,18 @@ def nearest_integer(value: Number, lowest: int = LOWEST, highest: int = HIGHEST)
 
 
 def signed(found: int) -> int:
-    """The lowest 64 bits as BIGINT has them."""
+    """Return the lowest 64 bits, read as BIGINT."""
     found &= MASK64
     return found - (1 << 64) if found >> 63 else found
 
 
 def unsigned(value: Number) -> int:
-    """As BIGINT UNSIGNED: a negative DECIMAL is 0, other negative numbers count down from 2^64."""
+    """Cast to BIGINT UNSIGNED. A negative DECIMAL is 0; other negative numbers count down from 2^64."""
     return nearest_integer(value, 0 if isinstance(value, Decimal) else LOWEST, MASK64) & MASK64
 
 
 def to_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
-    """As DECIMAL(precision, scale): rounded; the largest or smallest one where it is beyond."""
+    """Cast to DECIMAL(precision, scale): rounded, or the limit if it does not fit."""
     found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, EXACT)
     limit = Decimal("9" * precision).scaleb(-scale, EXACT)
     return found if found.copy_abs() <= limit else limit.copy_sign(found)

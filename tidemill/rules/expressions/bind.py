@@ -1,4 +1,4 @@
-"""A tree fitted to a table: columns found and typed, operators chosen, once; then evaluated a row at a time."""
+"""Compiles an expression's tree for a table: finds and types columns and chooses operators once, then evaluates row by row."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ Evaluate = Callable[[Cells], Value]
 _TIMES = {MySQLType.DATE, MySQLType.NEWDATE, MySQLType.DATETIME, MySQLType.TIMESTAMP}
 _GENERATED_DEPTH = 8
 _MAX_PACKET = 64 << 20
-"""Bytes: TiDB's max_allowed_packet unless it is told otherwise."""
+"""Bytes of TiDB's default max_allowed_packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`columns`: the columns that the condition reads, in table order; `holds` takes their cells."""
+    """A compiled condition. `columns` are the columns that it reads, in table order; `holds` takes their cells."""
 
     columns: tuple[ColumnInfo, ...]
     evaluate: Evaluate
 
     def holds(self, cells: Cells) -> bool:
-        """Whether the expression is 1: what TiCDC takes for true. Raises MalformedRow where a number leaves its range."""
+        """Return whether the expression is 1, which is true for TiCDC. Raises MalformedRow if a number leaves its range."""
         found = self.evaluate(cells)
         return isinstance(found, int) and found == 1
 
 
 def bind(node: Node, info: TableInfo) -> Condition:
-    """Raises ConfigError for a column that the table has not."""
+    """Compile a tree. Raises ConfigError for a column that the table does not have."""
     wanted = _named(node, info)
     columns = tuple(c for c in info.output_columns if c.id in wanted)
     return Condition(columns, _Binder(info, {c.id: at for at, c in enumerate(columns)}).evaluate(node))
 
 
 def _named(node: Node, info: TableInfo, depth: int = 0) -> set[int]:
-    """Ids of the stored columns that a tree reads, virtual ones by what they are made of."""
+    """Return the ids of the stored columns that a tree reads. A virtual column counts as the columns that it is computed from."""
     match node:
         case Column():
             column = find_column(node.name, info)
@@ -74,7 +74,7 @@ def _named(node: Node, info: TableInfo, depth: int = 0) -> set[int]:
 
 
 def find_column(name: str, info: TableInfo) -> ColumnInfo:
-    """A column by its name. Raises ConfigError with the nearest one."""
+    """Return a column by its name. Raises ConfigError with the nearest name."""
     visible = [c for c in info.public_columns if not c.hidden]
     found = next((c for c in visible if c.name.lower() == name.lower()), None)
     if found is None:
@@ -83,7 +83,7 @@ def find_column(name: str, info: TableInfo) -> ColumnInfo:
 
 
 def _generator(column: ColumnInfo, depth: int) -> Node:
-    """What a virtual column is computed from: rows do not hold it."""
+    """Return the tree that computes a virtual column, because rows do not hold it."""
     try:
         if depth < _GENERATED_DEPTH:
             return parse(column.generated_expr)
@@ -93,7 +93,7 @@ def _generator(column: ColumnInfo, depth: int) -> Node:
 
 
 class _Binder:
-    """Makes functions of nodes. `slots`: where the cell of each stored column is."""
+    """Compiles nodes to functions. `slots` has the index of each stored column's cell."""
 
     def __init__(self, info: TableInfo, slots: dict[int, int]) -> None:
         self._info, self._slots = info, slots
@@ -163,7 +163,7 @@ def _cast(node: Cast, operand: Evaluate) -> Evaluate:
 
 
 def cast(value: Value, node: Cast) -> Value:
-    """CAST. Raises nothing: what cannot be read is 0, or NULL for a time; a number beyond the type is its nearest one."""
+    """Compute CAST. It never fails: unreadable text is 0, or NULL for a time, and a number beyond the type is its limit."""
     match node.type:
         case "SIGNED":
             return signed(integer_of(value) or 0)
@@ -188,14 +188,14 @@ def cast(value: Value, node: Cast) -> Value:
 
 
 def _sized_bytes(data: bytes, size: int | None) -> Value:
-    """Cut, or filled with zero bytes; NULL where that would be longer than a packet."""
+    """Cut bytes, or fill them with zero bytes. NULL if the result would be larger than a packet."""
     if size is None:
         return Text(data, BINARY)
     return None if size > _MAX_PACKET else Text(data[:size].ljust(size, b"\0"), BINARY)
 
 
 def _typed(column: ColumnInfo, evaluate: Evaluate) -> Evaluate:
-    """The value of a virtual column, of the column's own type."""
+    """Cast the value of a virtual column to the column's type."""
 
     def call(cells: Cells) -> Value:
         value = evaluate(cells)
@@ -222,7 +222,7 @@ _BYTES = {
 
 
 def reader(column: ColumnInfo) -> Callable[[Cell], Value]:
-    """What makes a value of a column's cell."""
+    """Return the function that turns a column's cell into a value."""
     collate = column.collate or DEFAULT_COLLATION
     if column.tp == MySQLType.NEWDECIMAL:
         return lambda cell: Decimal(str(cell))

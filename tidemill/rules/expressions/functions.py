@@ -1,4 +1,4 @@
-"""Operators and functions over SQL values. NULL in, NULL out, unless a function says otherwise."""
+"""Operators and functions on SQL values. A NULL operand gives NULL, unless the function is not strict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MANY = 255
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`operands`: how many at least and at most. `strict`: a NULL operand makes it NULL without a call."""
+    """A function. `operands` are the least and most operands. `strict`: a NULL operand gives NULL without a call."""
 
     call: Callable[..., Value]
     operands: tuple[int, int]
@@ -182,7 +182,7 @@ def _extreme(wanted: int) -> Callable[..., Value]:
 
 
 def _like(value: Value, pattern: Value, escape: Value = None) -> Value:
-    """LIKE by the collation of both; `%` any number of characters, `_` one."""
+    """Compute LIKE in the collation of both. `%` is any number of characters, `_` is one."""
     text, model = _text(value), _text(pattern)
     key = sort_key(collation(text, model))
     sign = "\\" if escape is None else _string(escape)
@@ -190,7 +190,7 @@ def _like(value: Value, pattern: Value, escape: Value = None) -> Value:
 
 
 def _tokens(pattern: str, escape: str, fold: Callable[[str], str]) -> list[tuple[str, str]]:
-    """(%, ), (_, ) and (=, character)."""
+    """Split a pattern into (%, ), (_, ) and (=, character)."""
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(pattern):
@@ -207,7 +207,7 @@ def _tokens(pattern: str, escape: str, fold: Callable[[str], str]) -> list[tuple
 
 
 def _matches(text: str, tokens: Sequence[tuple[str, str]]) -> bool:
-    """Greedy with one step back: linear where there is one `%`, never worse than the product of both lengths."""
+    """Match greedily, going back only to the last `%`. The time is linear with one `%`, and at most the product of both lengths."""
     at = token = 0
     back: tuple[int, int] | None = None
     while at < len(text):
@@ -274,7 +274,7 @@ def _part(number: int) -> Callable[[Value], Value]:
 
 
 def date_of(value: Value) -> Value:
-    """DATE(): the day of a time."""
+    """Compute DATE(): the day of a time."""
     moment = moment_of(value)
     if moment is None:
         return None
@@ -282,7 +282,7 @@ def date_of(value: Value) -> Value:
 
 
 def _hex(value: Value) -> Value:
-    """Of a number its 64 bits as an integer."""
+    """Compute HEX(). A number is taken as an integer of 64 bits."""
     numeric = isinstance(value, (int, Decimal, float))
     return Text(f"{_integer(value) & MASK64:X}".encode() if numeric else _text(value).data.hex().upper().encode())
 
@@ -331,7 +331,7 @@ OPERATORS: dict[str, Function] = {
     "DIV": Function(_int_divide, (2, 2)),
     "%": Function(_numeric(arithmetic.modulo), (2, 2)),
 }
-"""What the grammar makes of operators."""
+"""The operators of the grammar."""
 
 FUNCTIONS: dict[str, Function] = {
     "IF": Function(_if, (3, 3), strict=False),
@@ -373,7 +373,7 @@ FUNCTIONS: dict[str, Function] = {
     "SECOND": Function(_part(5), (1, 1)),
     "DATE": Function(date_of, (1, 1)),
 }
-"""What may be called by name."""
+"""The functions that may be called by name."""
 
 _UNSTABLE = """
 NOW SYSDATE CURDATE CURTIME CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP UTC_DATE UTC_TIME UTC_TIMESTAMP
@@ -381,4 +381,4 @@ UNIX_TIMESTAMP RAND UUID UUID_SHORT RANDOM_BYTES SLEEP USER CURRENT_USER SESSION
 LAST_INSERT_ID FOUND_ROWS ROW_COUNT GET_LOCK RELEASE_LOCK TIDB_VERSION NEXTVAL LASTVAL
 """
 UNSTABLE = frozenset(_UNSTABLE.split())
-"""Functions whose result is not that of their operands alone."""
+"""Functions whose result does not depend on their operands alone."""

@@ -1,4 +1,4 @@
-"""An expression's text as a tree, by TiDB's grammar and precedence. What is not a condition about one row is refused."""
+"""Parses an expression's text to a tree, by TiDB's grammar and precedence. Anything but a condition on one row is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_PRECISION = 65
 
 
 def parse(text: str) -> Node:
-    """Raises ConfigError that says what was expected, and where."""
+    """Parse an expression. Raises ConfigError that says what was expected, and where."""
     try:
         tokens = tokenize(text, SqlMode(0))
     except DdlSyntaxError as error:
@@ -75,7 +75,7 @@ class _Parser:
         return found
 
     def _plain_name(self) -> bool:
-        """A name that is written without quotes."""
+        """Return whether the next token is a name without quotes."""
         return self._text[self._token.position : self._token.position + 1] != "`"
 
     def _expect(self, word: str) -> None:
@@ -238,7 +238,7 @@ class _Parser:
         return Literal(value)
 
     def _strings(self, collate: str) -> Text:
-        """Strings side by side are one."""
+        """Join adjacent strings."""
         parts = []
         while self._token.kind is Kind.STRING:
             parts.append(self._token.text)
@@ -246,7 +246,7 @@ class _Parser:
         return Text("".join(parts).encode("utf-8", "surrogateescape"), collate)
 
     def _time_literal(self) -> Node | None:
-        """DATE '…', TIME '…', TIMESTAMP '…'."""
+        """Parse DATE '…', TIME '…' or TIMESTAMP '…'."""
         token, following = self._token, self._tokens[min(self._at + 1, len(self._tokens) - 1)]
         if following.kind is not Kind.STRING or not self._is("DATE", "TIME", "TIMESTAMP") or not self._plain_name():
             return None
@@ -258,7 +258,7 @@ class _Parser:
         return Literal(value)
 
     def _case(self) -> Node:
-        """CASE [value] WHEN … THEN … [ELSE …] END, as nested IFs."""
+        """Parse CASE [value] WHEN … THEN … [ELSE …] END to nested IFs."""
         self._at += 1
         subject = None if self._is("WHEN") else self._or()
         branches: list[tuple[Node, Node]] = []
@@ -275,7 +275,7 @@ class _Parser:
         return result
 
     def _cast(self) -> Node:
-        """CAST(x AS type), CONVERT(x, type); CONVERT(x USING charset) changes nothing."""
+        """Parse CAST(x AS type), CONVERT(x, type) or CONVERT(x USING charset), which changes nothing."""
         word = self._token.upper
         self._at += 1
         self._expect("(")
@@ -343,5 +343,5 @@ class _Parser:
 
 
 def _bytes_literal(data: bytes) -> Choice:
-    """X'…' and B'…': bytes, and where a number is wanted the integer that they are; of more than 64 bits the largest."""
+    """Return the value of X'…' or B'…': bytes, or as a number their integer, at most the largest of 64 bits."""
     return Choice(min(int.from_bytes(data), MASK64), Text(data, BINARY))

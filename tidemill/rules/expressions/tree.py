@@ -1,4 +1,4 @@
-"""What an expression consists of, once it is read."""
+"""The nodes of a parsed expression."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`type`: SIGNED, UNSIGNED, CHAR, BINARY, DECIMAL, DOUBLE, DATE or DATETIME.
+    """A cast to SIGNED, UNSIGNED, CHAR, BINARY, DECIMAL, DOUBLE, DATE or DATETIME.
     `size`: digits of a DECIMAL, characters of a CHAR, bytes of a BINARY; None: as many as there are.
     `digits`: of a DECIMAL after the point."""
 

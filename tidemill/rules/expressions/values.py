@@ -1,6 +1,6 @@
-"""SQL values while an expression is evaluated: what they are, how they are compared and turned into each other, by MySQL's rules.
+"""SQL values of expressions: their types, comparison and conversion, by MySQL's rules.
 
-NULL is None, truth is 1 or 0. Numbers are int, Decimal or float; the others are the classes below.
+NULL is None, truth is 1 or 0. Numbers are int, Decimal or float. Other values are instances of the classes below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULT_COLLATION = "utf8mb4_bin"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string. `collate` is empty for a literal: what it is compared with decides."""
+    """A string. `collate` is empty for a literal: the other side of a comparison decides."""
 
     data: bytes
     collate: str = ""
@@ -38,7 +38,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value of an ENUM or SET column, a hexadecimal or bit literal: a number that is also a text."""
+    """A value that is both number and text: of an ENUM or SET column, or a hexadecimal or bit literal."""
 
     number: int
     text: Text
@@ -70,7 +70,7 @@ _SPAN = re.compile(r"\s*(-?)(?:(\d{1,18})\s+)?(\d{1,18}):(\d{1,2})(?::(\d{1,2})(
 
 
 def number_of(value: Value) -> Number | None:
-    """A value as a number: of a text its beginning, of a time its digits."""
+    """Return a value as a number. A text gives the number that it begins with, a time its digits."""
     match value:
         case None | int() | Decimal() | float():
             return value
@@ -86,7 +86,7 @@ def number_of(value: Value) -> Number | None:
 
 
 def _double(digits: bytes) -> float:
-    """The largest or smallest one where it is beyond."""
+    """Parse a double. Beyond the range it is the limit."""
     return min(max(float(digits), -MAX_DOUBLE), MAX_DOUBLE)
 
 
@@ -107,13 +107,13 @@ def _span_digits(span: Span) -> Number:
 
 
 def truth(value: Value) -> bool | None:
-    """Whether a value counts as true; None for NULL."""
+    """Return whether a value counts as true; None for NULL."""
     number = number_of(value)
     return None if number is None else number != 0
 
 
 def text_of(value: Value) -> Text | None:
-    """A value as text."""
+    """Return a value as text."""
     match value:
         case None | Text():
             return value
@@ -130,13 +130,13 @@ def text_of(value: Value) -> Text | None:
 
 
 def _float_text(value: float) -> str:
-    """Never with an exponent."""
+    """Print a float without an exponent."""
     text = repr(value).removesuffix(".0")
     return f"{Decimal(text):f}" if "e" in text else text
 
 
 def integer_of(value: Value) -> int | None:
-    """A value as an integer: rounded, of a text its leading digits; the nearest one of 64 bits where it is beyond."""
+    """Return a value as an integer. Numbers are rounded, a text gives its leading digits. Beyond 64 bits it is the limit."""
     if isinstance(value, Text):
         return _leading_integer(value.data)
     number = number_of(value)
@@ -144,7 +144,7 @@ def integer_of(value: Value) -> int | None:
 
 
 def _leading_integer(data: bytes) -> int:
-    """Without a sign it has all 64 bits."""
+    """Return the integer that a text begins with. Without a sign it is unsigned."""
     found = _INTEGER.match(data)
     if found is None or not found[2]:
         return 0
@@ -153,7 +153,7 @@ def _leading_integer(data: bytes) -> int:
 
 
 def decimal_of(value: Value) -> Decimal | None:
-    """A value as a DECIMAL: the largest or smallest one where it is beyond."""
+    """Return a value as a DECIMAL, or the limit beyond its range."""
     if isinstance(value, Text):
         found = _NUMBER.match(value.data)
         return parse_decimal(found[2].decode(), (found[3] or b"0").decode()) if found else Decimal(0)
@@ -162,7 +162,7 @@ def decimal_of(value: Value) -> Decimal | None:
 
 
 def parse_decimal(digits: str, exponent: str = "0") -> Decimal:
-    """Of a text without bounds: beyond the most digits and exponents that a DECIMAL has it makes no difference by how much."""
+    """Parse a number of any length. Digits and exponents far beyond those of a DECIMAL are cut, because only the limit counts there."""
     sign = "-" if exponent.startswith("-") else ""
     size = exponent.lstrip("+-").lstrip("0")
     shift = int(f"{sign}{size or 0}") if len(size) < 9 else int(f"{sign}999999999")
@@ -170,7 +170,7 @@ def parse_decimal(digits: str, exponent: str = "0") -> Decimal:
 
 
 def moment_of(value: Value) -> Moment | None:
-    """A value as a DATE or DATETIME; None where it is not one."""
+    """Return a value as a DATE or DATETIME, or None."""
     match value:
         case Moment():
             return value
@@ -185,7 +185,7 @@ def moment_of(value: Value) -> Moment | None:
 
 @lru_cache(maxsize=1024)
 def parse_moment(text: str) -> Moment | None:
-    """A DATE or DATETIME as people write it; None for anything else."""
+    """Parse a DATE or DATETIME in MySQL's relaxed forms. Returns None for any other text."""
     if found := _MOMENT.fullmatch(text):
         year = _full_year(found[1])
         rest = [int(part or 0) for part in found.groups()[1:6]]
@@ -213,7 +213,7 @@ def _full_year(digits: str) -> int:
 
 
 def span_of(value: Value) -> Span | None:
-    """A value as a TIME; None where it is not one."""
+    """Return a value as a TIME, or None."""
     if isinstance(value, Span):
         return value
     text = text_of(value) if isinstance(value, (Text, Choice)) else None
@@ -222,7 +222,7 @@ def span_of(value: Value) -> Span | None:
 
 @lru_cache(maxsize=1024)
 def parse_span(text: str) -> Span | None:
-    """A TIME as people write it; None for anything else."""
+    """Parse a TIME in MySQL's relaxed forms. Returns None for any other text."""
     found = _SPAN.fullmatch(text)
     if not found:
         return None
@@ -233,7 +233,7 @@ def parse_span(text: str) -> Span | None:
 
 
 def compare(left: Value, right: Value) -> int | None:
-    """-1, 0 or 1; None where one is NULL, or is not a time where the other is."""
+    """Return -1, 0 or 1. None if a side is NULL, or is not a time while the other is."""
     if left is None or right is None:
         return None
     if isinstance(left, Choice) or isinstance(right, Choice):
@@ -247,7 +247,7 @@ def compare(left: Value, right: Value) -> int | None:
 
 
 def _compare_choice(left: Value, right: Value) -> int | None:
-    """As text with text, else as a number."""
+    """Compare as text with a text, else as numbers."""
     as_text = all(isinstance(v, (Choice, Text)) for v in (left, right))
     plain = [(v.text if as_text else v.number) if isinstance(v, Choice) else v for v in (left, right)]
     return compare(plain[0], plain[1])
@@ -264,7 +264,7 @@ def _compare_times(left: Value, right: Value) -> int | None:
 
 
 def _compare_numbers(left: Value, right: Value) -> int | None:
-    """Exactly, unless one of them is a float. A text that is a whole number is one."""
+    """Compare exactly, unless a side is a float. A text that is a whole number counts as exact."""
     a, b = _exact(left), _exact(right)
     if a is None or b is None:
         return None
@@ -287,7 +287,7 @@ def _order(a: Any, b: Any) -> int:
 
 
 def collation(left: Text, right: Text) -> str:
-    """The one of the side that has one; the binary one if there are two of them."""
+    """Return the collation of the side that has one, or the binary one if both differ."""
     found = {t.collate for t in (left, right) if t.collate}
     if not found:
         return DEFAULT_COLLATION
@@ -297,7 +297,7 @@ def collation(left: Text, right: Text) -> str:
 
 
 class SortKey:
-    """What texts are compared by."""
+    """The sort key of texts in a collation."""
 
     def __init__(self, collate: str) -> None:
         self._bytes = collate == BINARY
@@ -313,7 +313,7 @@ class SortKey:
         return self.folded(data.decode("utf-8", "replace")) if self._folds else data
 
     def folded(self, text: str) -> str:
-        """Without case and accents."""
+        """Remove case and accents."""
         return "".join(_folded(char, self._splits) for char in text) if self._folds else text
 
 
@@ -326,5 +326,5 @@ def _folded(char: str, splits: bool) -> str:
 
 @lru_cache(maxsize=64)
 def sort_key(collate: str) -> SortKey:
-    """The sort key of a collation."""
+    """Return the sort key of a collation."""
     return SortKey(collate)

@@ -1,6 +1,6 @@
-"""Events of Canal-JSON as those of Open Protocol, so that a consumer has one kind. Pure.
+"""Converts Canal-JSON's events to Open Protocol's, so that the consumer handles one kind. Pure.
 
-What Canal-JSON does not say stays unsaid: there is no row id, no partition, and only a primary key is told as a key.
+Canal-JSON has no row id and no partition, and marks only the primary key as a key. These are missing in the result too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DDL_TYPE = 0  # Canal's kinds are coarser than TiDB's
 
 
 def open_events(events: Iterable[canal_json.Event]) -> list[Event]:
-    """The same events. Raises MalformedMessage where the writer left out the TiDB extension: without commit ts nothing has an order."""
+    """Convert events. Raises MalformedMessage for one without the TiDB extension, because without a commit ts it has no order."""
     return [_event(event) for event in events]
 
 
@@ -65,7 +65,7 @@ def _column(column: canal_json.Column) -> Column:
 
 @lru_cache(maxsize=4096)
 def _type(text: str) -> tuple[ColumnType | int, ColumnFlag]:
-    """The code of a type, and what its name says of the flags."""
+    """Return the code of a type, and the flags that its name shows."""
     name = base_type(text)
     flags = ColumnFlag.NULLABLE
     if name not in TEXTS and name not in MEMBERS:

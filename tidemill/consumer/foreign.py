@@ -1,7 +1,7 @@
-"""Protocols that a consumer cannot read, told by their first bytes. Pure.
+"""Recognises protocols that the consumer cannot read, for error messages. Pure.
 
-Their marks: simple's rows, DDLs and watermarks have a `version`; Debezium's messages a `payload`; Maxwell's a `ts` beside `database`; Avro
-begins with a zero byte and a schema's id; Canal's packet with its version and type.
+Messages of simple have a `version`, those of Debezium a `payload`, those of Maxwell a `ts` beside `database`. Avro begins with a zero byte
+and a schema id, Canal's packet with its version and type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _AVRO_HEAD = 5
 
 
 def foreign_protocol(key: bytes | None, value: bytes | None) -> str | None:
-    """The name of the protocol that a message is of, if it is one that is not read; None: no idea, or one that is."""
+    """Return the name of a message's protocol if it cannot be read. None: it can, or the protocol is unknown."""
     if key is not None and key[: len(_OPEN)] == _OPEN:
         return None
     if value is None:

@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster, read from given offsets. IO happens here; what is read is kept by nobody here."""
+"""Reads topics of a Kafka cluster from given offsets. IO."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _DEFAULT_GROUP = "tidemill-consume"
 _QUEUED_KBYTES = 64 * 1024  # read ahead, over all partitions
 _FRAMING = 1 << 20
-ASK_S = 1.0  # how long one question waits, of METADATA_TIMEOUT in all
+ASK_S = 1.0  # timeout of one call; calls are repeated up to METADATA_TIMEOUT
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -34,7 +34,7 @@ _DENIED = {
 _UNANSWERED = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 _GONE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
-# What matters of the client's log comes through its error callback as well.
+# The error callback gets all that matters in the client's log.
 _SILENT = logging.getLogger("tidemill.consumer.kafka.client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The cluster's id, all partitions that are to be read, and the topics and patterns that nothing is there of."""
+    """The cluster's id, all partitions to read, and the topics and patterns that match nothing."""
 
     cluster: str
     partitions: list[progress.TopicPartition]
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def no_such_topic(names: Iterable[str]) -> TopicError:
-    """What is to be read to its end has to be there."""
+    """Return the error about missing topics. With --stop-at-end they have to exist."""
     return TopicError(
         f"no such topic: {', '.join(names)}",
         hint="Look at its spelling and the brokers' address; without --stop-at-end it is waited for.",
@@ -65,10 +65,10 @@ def no_such_topic(names: Iterable[str]) -> TopicError:
 
 
 class KafkaTopics:
-    """A reader with offsets of its own. Raises TopicError (give up) or TopicUnavailable (try again)."""
+    """A reader that keeps its own offsets. Raises TopicError (give up) or TopicUnavailable (try again)."""
 
     def __init__(self, upstream: Upstream, group: str = "", *, reads: bool = True) -> None:
-        """`reads`: False where somebody else fetches the messages, and this only looks at topics and offsets."""
+        """`reads`: False where another component fetches the messages, and this one only looks up topics and offsets."""
         self._upstream, self._group, self._reads = upstream, group, reads
         self._where = f"Kafka {','.join(upstream.kafka.hosts)}"
         self._trouble = ""
@@ -91,12 +91,12 @@ class KafkaTopics:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._all_down = True
             if self._trouble:
-                return  # says less than what it follows from
+                return  # the error before it says why
         self._trouble = error.str()
 
     def _asked(self, doing: str, ask: Callable[[float], T]) -> T:
-        """An answer of the brokers. Asked for in pieces, because the client tells of its connections only in between: brokers that are away
-        need not be waited for."""
+        """Call the brokers and return the answer. The call is repeated with a short timeout, because the client reports connection errors
+        only in between. So brokers that are away are noticed early."""
         deadline = time.monotonic() + METADATA_TIMEOUT
         self._all_down = False
         while True:
@@ -105,7 +105,7 @@ class KafkaTopics:
                 answer = ask(max(0.1, min(ASK_S, left)))
             except KafkaException as error:
                 if not self._reading:
-                    self._consumer.poll(0)  # there is nothing to be read: it serves the error callback
+                    self._consumer.poll(0)  # serves the error callback; there is nothing to read
                 if error.args[0].code() not in _UNANSWERED or self._all_down or self._denials.meant or left <= ASK_S:
                     raise self._told(error.args[0], doing) from None
             else:
@@ -113,7 +113,7 @@ class KafkaTopics:
                 return answer
 
     def discover(self) -> Found:
-        """What there is now. A topic that was named and is not there is waited for: its writer makes it."""
+        """Return the partitions that exist now. A named topic that is missing is awaited, because its writer creates it."""
         metadata = self._asked("listing topics", lambda timeout: self._consumer.list_topics(timeout=timeout))
         found: list[progress.TopicPartition] = []
         for name, topic in metadata.topics.items():
@@ -125,7 +125,7 @@ class KafkaTopics:
         return Found(str(metadata.cluster_id or ""), sorted(found), self._upstream.absent({name for name, _ in found}))
 
     def require(self) -> None:
-        """Raises TopicError for a topic that is not there; brokers that are away are for later."""
+        """Raise TopicError for a missing topic. Unreachable brokers are not an error here."""
         try:
             absent = self.discover().absent
         except TopicUnavailable:
@@ -134,7 +134,7 @@ class KafkaTopics:
             raise no_such_topic(absent)
 
     def bounds(self, source: progress.TopicPartition) -> tuple[int, int]:
-        """The first offset that is kept, and the one behind the last."""
+        """Return the first kept offset, and the offset after the last message."""
         where = TopicPartition(*source)
         doing = f"offsets of {source[0]}[{source[1]}]"
         low, high = self._asked(doing, lambda timeout: self._consumer.get_watermark_offsets(where, timeout=timeout))
@@ -147,13 +147,13 @@ class KafkaTopics:
             self._consumer.incremental_assign([TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()])
 
     def forget(self, sources: Iterable[progress.TopicPartition]) -> None:
-        """Read partitions no more."""
+        """Stop reading partitions."""
         if not self._reads:
             return
         self._consumer.incremental_unassign([TopicPartition(*source) for source in sources])
 
     def poll(self, most: int, timeout_s: float) -> list[Record]:
-        """Up to `most` messages; none after the timeout."""
+        """Return up to `most` messages, none after the timeout."""
         found: list[Record] = []
         for message in self._consumer.consume(most, timeout_s):
             error = message.error()
@@ -169,11 +169,11 @@ class KafkaTopics:
 
     @property
     def trouble(self) -> str:
-        """What the client said last of its connections; empty while messages come."""
+        """The client's last report about its connections. Empty while messages come."""
         return self._trouble
 
     def _refuse(self, error: Any, message: Any) -> None:
-        """Errors that pass by themselves are the client's business."""
+        """Raise errors that the client does not recover from by itself."""
         place = f"{message.topic()}[{message.partition()}]"
         if error.code() in _GONE:
             raise TopicError(
@@ -187,7 +187,7 @@ class KafkaTopics:
         self._trouble = error.str()
 
     def commit(self, done: progress.Progress) -> None:
-        """Tell the group's offsets, for those who watch lag. They decide nothing here."""
+        """Commit the group's offsets, so that tools can show lag. The consumer itself does not use them."""
         if self._group:
             listed = [TopicPartition(topic, number, p.offset) for (topic, number), p in done.partitions.items()]
             try:
@@ -204,5 +204,5 @@ class KafkaTopics:
         return TopicUnavailable(f"{self._where}: {doing}: {reason}")
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         self._consumer.close()

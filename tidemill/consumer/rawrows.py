@@ -1,7 +1,7 @@
-"""Row events back into what TiDB stores, with a table description made of what the events say: input of every encoder. Pure.
+"""Row events → TiDB's stored rows and a table description, which every encoder takes as input. Pure.
 
-The description gives the encoders what the event had: names, types, flags, the key. What no event tells is left open: lengths, elements
-of ENUM and SET, digits of a DECIMAL column whose values are all NULL. The hidden row id stands for every handle: it is what `rid` shows.
+The description has what events show: names, types, flags, the key. Events do not show lengths, elements of ENUM and SET, and the digits of
+a DECIMAL column whose values are all NULL. Every handle is a hidden row id, which `rid` shows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARTITION = PartitionInfo(PartitionType.RANGE, "", (), True, (), (), (), 0, (),
 
 @dataclass(slots=True)
 class Shape:
-    """One way a table's rows look: its description, and its number among all shapes."""
+    """One form of a table's rows: the description made from them, and its number among all shapes."""
 
     number: int
     version: TableVersion
@@ -45,7 +45,7 @@ class Shape:
 
 
 class Shapes:
-    """Descriptions of all tables that have come by."""
+    """Descriptions of all tables seen so far."""
 
     def __init__(self) -> None:
         self.all: list[Shape] = []
@@ -53,7 +53,7 @@ class Shapes:
         self._digits: dict[tuple[str, str, str], int] = {}  # of seconds, by column
 
     def shape(self, event: RowEvent) -> Shape:
-        """The description for an event."""
+        """Return the description for an event."""
         columns = event.after or event.before
         name = event.schema, event.table
         changed = self._learn_digits(name, (*event.after, *event.before))
@@ -110,7 +110,7 @@ class Shapes:
 
 
 def cells_of(shape: Shape, columns: Sequence[Column], others: Sequence[Column] = ()) -> list[Cell]:
-    """Cells in the order of the shape's columns; those that an image leaves out are as in the other one."""
+    """Return cells in the order of the shape's columns. Columns that an image lacks are taken from the other image."""
     cells: list[Cell] = [None] * len(shape.places)
     for column in (*others, *columns):
         place = shape.places.get(column.name)
@@ -120,7 +120,7 @@ def cells_of(shape: Shape, columns: Sequence[Column], others: Sequence[Column] =
 
 
 def raw_record(shape: Shape, event: RowEvent) -> RawRecord:
-    """The change as it is stored. Raises TypeError, ValueError for a value that is none of its column."""
+    """Return the change as TiDB stores it. Raises TypeError, ValueError for a value that does not fit its column."""
     after = _stored_row(shape, cells_of(shape, event.after)) if event.after else None
     before = _stored_row(shape, cells_of(shape, event.before, event.after)) if event.before else None
     physical = event.partition if event.partition is not None else shape.version.info.id
@@ -128,7 +128,7 @@ def raw_record(shape: Shape, event: RowEvent) -> RawRecord:
 
 
 def style_of_row(event: RowEvent) -> JsonStyle:
-    """How the row's documents were printed: they are printed so again. Raises ValueError for a text that is none."""
+    """Return the style in which the row's documents were printed, to print them the same way. Raises ValueError for a broken document."""
     texts = (c.value for c in (*event.after, *event.before) if c.type == ColumnType.JSON and isinstance(c.value, str))
     return JsonStyle.MYSQL if any(printed_style(text) is JsonStyle.MYSQL for text in texts) else JsonStyle.GO
 
@@ -149,7 +149,7 @@ def _stored(column: ColumnInfo, value: Cell) -> bytes | None:
 
 
 def targets_of(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """All (topic, partition)s, and the place of each topic's first."""
+    """Return all (topic, partition)s, and the index of each topic's first."""
     targets: list[tuple[str, int]] = []
     first: dict[str, int] = {}
     for topic, count in counts.items():

@@ -1,6 +1,6 @@
-"""A message's bytes → events, whatever protocol it is of. Pure.
+"""A message's bytes → events, for every protocol that the consumer supports. Pure.
 
-All protocols are read into the events of Open Protocol, whose columns describe themselves.
+All events are converted to those of Open Protocol, whose columns have their types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.protocols.open.events import Event
 
 
 class Protocol(enum.Enum):
-    """What a topic may hold. AUTO looks at each message."""
+    """The protocol of a topic. AUTO decides for each message."""
 
     AUTO = "auto"
     OPEN = "open-protocol"
@@ -27,7 +27,7 @@ class Protocol(enum.Enum):
 
 
 Read = Callable[[bytes | None, bytes | None], list[Event]]
-"""Key and value of a message → its events. Raises MalformedMessage."""
+"""Turns key and value of a message into its events. Raises MalformedMessage."""
 
 _OPEN_VERSION = VERSION.to_bytes(8, "big")
 _READABLE = "open-protocol, and canal-json with the TiDB extension"
@@ -35,7 +35,7 @@ _WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Prot
 
 
 def parse_protocol(text: str) -> Protocol:
-    """A protocol by TiCDC's word for it. Raises ConfigError."""
+    """Parse a protocol by TiCDC's word for it. Raises ConfigError."""
     found = _WORDS.get(text.lower())
     if found is None:
         raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(p.value for p in Protocol)}.")
@@ -43,7 +43,7 @@ def parse_protocol(text: str) -> Protocol:
 
 
 def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
-    """How messages of a protocol are read. `fetch` reads the files of claim checks."""
+    """Return the function that reads messages of a protocol. `fetch` reads the files of claim checks."""
 
     def read_open(key: bytes | None, value: bytes | None) -> list[Event]:
         return open_protocol.decode(key or b"", value, fetch=fetch)
@@ -63,7 +63,7 @@ def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
 
 
 def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:
-    """Read the message of a place. Raises MalformedMessage that names the place, and the protocol if it is one that is not read."""
+    """Read a message. Raises MalformedMessage that names its place, and its protocol if that is not supported."""
     try:
         return read(key, value)
     except MalformedMessage as error:

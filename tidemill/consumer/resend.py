@@ -1,7 +1,7 @@
-"""Messages again: what a consumer reads goes through the encoders into Kafka, files or messages, in another protocol, too.
+"""Republishing: the consumer encodes the events that it reads, perhaps in another protocol, and sends them to Kafka or files.
 
-These targets have no transactions. Everything is acknowledged first, then progress is written into a state file: after a crash the rows
-between the two are sent again, as every changefeed may.
+These targets have no transactions. First everything is acknowledged, then progress is written to a state file. After a crash the rows
+between the two are sent again (at-least-once).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FROM_EVENTS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMP
 
 @dataclass(slots=True)
 class _Batch:
-    """What is under way: rows, then DDLs."""
+    """The events of the present batch: rows, then DDLs."""
 
     rows: list[tuple[int, RawRecord, JsonStyle]] = field(default_factory=list)  # target, row, how its documents are printed
     ddls: list[DdlMessage] = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Batch:
 
 
 class Republish:
-    """See the module. Raises ConfigError for a protocol or layout that needs more than events tell: versions of tables."""
+    """See the module. Raises ConfigError for a protocol or layout that needs table versions, which events do not show."""
 
     def __init__(self, sink: SinkUri, config: ChangefeedConfig, state: Path) -> None:
         if sink.protocol not in _FROM_EVENTS:
@@ -83,7 +83,7 @@ class Republish:
     # State
 
     def _load(self) -> tuple[Progress, int, int]:
-        """Progress, epoch, number of the last batch. A new epoch begins with each start."""
+        """Return progress, epoch and number of the last batch. Each start begins a new epoch."""
         try:
             first, second = self._state.read_text().splitlines()
         except FileNotFoundError:
@@ -130,7 +130,7 @@ class Republish:
         return self._first[topic] + partition(rule, shape.version, before, after, event.ts, self._counts[topic])
 
     def _topic(self, schema: str, table: str) -> str:
-        """The topic of a table, made where it is not there yet."""
+        """Return the topic of a table, and create it if it is missing."""
         topic = self._dispatcher.topic(schema, table, self._sink.topic)
         if topic not in self._counts:
             more = self._driver.ensure_topics({topic})
@@ -165,7 +165,7 @@ class Republish:
     # Sending
 
     def _send(self, to_ts: int) -> None:
-        """One batch of the sink: rows, then DDLs, then the resolved ts."""
+        """Send one batch: rows, then DDLs, then the resolved ts."""
         batch, self._batch = self._batch, _Batch()
         self._number += 1
         context = BatchContext(FEED, self._number, self._epoch, self._from_ts, to_ts)
@@ -204,7 +204,7 @@ class Republish:
         self._tasks.deliver(messages, self._targets)
 
     def _encoding(self, style: JsonStyle) -> RowEncoder:
-        """The encoder of all shapes that are known, that prints documents so; made again when there are more."""
+        """Return the encoder of all known shapes for this style of documents. It is rebuilt when there are new shapes."""
         if self._encoded_shapes != len(self._shapes.all):
             self._encoders.clear()
             self._encoded_shapes = len(self._shapes.all)
@@ -227,7 +227,7 @@ class Republish:
 
 
 def default_state(sink: SinkUri) -> Path:
-    """Beside the file or folder of the sink; for Kafka in the current folder."""
+    """Return the default state file: beside the file or folder of the sink, for Kafka in the current folder."""
     if sink.scheme in (Scheme.FILE, Scheme.MESSAGES):
         path = Path(sink.path)
         return path.with_name(path.name + ".consumer")

@@ -1,4 +1,4 @@
-"""A consumer as a loop: messages in, complete transactions out, progress kept with them."""
+"""The consumer's loop: messages in, complete transactions out, with progress stored beside them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ IDLE_COMMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`flush_s`: how long rows may wait for others to be written with them. `quota`: bytes of pending rows in memory."""
+    """The consumer's options. `flush_s`: how long rows may wait before they are written. `quota`: bytes of pending rows in memory."""
 
     flush_s: float = 0.5
     quota: int = 256 << 20
     target_ts: int | None = None
     stop_at_end: bool = False
     skipped_ddls: frozenset[int] = frozenset()  # ts of DDLs that are not applied
-    ended_topics: frozenset[str] = frozenset()  # they get no resolved ts any more: read to their end, not waited for
-    retry_s: float = 600.0  # how long an unreachable sink or broker is waited for
+    ended_topics: frozenset[str] = frozenset()  # topics without further resolved ts: read to their end, not waited for
+    retry_s: float = 600.0  # how long to retry an unreachable sink or broker
 
 
 class Patience:
-    """Waits for a side that is away, longer each time, and tells of it at first and once a minute."""
+    """Retry pauses for an unreachable side, with growing length. Logs at first and once a minute."""
 
     def __init__(self, total_s: float) -> None:
         self._total_s = total_s
@@ -54,7 +54,7 @@ class Patience:
         self._waits = iter(RETRY_S)
 
     def wait_after(self, error: TidemillError) -> float | None:
-        """How long to wait before the next try; None when it was long enough."""
+        """Return the pause before the next try, or None when the time is used up."""
         wait, now = next(self._waits, RETRY_S[-1]), time.monotonic()
         if now + wait > self._began + self._total_s:
             return None
@@ -66,7 +66,7 @@ class Patience:
 
 @dataclass(slots=True)
 class Counters:
-    """What a consumer has done since it began."""
+    """The consumer's counters since its start."""
 
     messages: int = 0
     transactions: int = 0
@@ -77,9 +77,9 @@ class Counters:
 
 
 class Consumer:
-    """Reads topics into a target until `stop`, the target ts, or (`stop_at_end`) what was there at the start is flushed.
+    """Reads topics into a target until `stop`, the target ts, or (`stop_at_end`) all messages present at the start are flushed.
 
-    Raises TopicError, MalformedMessage with topic, partition and offset, and what the target raises. Both sides may be away for a while.
+    Raises TopicError, MalformedMessage with topic, partition and offset, and the target's errors. Either side may be away for a while.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Consumer:
     # Driven from outside
 
     def begin(self) -> None:
-        """Follow all partitions that are there, and those that are new since the last call."""
+        """Follow all partitions, including those that are new since the last call."""
         self._join_new()
 
     def flush(self) -> None:
-        """Write what is complete. Raises what the target raises."""
+        """Write complete transactions. Raises the target's errors."""
         self._flush()
 
     # The loop
@@ -128,7 +128,7 @@ class Consumer:
                 log.warning("%s; what was complete is written after the next start", error.message)
 
     def _check_all_there(self) -> None:
-        """A topic that is not there yet is waited for: its writer makes it. What is to end at its end has none. Raises TopicError."""
+        """Log missing topics, which are awaited because their writer creates them. Raises TopicError with `stop_at_end`."""
         if not self._absent:
             return
         if self._options.stop_at_end:
@@ -145,7 +145,7 @@ class Consumer:
         return read and self.ordering.ready(self._options.target_ts) is None
 
     def _patiently(self, do: Callable[[], None], stop: threading.Event) -> None:
-        """Try again while a side is away. What was taken and not committed is read again then."""
+        """Retry while a side is away. Messages that were taken and not committed are then read again."""
         patience = Patience(self._options.retry_s)
         over = False
         while True:
@@ -162,7 +162,7 @@ class Consumer:
             stop.wait(wait)
 
     def start_over(self) -> None:
-        """Back to what is committed, as after a crash. What was taken behind that has to be read again."""
+        """Go back to the committed progress, as after a crash. Messages after it have to be read again."""
         self.counters.restarts += 1
         self.ordering.pending.clear()
         self._target.abandon()
@@ -174,7 +174,7 @@ class Consumer:
     # Messages
 
     def _join_new(self) -> None:
-        """Follow partitions that have appeared. They hold the frontier until they have said something."""
+        """Follow new partitions. They hold the frontier back until their first resolved ts."""
         found = self._topics.discover()
         self._check_cluster(found.cluster)
         self._absent = found.absent
@@ -213,17 +213,17 @@ class Consumer:
                 raise
             size = len(record.key or b"") + len(record.value or b"")
             if record.offset < self.ordering.partitions[record.topic, record.partition].next_offset:
-                continue  # read before, by a fetch that was under way when everything began again
+                continue  # an old fetch returned it after the restart
             self.ordering.take((record.topic, record.partition), record.offset, events, size)
             self.counters.messages += 1
 
     # Flushing
 
     def _flush(self) -> None:
-        """Write what is complete.
+        """Write complete transactions.
 
-        Partitions and topics are looked for between measuring the frontier and relying on it: whoever sent the resolved ts of this
-        frontier had sent all rows below it before, also those of a partition that is new.
+        New partitions and topics are looked up between measuring the frontier and using it. The writer sent all rows below a resolved ts
+        before it, also those in a new partition.
         """
         frontier = self.ordering.frontier
         if self.ordering.ready(self._options.target_ts, frontier) is None and self.ordering.partitions:
@@ -237,7 +237,7 @@ class Consumer:
         self._moved_at = time.monotonic()
 
     def _look_around(self) -> None:
-        """Nothing moves: new partitions may have appeared; if it lasts, say who holds everything."""
+        """Look for new partitions while nothing moves. If that lasts, log what holds the frontier back."""
         now = time.monotonic()
         if now - self._committed_at > IDLE_COMMIT_S:
             self._committed_at = now
@@ -247,7 +247,7 @@ class Consumer:
             log.warning("%s", self.held())
 
     def held(self) -> str:
-        """Who holds the frontier, in words."""
+        """Return a text about the partitions that hold the frontier back."""
         names = ", ".join(f"{topic}[{partition}]" for topic, partition in self.ordering.holding()) or "no partition is there yet"
         at = self.ordering.frontier
         said = f"has sent no resolved ts above {tso.describe(at)}" if at else "has sent no resolved ts at all"
@@ -297,7 +297,7 @@ class Consumer:
     # What it says of itself
 
     def status(self) -> dict[str, Any]:
-        """Figures for people and monitors."""
+        """Return the figures of the consumer's state."""
         o, c = self.ordering, self.counters
         frontier = o.frontier
         lag = max(0.0, time.time() - tso.physical_ms(o.flushed_ts) / 1000) if o.flushed_ts else None

@@ -1,7 +1,7 @@
 """The consumer as a Structured Streaming query: Spark reads the topics and decodes them in tasks, the driver orders and writes.
 
-Progress is kept with the data, as by `tidemill consume`, and either may go on where the other stopped. Spark's own checkpoint is of no
-importance: a query always begins at the offsets that the target has.
+Progress is stored with the data, as by `tidemill consume`, so either can continue where the other stopped. Spark's own checkpoint does not
+matter: a query always begins at the target's offsets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_OFFSETS = 100_000
-"""Messages of a micro-batch unless maxOffsetsPerTrigger says otherwise: without it a query that begins late reads everything at once."""
+"""The default maxOffsetsPerTrigger. Without a limit a query that begins late would read everything at once."""
 LOOK_S = 1.0
 
 _COLUMNS = ("topic", "partition", "offset", "key", "value")
@@ -45,7 +45,7 @@ class SparkConsumer:
     consumer = SparkConsumer(upstream("kafka://…/orders"), open_target("sqlite:///…"))
     query = consumer.start(spark)
 
-    Needs Spark's Kafka source on the session's class path (spark-sql-kafka). Raises what `Consumer` raises, inside the query.
+    Needs Spark's Kafka source on the session's class path (spark-sql-kafka). The query fails with the errors of `Consumer`.
     """
 
     def __init__(self, source: Upstream, target: ConsumerTarget, options: Options | None = None) -> None:
@@ -58,7 +58,7 @@ class SparkConsumer:
         self._closed = threading.Event()
 
     def start(self, spark: SparkSession, *, trigger: str = "1 second", options: Mapping[str, str] | None = None) -> StreamingQuery:
-        """Begin to read. `options`: more of Spark's Kafka source, such as maxOffsetsPerTrigger in place of MAX_OFFSETS.
+        """Start the query. `options` are those of Spark's Kafka source, such as maxOffsetsPerTrigger instead of MAX_OFFSETS.
 
         Raises TopicError, ConfigError.
         """
@@ -88,10 +88,10 @@ class SparkConsumer:
         )
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """One micro-batch, for `foreachBatch`: a frame with the columns of Spark's Kafka source.
+        """Process a micro-batch, for `foreachBatch`: a frame with the columns of Spark's Kafka source.
 
-        Tasks decode it side by side; the driver goes through what they made without ever holding it all. While the target or the brokers
-        are away the batch waits.
+        Tasks decode it in parallel; the driver iterates over the result and never holds all of it. While the target or the brokers are away
+        the batch waits.
         """
         from pyspark import StorageLevel
 
@@ -124,7 +124,7 @@ class SparkConsumer:
         return frame.select("topic", "partition", "offset", size.alias("size"), events.alias("events"))
 
     def _take_again(self, spark: SparkSession, until: Mapping[TopicPartition, int]) -> None:
-        """What batches before this one have taken and nobody has committed: it is read once more, up to these offsets."""
+        """Read again the messages that earlier batches took but did not commit, up to these offsets."""
         begin: dict[str, dict[str, int]] = {}
         end: dict[str, dict[str, int]] = {}
         for source, state in self.consumer.ordering.partitions.items():
@@ -140,7 +140,7 @@ class SparkConsumer:
         self.take(_in_order(self._decoded(frame)))
 
     def _wait(self, seconds: float) -> bool:
-        """Wait; whether the query goes on."""
+        """Wait. Returns whether the query is still active."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if self._closed.wait(min(left, LOOK_S)) or (self._query is not None and not self._query.isActive):
@@ -148,8 +148,8 @@ class SparkConsumer:
         return True
 
     def take(self, messages: Iterable[tuple[str, int, int, int, bytes]]) -> None:
-        """Decoded messages (topic, partition, offset, size, events), those of a partition in order. Those that were read before, by a batch
-        that Spark runs again, are passed over."""
+        """Take decoded messages (topic, partition, offset, size, events), in order within a partition. Messages of a batch that Spark reruns
+        are skipped."""
         ordering = self.consumer.ordering
         for topic, partition, offset, size, events in messages:
             if (topic, partition) not in ordering.partitions:
@@ -160,19 +160,19 @@ class SparkConsumer:
                 self.consumer.counters.messages += 1
 
     def close(self) -> None:
-        """Give back the target and the connection that lists topics."""
+        """Close the target and the connection for listing topics."""
         self._closed.set()
         self._listing.close()
         self._target.close()
 
 
 def _in_order(decoded: DataFrame) -> Iterator[Any]:
-    """The rows by topic, partition and offset, one part of them after the other."""
+    """Yield the rows ordered by topic, partition and offset, part by part."""
     return iter(decoded.orderBy("topic", "partition", "offset").toLocalIterator())
 
 
 def _events_column(protocol: Protocol, claim_check_uri: str) -> Any:
-    """A column function: whole Arrow batches of messages into events, in the tasks."""
+    """Return the column function that tasks run: Arrow batches of messages → events."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     def decoded(topics: pa.Array, partitions: pa.Array, offsets: pa.Array, keys: pa.Array, values: pa.Array) -> pa.Array:
@@ -189,7 +189,7 @@ def _escaped(topic: str) -> str:
 
 
 def _kafka_options(source: Upstream) -> dict[str, str]:
-    """How Spark's source reaches the brokers."""
+    """Return the options for the connection of Spark's source to the brokers."""
     kafka = source.kafka
     found = {"kafka.bootstrap.servers": ",".join(kafka.hosts)}
     security = ("SASL_" if kafka.sasl else "") + ("SSL" if kafka.tls else "PLAINTEXT")
@@ -216,7 +216,7 @@ def _quoted(text: str) -> str:
 def consume_stream(
     spark: SparkSession, uri: str, sink_uri: str, *, topics: tuple[str, ...] = (), trigger: str = "1 second", **options: Any
 ) -> tuple[StreamingQuery, SparkConsumer]:
-    """`tidemill consume` as a query: topics of `uri` (kafka://…) into the sink. Stop the query, then close the consumer."""
+    """Start `tidemill consume` as a query from topics of `uri` (kafka://…) to the sink. Stop the query first, then close the consumer."""
     from tidemill.consumer.targets import open_target
     from tidemill.consumer.upstream import upstream
 

@@ -1,4 +1,4 @@
-"""Where a consumer's rows go, by URI: tables, messages again, or nowhere."""
+"""The consumer's targets by URI: SQLite tables, messages again, or nothing."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tidemill.rules.names import did_you_mean
 
 
 class ConsumerTarget(Protocol):
-    """Takes transactions and DDLs in order; nothing counts before `commit`. Raises SinkError, SinkUnavailable, SchemaError."""
+    """Takes transactions and DDLs in order. They take effect with `commit`. Raises SinkError, SinkUnavailable, SchemaError."""
 
     def progress(self) -> Progress:
-        """What was kept with the last commit."""
+        """Return the progress of the last commit."""
 
     def rows(self, events: Sequence[RowEvent]) -> None:
-        """All rows of one commit ts."""
+        """Take all rows of one commit ts."""
 
     def ddl(self, ddl: DdlMessage) -> None:
-        """A DDL; all rows before it were taken."""
+        """Take a DDL, after all rows before it."""
 
     def commit(self, progress: Progress) -> None:
-        """Make what was taken durable, and `progress` with it."""
+        """Make everything taken durable, together with `progress`."""
 
     def abandon(self) -> None:
-        """Forget what was not committed."""
+        """Drop everything that was not committed."""
 
     def close(self) -> None:
-        """Give back files and connections."""
+        """Close files and connections."""
 
 
 class Nowhere:
-    """`blackhole://`: takes everything and keeps nothing, not even progress."""
+    """`blackhole://`: drops everything, also progress."""
 
     def progress(self) -> Progress:
         return Progress()
@@ -61,7 +61,7 @@ class Nowhere:
 
 
 def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, config: Path | None = None) -> ConsumerTarget:
-    """The target of a URI. Raises ConfigError."""
+    """Return the target of a URI. Raises ConfigError."""
     scheme = uri.partition("://")[0]
     if scheme == "sqlite":
         return _tables(uri, zone)
@@ -80,7 +80,7 @@ def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, conf
 
 
 def check_loop(source: Upstream, uri: str) -> None:
-    """A topic that is written into is not to be read. Raises ConfigError."""
+    """Check that the target does not write to a topic that is read. Raises ConfigError."""
     if uri.partition("://")[0] not in ("kafka", "kafka+ssl"):
         return
     parts = urlsplit(uri)

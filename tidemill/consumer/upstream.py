@@ -1,4 +1,4 @@
-"""What a consumer reads: brokers and topics, from flags or from a kafka:// URI as TiCDC's consumers take it. Pure."""
+"""The consumer's source: brokers and topics, from flags or from a kafka:// URI as in TiCDC's consumers. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ANY_TOPIC = "tidemill-consumer"
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """`topics` by name, and patterns of names: a topic that appears later and fits one is read as well.
+    """The source. `topics` are names; `patterns` also match topics that appear later.
 
-    `partition_num`: only the first partitions of each topic, where the writer uses no more. `claim_check_uri`: the storage of messages
-    that were too large.
+    `partition_num`: read only the first partitions of each topic, because the writer uses no others. `claim_check_uri`: the storage of
+    messages that were too large.
     """
 
     kafka: KafkaOptions
@@ -35,11 +35,11 @@ class Upstream:
     warnings: tuple[str, ...] = ()
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is read."""
+        """Return whether a topic is read."""
         return topic in self.topics or any(pattern.fullmatch(topic) for pattern in self.patterns)
 
     def absent(self, there: Set[str]) -> tuple[str, ...]:
-        """The named topics that are not there, and the patterns that none fits."""
+        """Return the named topics that are missing, and the patterns that match no topic."""
         patterns = (pattern for pattern in self.patterns if not any(pattern.fullmatch(topic) for topic in there))
         return (*(topic for topic in self.topics if topic not in there), *(pattern.pattern for pattern in patterns))
 
@@ -49,7 +49,7 @@ class Upstream:
 
 
 def topic_pattern(text: str) -> re.Pattern[str] | None:
-    """The pattern that a topic stands for: `^…` a regular expression, `{schema}_{table}` a changefeed's topic expression; None: a name.
+    """Return the pattern for `^…` (a regular expression) or `{schema}_{table}` (a topic expression), or None for a plain name.
 
     Raises ConfigError.
     """
@@ -69,7 +69,7 @@ def topic_pattern(text: str) -> re.Pattern[str] | None:
 
 
 def upstream(uri: str, topics: Sequence[str]) -> Upstream:
-    """An upstream from `kafka://HOST:PORT[,…]/[TOPIC[,TOPIC…]]?protocol=…` and more topics. Raises ConfigError."""
+    """Return the source for `kafka://HOST:PORT[,…]/[TOPIC[,TOPIC…]]?protocol=…` and more topics. Raises ConfigError."""
     try:
         parts = urlsplit(uri.strip())
     except ValueError as error:
@@ -78,10 +78,10 @@ def upstream(uri: str, topics: Sequence[str]) -> Upstream:
         raise ConfigError(f"upstream {redact(uri)}: it has to begin with kafka:// or kafka+ssl://")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     protocol = parse_protocol(given.pop("protocol", "auto"))
-    for name in ("version", "consumer-group-id"):  # TiCDC's consumers take them; nothing here depends on them
+    for name in ("version", "consumer-group-id"):  # TiCDC's consumers take them; they have no effect here
         given.pop(name, None)
     claim_check_uri = given.pop("claim-check-storage-uri", "")
-    # Everything else is what a sink takes as well: how to reach the brokers.
+    # All other parameters are also those of a sink: the connection to the brokers.
     query = urlencode({**given, "protocol": "open-protocol"}, quote_via=quote)
     sink = parse_sink_uri(f"{parts.scheme}://{parts.netloc}/{_ANY_TOPIC}?{query}")
     return _with_topics(

@@ -1,6 +1,6 @@
-"""The order in which a consumer applies what it has read.
+"""Orders events for the consumer.
 
-In: row events, DDLs and resolved ts of all partitions. Out: what may be applied, in commit order and whole.
-`ordering.py` holds rows back until a resolved ts passes them, `pending.py` and `spill.py` keep them, `progress.py` remembers offsets.
+In: row events, DDLs and resolved ts of all partitions. Out: whole transactions and DDLs in commit order.
+`ordering.py` holds rows back until the resolved ts passes them, `pending.py` and `spill.py` store them, `progress.py` has the offsets.
 Read `ordering.py` first.
 """

@@ -1,8 +1,8 @@
-"""Which topics have tables that can still get rows, by what their messages told. Pure.
+"""Finds the topics whose tables can still get rows, from their messages. Pure.
 
-A writer sends no more resolved ts to a topic without tables. What takes tables from a topic is said there (DROP TABLE, a rename, the loss
-of a key without which rows are not delivered) or elsewhere (DROP DATABASE is in the topic of the changefeed). A topic that has lost all
-tables it told of is *ended* until a row, or another DDL, tells of one again. A loss that is only possible counts: what follows corrects it.
+A writer sends no more resolved ts to a topic without tables. A topic loses tables by DDLs in it (DROP TABLE, a rename, the loss of the key
+without which rows are not delivered) or elsewhere (DROP DATABASE is in the changefeed's default topic). A topic that has lost all tables in
+its messages has *ended*, until a row or a DDL there shows a table again. A possible loss counts as one; later messages correct it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidemill.tidb.sql.lexer import Kind, Token, tokenize
 _EXCHANGES = re.compile(r"\bEXCHANGE\s+PARTITION\b", re.IGNORECASE)
 
 Name = tuple[str, str]
-"""(schema, table) in lower case. Without a table: a schema with all its tables; without a schema: one that the text does not name."""
+"""(schema, table) in lower case. An empty table means all tables of the schema; an empty schema is not in the DDL's text."""
 
 
 class TableLiveness:
-    """What each topic told of, and what is gone. Rows at the ts of a DDL stand before it."""
+    """The tables in each topic's messages, and the tables that are gone. Rows at the ts of a DDL precede it."""
 
     def __init__(self) -> None:
         self._told: dict[str, dict[Name, int]] = {}  # topic → table → ts of the last message that told of it
@@ -31,7 +31,7 @@ class TableLiveness:
         self._ended: set[str] = set()
 
     def restore(self, topic: str, names: Iterable[Name], ts: int, *, ended: bool) -> None:
-        """What was known at a ts."""
+        """Restore the tables of a topic at a ts."""
         told = self._told.setdefault(topic, {})
         for name in names:
             told.setdefault(name, ts)
@@ -39,7 +39,7 @@ class TableLiveness:
             self._ended.add(topic)
 
     def tell(self, topic: str, schema: str, table: str, ts: int) -> None:
-        """A message of a topic speaks of a table that is there."""
+        """Note a message of a topic that shows that a table exists."""
         told, name = self._told.setdefault(topic, {}), _folded(schema, table)
         if ts > told.get(name, -1):
             told[name] = ts
@@ -47,10 +47,10 @@ class TableLiveness:
                 self._ended.discard(topic)
 
     def take_ddl(self, topic: str, ddl: DdlMessage) -> None:
-        """A DDL, from whatever topic."""
+        """Take a DDL of any topic."""
         lost = lost_tables(ddl)
         if not lost:
-            if ddl.table and not _EXCHANGES.search(ddl.query):  # which stands in the topic of the other table
+            if ddl.table and not _EXCHANGES.search(ddl.query):  # an exchange is in the topic of the other table
                 self.tell(topic, ddl.schema, ddl.table, ddl.ts)
             return
         told = self._told.setdefault(topic, {})
@@ -70,11 +70,11 @@ class TableLiveness:
         return max(self._gone.get(name, 0), self._gone.get((name[0], ""), 0))
 
     def has_ended(self, topic: str) -> bool:
-        """Whether all tables that a topic told of are gone."""
+        """Return whether all tables in a topic's messages are gone."""
         return topic in self._ended
 
     def living(self) -> dict[str, tuple[Name, ...]]:
-        """The tables of each topic, for `restore`."""
+        """Return the tables of each topic, for `restore`."""
         return {topic: tuple(sorted(n for n, ts in tables.items() if self._lives(n, ts))) for topic, tables in self._told.items()}
 
 
@@ -84,9 +84,9 @@ def _folded(schema: str, table: str) -> Name:
 
 
 def lost_tables(ddl: DdlMessage) -> frozenset[Name]:
-    """What may have no more rows after a DDL: what it drops or renames, a table whose key it may take, a view.
+    """Return the tables that may get no more rows after a DDL: it drops or renames them, may drop their key, or they are views.
 
-    Empty for a text that cannot be read.
+    A text that cannot be parsed gives none.
     """
     try:
         return frozenset(_Text(tokenize(ddl.query, SqlMode(0))).lost())
@@ -159,7 +159,7 @@ class _Text:
             more = self._accept(",")
 
     def _may_lose(self) -> bool:
-        """Whether an ALTER TABLE renames the table, or changes a key or a column that a key may need."""
+        """Return whether an ALTER TABLE renames the table, or changes a key or a column that a key may need."""
         depth, begins = 0, True
         while self._tokens[self._at].kind is not Kind.END:
             word, following = self._word(), self._word(1)

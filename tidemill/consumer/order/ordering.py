@@ -1,16 +1,16 @@
-"""From messages of many partitions, repeated and in any interleaving, to transactions and DDLs in the order of the source.
+"""Turns messages of many partitions, repeated and interleaved in any way, into transactions and DDLs in the source's order. Pure.
 
-Pure. The rules:
-- A partition promises with a resolved ts that nothing at or below it follows for the first time. The smallest promise over all partitions
-  of all topics is the *frontier*; what is at or below it is complete, and is handed out in order of commit ts.
+The rules:
+- A resolved ts promises that no new message at or below it follows in its partition. The smallest promise of all partitions is the
+  *frontier*. Everything at or below it is complete, and is drained in order of commit ts.
 - Rows of a partition at or below the ts up to which *that partition* was flushed are repeats. Nothing else is dropped because of its
-  age: a resolved ts alone says nothing about what the target holds.
+  age: a resolved ts alone does not show what the target holds.
 - Repeats above it are found when their transaction is complete: same table, key, kind and commit ts.
-- A DDL arrives in every partition, and stands behind the rows of its ts. Several of one ts keep their order.
-- A resolved ts that goes back is one that was sent again.
+- A DDL arrives in every partition, and follows the rows of its ts. Several DDLs of one ts keep their order.
+- A resolved ts that goes back was sent again.
 - Writers send no more resolved ts to a topic whose tables are gone (see `living`), or that the user names as ended. Its partitions do not
-  hold the frontier, as long as they have been read to their end *after* the frontier was measured: a writer sends a resolved ts to anybody
-  only when everything below it is sent to all.
+  hold the frontier back if they have been read to their end *after* the frontier was measured: a writer sends a resolved ts only after
+  everything below it is sent to all partitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PHASE = {RowKind.DELETE: 0, RowKind.UPDATE: 1, RowKind.INSERT: 2}
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """All rows of one commit ts, each once; within a table deletes come first, then updates, then inserts."""
+    """All rows of one commit ts, each once. Within a table deletes come first, then updates, then inserts."""
 
     ts: int
     rows: tuple[RowEvent, ...]
@@ -40,16 +40,16 @@ Step = Transaction | DdlMessage
 
 @dataclass(slots=True)
 class Partition:
-    """What is known of one topic partition."""
+    """The state of one topic partition."""
 
     next_offset: int
     flushed_ts: int = 0
     resolved_ts: int = 0
-    resolved_offset: int = 0  # of the message that said so
+    resolved_offset: int = 0  # offset of that resolved message
     turns: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # table → (turn, commit ts of its last row)
 
     def turn(self, row: RowEvent) -> int:
-        """Rows of a table go back in time where a delivery begins again."""
+        """Return the turn of a row. A turn begins where rows of a table go back in time, because delivery began again."""
         table = row.schema, row.table
         turn, last = self.turns.get(table, (0, 0))
         turn += row.ts < last
@@ -59,17 +59,17 @@ class Partition:
 
 @dataclass(slots=True)
 class _Ddl:
-    """A DDL that waits, and where it was seen first in each partition."""
+    """A pending DDL, and its first offset in each partition."""
 
     message: DdlMessage
     offsets: dict[TopicPartition, int]
 
 
 class Ordering:
-    """The state machine. `join` partitions, `take` their messages, `drain` what is complete, tell what is `flushed`."""
+    """The state machine. Call `join` for partitions, `take` for messages, `drain` for complete steps, then `flushed`."""
 
     def __init__(self, pending: Pending, progress: Progress | None = None, ended_topics: Collection[str] = ()) -> None:
-        """`ended_topics`: those that get no resolved ts any more, although no message tells of it."""
+        """`ended_topics` get no more resolved ts, although no message shows it."""
         self.pending = pending
         self._ended_topics = ended_topics
         self._living = TableLiveness()
@@ -82,7 +82,7 @@ class Ordering:
     # Partitions
 
     def join(self, source: TopicPartition, first_offset: int = 0) -> int:
-        """Begin to follow a partition; the offset to read from. One that was not followed before begins at `first_offset`."""
+        """Follow a partition, and return the offset to read from. A new partition begins at `first_offset`."""
         saved = self._saved.partitions.get(source)
         if saved is None:
             self.partitions[source] = Partition(first_offset)
@@ -94,12 +94,12 @@ class Ordering:
         return self.partitions[source].next_offset
 
     def of_cluster(self, cluster: str) -> None:
-        """Which Kafka the offsets belong to, for the progress."""
+        """Set the Kafka cluster of the offsets, for the progress."""
         self._saved = replace(self._saved, cluster=cluster)
 
     @property
     def frontier(self) -> int:
-        """Everything at or below it has come, from all partitions; 0 while one of them has said nothing yet."""
+        """The ts up to which all partitions are complete. 0 while one of them has no resolved ts yet."""
         speaking = [p.resolved_ts for source, p in self.partitions.items() if not self._has_ended(source)]
         return min(speaking) if speaking else max((p.resolved_ts for p in self.partitions.values()), default=0)
 
@@ -107,7 +107,7 @@ class Ordering:
         return source[0] in self._ended_topics or self._living.has_ended(source[0])
 
     def ended(self, upto: int | None = None) -> dict[TopicPartition, int]:
-        """Partitions that hold nothing back if they end at these offsets; with `upto` only those that did not promise it themselves."""
+        """Return the offsets at which ended partitions hold nothing back. With `upto`, only of those without their own promise to it."""
         return {
             source: p.next_offset
             for source, p in self.partitions.items()
@@ -115,14 +115,14 @@ class Ordering:
         }
 
     def holding(self) -> list[TopicPartition]:
-        """The partitions that hold the frontier back."""
+        """Return the partitions that hold the frontier back."""
         frontier = self.frontier
         return sorted(source for source, p in self.partitions.items() if p.resolved_ts == frontier and not self._has_ended(source))
 
     # Messages
 
     def take(self, source: TopicPartition, offset: int, events: Sequence[Event], size: int = 0) -> None:
-        """The events of the message at an offset of a partition; messages of a partition come in order. `size`: of the message."""
+        """Take the events of a message. Messages of a partition come in order. `size` is the message's size."""
         partition = self.partitions[source]
         partition.next_offset = offset + 1
         share = size // max(len(events), 1)
@@ -160,9 +160,9 @@ class Ordering:
     # What is complete
 
     def ready(self, target_ts: int | None = None, frontier: int | None = None) -> int | None:
-        """Up to where something new can be flushed, at most `target_ts`; None if there is nothing new.
+        """Return the ts up to which new steps can be flushed, at most `target_ts`, or None if there are none.
 
-        `frontier`: an earlier one that may be relied on, instead of the present one.
+        `frontier` is an earlier frontier to use instead of the present one.
         """
         upto = self.frontier if frontier is None else min(frontier, self.frontier)
         if target_ts is not None:
@@ -173,7 +173,7 @@ class Ordering:
         return None
 
     def drain(self, upto: int) -> Iterator[Step]:
-        """Take out everything at or below a ts, in order. To be read to its end, and then told to `flushed`."""
+        """Yield and remove everything at or below a ts, in order. Read it to its end, then call `flushed`."""
         groups = self.pending.until(upto)
         ddls = sorted(ts for ts in self._ddls if ts <= upto)
         group = next(groups, None)
@@ -206,12 +206,12 @@ class Ordering:
     # What has been flushed
 
     def partly_flushed(self, ts: int) -> Progress:
-        """The progress to keep with everything up to a ts while `drain` goes on: offsets stay where they were."""
+        """Return the progress to store with everything up to a ts in the middle of `drain`. Offsets stay where they were."""
         self._saved = self._progress(ts, {source: p.offset for source, p in self._saved.partitions.items()})
         return self._saved
 
     def flushed(self, upto: int) -> Progress:
-        """Everything that `drain` gave is about to be durable: the progress to keep with it."""
+        """Note that all steps of `drain` are about to be durable, and return the progress to store with them."""
         for ts in [ts for ts in self._ddls if ts <= upto]:
             del self._ddls[ts]
         offsets = self._first_offsets(upto)
@@ -222,7 +222,7 @@ class Ordering:
         return self._saved
 
     def _first_offsets(self, upto: int) -> dict[TopicPartition, int]:
-        """Where to read on: behind nothing that is still to be flushed, and not behind a promise that goes further than `upto`.
+        """Return where to read on: behind nothing that is still to be flushed, and not behind a promise that goes further than `upto`.
 
         A promise must not be kept without reading the rows before it again.
         """
@@ -237,7 +237,7 @@ class Ordering:
         return {source: first[source] for source in self.partitions}
 
     def _progress(self, ts: int, offsets: dict[TopicPartition, int]) -> Progress:
-        """Partitions that are not followed now keep what they had."""
+        """Return the progress. Partitions that are not followed keep their last one."""
         partitions = dict(self._saved.partitions)
         for source, partition in self.partitions.items():
             if source in offsets:
@@ -247,7 +247,7 @@ class Ordering:
 
 
 def row_identity(row: RowEvent) -> object | None:
-    """What an event shares with its repeats, within its commit ts. None for a row without a key: only the whole of it tells."""
+    """Return what an event shares with its repeats within its commit ts. None for a row without a key, where only whole rows compare."""
     key = _key(row.before if row.kind is RowKind.DELETE else row.after)
     if not key:
         if row.row_id is None:
@@ -261,7 +261,7 @@ def _key(columns: Sequence[Column]) -> tuple[object, ...]:
 
 
 def _keyless_rows(items: Sequence[Item]) -> list[RowEvent]:
-    """Equal rows are as many as came in the turn that has most of them; another turn of a partition repeats them."""
+    """Return rows without a key. Another turn of a partition repeats them, so the turn with most copies of a row gives their number."""
     counts: dict[RowEvent, Counter[tuple[TopicPartition, int]]] = {}
     for item in items:
         counts.setdefault(item.row, Counter())[item.source, item.turn] += 1

@@ -1,6 +1,6 @@
-"""Row events above the frontier, by commit ts: in memory, and in runs once they take more than a quota.
+"""Row events above the frontier, by commit ts: in memory, and beyond a quota in runs on disk.
 
-Pure but for the runs, which come from a `Spill`: see `spill`.
+Pure except for the runs, which a `Spill` makes (see `spill`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tidemill.consumer.order.progress import TopicPartition
 from tidemill.protocols.open.events import RowEvent
 
 ROW_BYTES = 700
-"""About what an event takes in memory besides its values."""
+"""The approximate bytes of an event in memory besides its values."""
 
 
 class Item(NamedTuple):
-    """A row event and where it came from. `turn` counts how often its partition has begun again at older rows of its table."""
+    """A row event and its source. `turn` counts how often its partition went back to older rows of the table."""
 
     source: TopicPartition
     offset: int
@@ -40,17 +40,17 @@ class Run(Protocol):
     offsets: dict[TopicPartition, int]
 
     def until(self, ts: int) -> Iterator[Group]:
-        """Take the groups up to a ts out."""
+        """Yield and remove the groups up to a ts."""
 
     def close(self) -> None:
-        """Give back its place on disk."""
+        """Free the disk space."""
 
 
 class Spill(Protocol):
-    """Where runs are made."""
+    """Makes runs."""
 
     def write(self, groups: Iterable[Group], offsets: dict[TopicPartition, int]) -> Run:
-        """A new run of groups that come in order of ts. `offsets`: the first of each partition in it."""
+        """Write groups, given in order of ts, to a new run. `offsets` has the first offset of each partition in it."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Bucket:
 
 
 class Pending:
-    """See the module. `quota` bounds the bytes in memory, as far as they can be estimated."""
+    """See the module. `quota` bounds the estimated bytes in memory."""
 
     def __init__(self, quota: int, spill: Spill) -> None:
         self._quota, self._spill = quota, spill
@@ -71,7 +71,7 @@ class Pending:
         self.bytes = self.rows = self.spilled_rows = 0
 
     def add(self, item: Item, size: int) -> None:
-        """Keep an event whose message has about `size` bytes for it."""
+        """Store an event. `size` is its approximate share of the message's bytes."""
         ts = item.row.ts
         bucket = self._buckets.get(ts)
         if bucket is None:
@@ -93,7 +93,7 @@ class Pending:
         self._runs.append(self._spill.write(self._in_memory(max(self._order)), offsets))
 
     def _join_runs(self) -> None:
-        """Make one run of all: each holds a file open."""
+        """Merge all runs into one, because each keeps a file open."""
         runs = self._runs
         offsets: dict[TopicPartition, int] = {}
         for run in runs:
@@ -113,12 +113,12 @@ class Pending:
 
     @property
     def first_ts(self) -> int | None:
-        """The smallest commit ts that is kept."""
+        """The smallest stored commit ts."""
         known = [*self._order[:1], *(run.first_ts for run in self._runs if run.first_ts is not None)]
         return min(known, default=None)
 
     def until(self, upto: int) -> Iterator[Group]:
-        """Take out what is at or below a ts, in order of ts."""
+        """Yield and remove everything at or below a ts, in order of ts."""
         sources = [run.until(upto) for run in self._runs]
         joined: Group | None = None
         for ts, items in heapq.merge(*sources, self._in_memory(upto), key=lambda group: group[0]):
@@ -140,7 +140,7 @@ class Pending:
         self._runs = [run for run in self._runs if run.first_ts is not None]
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """For each partition the first offset of which something is kept."""
+        """Return for each partition the first offset of a stored event."""
         found = self._offsets_in_memory()
         for run in self._runs:
             for source, offset in run.offsets.items():

@@ -1,4 +1,4 @@
-"""What a consumer has done, kept with the data it wrote: from here it goes on after any end."""
+"""The consumer's progress. It is stored with the data, and a restart continues from it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """`offset`: the first message that may hold something not flushed. Rows of the partition at or below `flushed_ts` are flushed.
+    """Progress of one partition. `offset` is the first message that may hold something not flushed. Rows of the partition at or below
 
-    `ended`: all tables of its topic are gone, see `living`.
+    `flushed_ts` are flushed. `ended`: all tables of its topic are gone, see `living`.
     """
 
     offset: int
@@ -25,9 +25,9 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything of the partitions listed at or below `flushed_ts` is in the target. `cluster`: of the Kafka the offsets belong to.
+    """Everything of the listed partitions at or below `flushed_ts` is in the target. `cluster` is the id of the offsets' Kafka cluster.
 
-    `tables`: those that topics have, (schema, table) in lower case.
+    `tables` has the tables of each topic, (schema, table) in lower case.
     """
 
     flushed_ts: int = 0
@@ -36,14 +36,14 @@ class Progress:
     tables: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line."""
+        """Return one line."""
         listed = [[topic, partition, p.offset, p.flushed_ts, p.ended] for (topic, partition), p in sorted(self.partitions.items())]
         tables = {topic: names for topic, names in self.tables.items() if names}
         return json.dumps({"format": 1, "flushed_ts": self.flushed_ts, "cluster": self.cluster, "partitions": listed, "tables": tables})
 
     @classmethod
     def from_json(cls, text: str) -> Progress:
-        """The inverse. Raises MalformedBytes."""
+        """Read the JSON of `to_json`. Raises MalformedBytes."""
         try:
             data = json.loads(text)
             if data["format"] != 1:

@@ -1,4 +1,4 @@
-"""Runs of pending events in temporary files: written once, read once from front to back."""
+"""Runs of pending events in temporary files, which are written once and read once in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidemill.errors import SinkError
 
 
 class TemporaryFiles:
-    """Makes runs in files without a name: nothing is left behind whatever ends the process."""
+    """Makes runs in unnamed files, so nothing is left however the process ends."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class TemporaryFiles:
 
 
 class _FileRun:
-    """A file with one group read ahead. It was written by this very process, so it is trusted."""
+    """A file with one group read ahead. This process wrote it, so its content is trusted."""
 
     def __init__(self, file: BinaryIO, offsets: dict[TopicPartition, int]) -> None:
         self._file, self.offsets = file, offsets

@@ -1,8 +1,8 @@
-"""Tables kept as they are upstream, from row events and the texts of DDLs alone.
+"""The upstream's tables, kept in SQLite from row events and the texts of DDLs.
 
-definitions, statements   the text of a DDL → what it does, as frozen effects
-partitions                which partition a row lies in
-values                    defaults, conversions of values when a column's type changes
-catalog                   what is known of each table
-sqlite                    the tables themselves, in a file of SQLite (the only file here that does IO)
+definitions, statements   the text of a DDL → its effects, as frozen objects
+partitions                the partition of a row
+values                    defaults, and conversions when a column's type changes
+catalog                   the description of each table
+sqlite                    the tables themselves, in an SQLite file (the only module here with IO)
 """

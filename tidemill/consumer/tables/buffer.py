@@ -1,7 +1,7 @@
-"""Row events of a table, folded into what has to be done to its rows: the last state of each key.
+"""Row events of a table, merged to the last state of each key.
 
-Between two commits of the file only the last state of a row is seen, so what happened to it in between need not be written. Inside a
-transaction of the source all old rows go before the new ones come: keys may change places.
+Readers of the file see only the state at a commit, so earlier states of a row need not be written. Within a transaction of the source all
+old rows are removed before new ones are added, because rows may swap their keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXT = frozenset(
 
 
 def stored(value: Stored, *, binary: bool) -> Stored:
-    """A cell as SQLite keeps it: text as text, numbers of more than 63 bits as text, the rest as it is."""
+    """Return a cell as SQLite keeps it: text as text, numbers of more than 63 bits as text, the rest as it is."""
     if isinstance(value, bytes) and not binary:
         try:
             return value.decode()
@@ -39,13 +39,13 @@ def stored(value: Stored, *, binary: bool) -> Stored:
 
 
 def image(columns: Iterable[Column]) -> Row:
-    """The values of one image of a row."""
+    """Return the values of one image of a row."""
     return {folded(c.name): stored(c.value, binary=bool(c.flags & ColumnFlag.BINARY)) for c in columns}
 
 
 @dataclass(slots=True)
 class PendingRow:
-    """What becomes of a key: whether the row that is there goes, and the values that come."""
+    """The pending change of a key: whether its row is removed, and the new values."""
 
     remove: bool = False
     values: Row | None = None
@@ -53,18 +53,18 @@ class PendingRow:
 
 @dataclass(slots=True)
 class Buffer:
-    """Changes of one table that are not written yet. `key`: lower-case names of its key columns."""
+    """Changes of one table that are not written yet. `key` has the lower-case names of its key columns."""
 
     key: tuple[str, ...] = ()
     fates: dict[Key, PendingRow] = field(default_factory=dict)
-    steps: list[tuple[Row | None, Row | None]] = field(default_factory=list)  # of a table without any key: (gone, come), in order
+    steps: list[tuple[Row | None, Row | None]] = field(default_factory=list)  # for a table without a key: (removed, added), in order
     cells: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.fates or self.steps)
 
     def take(self, events: Sequence[RowEvent]) -> None:
-        """All events of one transaction. Raises MalformedMessage for an event without a column of the key."""
+        """Take all events of one transaction. Raises MalformedMessage for an event without a key column."""
         gone: list[Key] = []
         come: list[tuple[Key, Row]] = []
         for event in events:
@@ -83,7 +83,7 @@ class Buffer:
             self.cells += len(values)
 
     def take_keyless(self, events: Sequence[RowEvent]) -> None:
-        """All events of one transaction on a table whose rows nothing tells apart."""
+        """Take all events of one transaction on a table without a key."""
         for event in events:
             before, after = image(event.before), image(event.after)
             self.steps.append((after | before if event.before else None, after if event.after else None))

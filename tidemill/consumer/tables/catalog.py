@@ -1,4 +1,4 @@
-"""What is known of each table, and what a DDL does to that. No rows here: `sqlite` moves them as the plans say."""
+"""The descriptions of tables, and the changes that DDLs make to them. `sqlite` changes the rows by the plans made here."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ _MAX_SMALL_BITS = 63
 
 @dataclass(slots=True)
 class Table:
-    """A table downstream. `stored` is its name in the file; `columns` include virtual ones, of which no message brings values."""
+    """A table downstream. `stored` is its name in the file. `columns` include virtual ones, whose values no message holds."""
 
     name: Name
     stored: str
     columns: tuple[ColumnInfo, ...]
     partitioning: Partitioning | None = None
-    key: tuple[str, ...] = ()  # columns that tell rows apart; empty: none
-    by_row_id: bool = False  # rows without a key are told apart by TiDB's hidden row id
-    born_ts: int = 0  # rows at or below it belong to what was here before
-    changed_ts: int = 0  # of the last change of its columns
+    key: tuple[str, ...] = ()  # the columns of the handle key; empty: none
+    by_row_id: bool = False  # rows without a key have TiDB's hidden row id
+    born_ts: int = 0  # rows at or below it belong to an earlier table of this name
+    changed_ts: int = 0  # the ts of the last change of its columns
 
     @property
     def value_columns(self) -> tuple[ColumnInfo, ...]:
-        """Those that rows have."""
+        """The columns that rows have."""
         return tuple(c for c in self.columns if not c.is_virtual)
 
     @property
     def names(self) -> dict[str, str]:
-        """Names of the columns that rows have, by their lower case."""
+        """Names of the columns that rows have, by lower-case name."""
         return {folded(c.name): c.name for c in self.value_columns}
 
     def column(self, name: str) -> ColumnInfo | None:
-        """A column by its name, in any case."""
+        """Return a column by its name, in any case."""
         return next((c for c in self.columns if folded(c.name) == folded(name)), None)
 
     def definition(self) -> dict[str, Any]:
-        """Everything but the names, for JSON."""
+        """Return everything except the names, for JSON."""
         return {
             "columns": [_column_json(c) for c in self.columns],
             "partitioning": _partitioning_json(self.partitioning),
@@ -74,7 +74,7 @@ class Table:
 
     @classmethod
     def restored(cls, name: Name, stored: str, data: dict[str, Any]) -> Table:
-        """The inverse of `definition`."""
+        """Build the table from `definition`."""
         return cls(
             name=name,
             stored=stored,
@@ -110,7 +110,7 @@ def _partitioning(data: dict[str, Any] | None) -> Partitioning | None:
 
 
 def column_of_event(column: Column) -> ColumnInfo:
-    """What a row event tells of a column. The elements of ENUM and SET and digits after the point are not among it."""
+    """Return the description of a column from a row event. Elements of ENUM and SET and digits after the point are missing."""
     flag = 0 if column.flags & Shown.NULLABLE else ColumnFlag.NOT_NULL
     if column.flags & Shown.UNSIGNED:
         flag |= ColumnFlag.UNSIGNED
@@ -118,7 +118,7 @@ def column_of_event(column: Column) -> ColumnInfo:
 
 
 def fits(known: ColumnInfo | None, shown: Column) -> bool:
-    """Whether values of a column as a row shows it can be kept in the column that is known."""
+    """Return whether values of a row's column can be stored in the known column."""
     if known is None:
         return False
     told = column_of_event(shown)
@@ -128,7 +128,7 @@ def fits(known: ColumnInfo | None, shown: Column) -> bool:
 
 
 def declared(column: ColumnInfo) -> str:
-    """The type in SQLite: one whose affinity changes no value. Numbers of 64 bits have none, they may be text."""
+    """Return the SQLite type, whose affinity must not change values. Numbers of 64 bits have no type, because some are stored as text."""
     match family(column):
         case Family.INT:
             return "" if column.unsigned and column.tp == MySQLType.LONGLONG else "INTEGER"
@@ -157,13 +157,13 @@ class Catalog:
         return iter(list(self._tables.values()))
 
     def find(self, name: Name) -> Table | None:
-        """A table by schema and name."""
+        """Return a table by schema and name."""
         return self._tables.get(folded_table(name))
 
     def find_unqualified(self, schema: str, table: str) -> Table | None:
-        """A table whose schema a statement leaves out: that of the event, or else the only one of that name.
+        """Return a table whose schema a statement leaves out: it is the event's, or else the only table of that name is meant.
 
-        The event of a RENAME into another schema names only the new one.
+        The event of a RENAME into another schema names only the new schema.
         """
         found = self.find((schema, table))
         if found is None:
@@ -180,7 +180,7 @@ class Catalog:
         self._tables.pop(folded_table(table.name), None)
 
     def of_schema(self, schema: str) -> list[Table]:
-        """The tables of a schema."""
+        """Return the tables of a schema."""
         return [t for t in self if folded(t.name[0]) == folded(schema)]
 
 
@@ -189,7 +189,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the values of a column come from when a table is made again: an old column, maybe converted, or one value for all rows."""
+    """The source of a column's values when a table is rebuilt: an old column, perhaps converted, or one value for all rows."""
 
     old: str | None
     convert: Callable[[Cell], Cell] | None = None
@@ -198,7 +198,7 @@ class Source:
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """The columns of a table while the changes of one ALTER TABLE are taken: (column, where its values come from)."""
+    """The columns of a table during one ALTER TABLE: (column, source of its values)."""
 
     columns: list[tuple[ColumnInfo, Source]]
     partitioning: Partitioning | None
@@ -206,11 +206,11 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, table: Table) -> ColumnPlan:
-        """Nothing changed yet."""
+        """Return a plan without changes."""
         return cls([(c, Source(c.name)) for c in table.columns], table.partitioning)
 
     def take(self, change: Change) -> None:
-        """One change of columns or of the partitions' definitions. A change of a column that is not known does nothing."""
+        """Apply a change of columns or partition definitions. A change of an unknown column does nothing."""
         match change:
             case AddColumn(column, after):
                 if self._index(column.name) is None:
@@ -248,7 +248,7 @@ class ColumnPlan:
         before, source = self.columns.pop(index)
         if before.name != column.name:
             self._rename(old, column.name)
-        # A column known from rows only: its exact type was in no message, and its values are shown alike in a wider one.
+        # The column is known from rows only. No message had its exact type, and values look the same in a wider type.
         convert = None if column.is_virtual or before.is_virtual else conversion(before, column)
         self._put(column, _then(source, convert), index, after)
 

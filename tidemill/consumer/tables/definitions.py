@@ -1,4 +1,4 @@
-"""The definition of a column in the text of a DDL → ColumnInfo, as far as values depend on it."""
+"""A column's definition in the text of a DDL → ColumnInfo, with the members that values depend on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def new_column(
     origin_default_bit: bytes | None = None,
     virtual: bool = False,
 ) -> ColumnInfo:
-    """A public column; what does not matter for its values is empty."""
+    """Return a public column. Members that do not matter for its values are empty."""
     return ColumnInfo(
         id=0, name=name, offset=0, tp=tp, flag=flag, flen=flen, decimal=decimal, charset=charset, collate="", elems=elems,
         default=None, default_bit=None, default_is_expr=False, origin_default=origin_default, origin_default_bit=origin_default_bit,
@@ -60,7 +60,7 @@ def new_column(
 
 
 class Definitions(Cursor):
-    """A cursor that reads definitions of columns. `now`: the moment of the DDL, for defaults such as CURRENT_TIMESTAMP."""
+    """A cursor that reads definitions of columns. `now` is the time of the DDL, for defaults such as CURRENT_TIMESTAMP."""
 
     def __init__(self, sql: str, now: datetime) -> None:
         super().__init__(sql, SqlMode(0), "utf8mb4", "utf8mb4_bin")
@@ -68,7 +68,7 @@ class Definitions(Cursor):
         self.now = now
 
     def skip(self) -> None:
-        """One token, or all between a pair of parentheses."""
+        """Skip one token, or all tokens in a pair of parentheses."""
         if not self.at("("):
             self.next()
             return
@@ -80,16 +80,16 @@ class Definitions(Cursor):
                 return
 
     def at_item_end(self) -> bool:
-        """At a comma, a closing parenthesis, or the end."""
+        """Return whether a comma, a closing parenthesis or the end follows."""
         return self.at_end() or self.at(",") or self.at(")")
 
     def skip_item(self) -> None:
-        """Up to the next comma or closing parenthesis on this level."""
+        """Skip to the next comma or closing parenthesis on this level."""
         while not self.at_item_end():
             self.skip()
 
     def column(self, charset: str = "") -> ColumnInfo:
-        """`name` type options… `charset`: the table's, where it is known. Raises DdlSyntaxError."""
+        """Parse `name` type options…. `charset` is the table's, if it is known. Raises DdlSyntaxError."""
         name = self.identifier()
         while self.accept("."):
             name = self.identifier()
@@ -135,7 +135,7 @@ class Definitions(Cursor):
         return tuple(elems), lengths
 
     def _attributes(self, charset: str) -> tuple[int, str]:
-        """UNSIGNED, ZEROFILL and the character set."""
+        """Parse UNSIGNED, ZEROFILL and the character set."""
         flag = 0
         while not self.at_item_end():
             if word := self.accept_any(("UNSIGNED", "ZEROFILL", "SIGNED", "BINARY")):
@@ -163,7 +163,7 @@ class Definitions(Cursor):
         return found
 
     def _default(self, found: _Options, tp: MySQLType | int, fsp: int) -> None:
-        """A literal, or the moment. What else an expression gives is not known here: as if there were none."""
+        """Parse a default: a literal or the DDL's time. Any other expression counts as no default."""
         sign = "-" if self.accept("-") else ""
         if self.token.kind is Kind.INTRODUCER:
             self.next()
@@ -196,12 +196,12 @@ class Definitions(Cursor):
         elif tp in _INTEGERS.values() or tp in _NUMBERS.values():
             found.text = str(number)
         else:
-            # TiDB keeps defaults as text: bytes that are not UTF-8 are lost there as well.
+            # TiDB keeps defaults as text, so it loses bytes that are not UTF-8 too.
             found.text = number.to_bytes(size, "big").decode("utf-8", "replace")
 
 
 class _Options:
-    """What the options of a column say."""
+    """The options of a column."""
 
     def __init__(self) -> None:
         self.flag = 0
@@ -211,7 +211,7 @@ class _Options:
 
 
 def _sizes(word: str, lengths: list[int]) -> tuple[int, int]:
-    """flen and decimal as table descriptions have them; -1 for none."""
+    """Return flen and decimal as in table descriptions; -1 for none."""
     first = lengths[0] if lengths else -1
     if word in _TIMES:
         return -1, max(first, 0)

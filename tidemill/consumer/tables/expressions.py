@@ -1,4 +1,4 @@
-"""The small expressions that tables are partitioned by: arithmetic and functions of dates over one row."""
+"""Partition expressions: arithmetic and date functions on one row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MULTIPLIERS = ("*", "/", "DIV", "MOD", "%")
 
 
 class Evaluator:
-    """An expression compiled once. Raises SchemaError for what is not known here."""
+    """A compiled expression. Raises SchemaError for an unsupported one."""
 
     def __init__(self, text: str, zone: tzinfo = UTC) -> None:
         self._cursor = Cursor(text, SqlMode(0), "", "")
@@ -31,7 +31,7 @@ class Evaluator:
             raise self._unknown()
 
     def value(self, row: Mapping[str, Cell]) -> Value:
-        """The value for a row, given as cells by the lower-case names of columns; NULL where an operand is."""
+        """Return the value for a row, given as cells by lower-case column name. It is NULL if an operand is."""
         return self._node(row)
 
     def _unknown(self) -> SchemaError:
@@ -111,7 +111,7 @@ def _column(name: str) -> Node:
 
 
 def _applied(function: Callable[..., Value], arguments: list[Node]) -> Node:
-    """NULL where an argument is, or where it is not a valid date."""
+    """Return the node of a call. It is NULL if an argument is NULL or not a valid date."""
 
     def apply(row: Mapping[str, Cell]) -> Value:
         values = [argument(row) for argument in arguments]
@@ -130,13 +130,13 @@ def _binary(function: Callable[..., Value], left: Node, right: Node) -> Node:
 
 
 def _div(a: int, b: int) -> int:
-    """Towards zero, as SQL divides."""
+    """Divide towards zero, as SQL does."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
 def _mod(a: int, b: int) -> int:
-    """With the sign of the dividend."""
+    """Return the remainder with the sign of the dividend."""
     return a - b * _div(a, b)
 
 
@@ -145,7 +145,7 @@ def _moment(text: str) -> datetime:
 
 
 def _time_parts(text: str) -> tuple[int, int, int, int]:
-    """Hours, minutes, seconds and microseconds of a TIME or of a moment."""
+    """Return hours, minutes, seconds and microseconds of a TIME or DATETIME."""
     clock = text.split(" ")[-1].lstrip("-")
     whole, _, fraction = clock.partition(".")
     hours, minutes, seconds = (int(part) for part in whole.split(":"))
@@ -185,4 +185,4 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "CEILING": lambda number: -(-number // 1),
     "CEIL": lambda number: -(-number // 1),
 }  # fmt: skip
-"""What MySQL allows in a partition expression."""
+"""The functions that MySQL allows in a partition expression."""

@@ -1,4 +1,4 @@
-"""What DDLs do to tables in SQLite: statements on a connection that is inside a transaction."""
+"""Applies DDLs to the tables in SQLite, on a connection inside a transaction."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ log = logging.getLogger(__name__)
 
 
 class DdlApplier:
-    """Applies effects of DDLs to the tables and to what is known of them.
+    """Applies the effects of DDLs to the tables and the catalog.
 
-    A table that is dropped or emptied is kept aside for `keep_ms` of upstream time, for RECOVER and FLASHBACK TABLE: no message brings
-    the rows that these bring back.
+    A dropped or emptied table is kept for `keep_ms` of upstream time, for RECOVER and FLASHBACK TABLE: no message holds the rows that these
+    restore.
     """
 
     def __init__(self, connection: sqlite3.Connection, catalog: Catalog, zone: tzinfo, keep_ms: int) -> None:
         self._sql, self._catalog, self._zone, self._keep_ms = connection, catalog, zone, keep_ms
-        self.gone: dict[Name, int] = {}  # names that a DDL took away, lower case → its ts
-        self._waiting: dict[Name, Table] = {}  # tables whose name was taken by a rename, while theirs is still to come
+        self.gone: dict[Name, int] = {}  # names that a DDL removed, in lower case → its ts
+        self._waiting: dict[Name, Table] = {}  # tables whose name another rename took, before their own rename
 
     # What is known, in the file
 
     def load(self) -> None:
-        """Fill the catalog."""
+        """Fill the catalog from the file."""
         rows = self._sql.execute("SELECT stored, schema, name, definition FROM _tidemill_tables WHERE dropped_ts IS NULL").fetchall()
         for stored_as, schema, name, definition in rows:
             self._catalog.add(Table.restored((schema, name), stored_as, json.loads(definition)))
         self.gone = {(s, n): ts for s, n, ts in self._sql.execute("SELECT schema, name, ts FROM _tidemill_gone")}
 
     def save(self, table: Table) -> None:
-        """Write what is known of a table."""
+        """Store a table's description."""
         self._sql.execute(
             "INSERT OR REPLACE INTO _tidemill_tables (stored, schema, name, dropped_ts, definition) VALUES (?, ?, ?, NULL, ?)",
             (table.stored, *table.name, json.dumps(table.definition())),
@@ -63,7 +63,7 @@ class DdlApplier:
     # Tables
 
     def create(self, name: Name, columns: Sequence[ColumnInfo], ts: int) -> Table:
-        """A new, empty table."""
+        """Create an empty table."""
         table = Table(name, self._free_name(stored_name(name)), tuple(columns), born_ts=ts, changed_ts=ts)
         self._sql.execute(create_sql(table.stored, table.value_columns))
         self._catalog.add(table)
@@ -78,11 +78,11 @@ class DdlApplier:
         return name
 
     def is_empty(self, table: Table) -> bool:
-        """Whether the table has no row."""
+        """Return whether the table has no row."""
         return self._sql.execute(f"SELECT 1 FROM {quoted(table.stored)} LIMIT 1").fetchone() is None
 
     def _put_aside(self, table: Table, ts: int) -> None:
-        """Take a table's rows away, to be found again by RECOVER."""
+        """Keep a removed table's rows for RECOVER."""
         self._sql.execute("DELETE FROM _tidemill_tables WHERE stored = ?", (table.stored,))
         if self._keep_ms and not self.is_empty(table):
             aside = self._free_name(f"_tidemill_dropped_{ts}")
@@ -113,7 +113,7 @@ class DdlApplier:
         self.save(table)
 
     def recover(self, what: effect.RecoverTable, ts: int) -> None:
-        """Bring back what was dropped or emptied last under a name."""
+        """Restore the table that was last dropped or emptied under a name."""
         found = self._sql.execute(
             "SELECT stored, definition FROM _tidemill_tables WHERE lower(schema) = lower(?) AND lower(name) = lower(?)"
             " AND dropped_ts IS NOT NULL ORDER BY dropped_ts DESC LIMIT 1",
@@ -133,10 +133,10 @@ class DdlApplier:
         self.save(table)
 
     def rename(self, table: Table, new: Name, ts: int) -> None:
-        """RENAME TABLE, into another schema as well.
+        """Apply RENAME TABLE, also into another schema.
 
-        The renames of one statement are several messages, in an order in which a name may be taken before the table that has it
-        gets its new one: that table waits under no name.
+        The renames of one statement are several messages. One may take a name before the table with that name gets its new one. That table
+        then waits without a name.
         """
         other = self._catalog.find(new)
         self._waiting.pop(folded_table(table.name), None)
@@ -158,11 +158,11 @@ class DdlApplier:
         table.stored = stored_as
 
     def waiting(self, name: Name) -> Table | None:
-        """The table that had a name before another one took it."""
+        """Return the table that had this name before a rename took it."""
         return self._waiting.get(folded_table(name))
 
     def check_waiting(self) -> None:
-        """Before anything but a rename. Raises SchemaError for a table that lost its name for good."""
+        """Check, before any other DDL than a rename, that no table waits for a name. Raises SchemaError."""
         for table in self._waiting.values():
             name = ".".join(table.name)
             raise SchemaError(f"another table was renamed to {name}, but the table that has this name was not renamed")
@@ -170,7 +170,7 @@ class DdlApplier:
     # Keys
 
     def set_key(self, table: Table, key: tuple[str, ...]) -> None:
-        """Tell rows apart by other columns from now on."""
+        """Change the key columns of a table."""
         for (name,) in self._sql.execute(
             "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND name LIKE '!_tidemill!_key%' ESCAPE '!'",
             (table.stored,),
@@ -193,7 +193,7 @@ class DdlApplier:
     # Columns
 
     def fit(self, table: Table, columns: Sequence[Column]) -> None:
-        """Columns that a row has and the table has not, or with another type, although no DDL said so."""
+        """Add or change columns that a row has and the table does not, although no DDL did it."""
         plan = ColumnPlan.of(table)
         for shown in columns:
             known, told = table.column(shown.name), column_of_event(shown)
@@ -204,7 +204,7 @@ class DdlApplier:
         self._replan(table, plan)
 
     def alter(self, table: Table, changes: Sequence[effect.Change], ts: int) -> None:
-        """ALTER TABLE: rows of partitions first, then columns."""
+        """Apply ALTER TABLE: first to the rows of partitions, then to columns."""
         plan = ColumnPlan.of(table)
         for change in changes:
             match change:
@@ -228,7 +228,7 @@ class DdlApplier:
         self.save(table)
 
     def _rebuild(self, table: Table, before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, Source]]) -> None:
-        """Make the table again with its rows. Hidden row ids stay."""
+        """Rebuild the table with its rows. Hidden row ids stay."""
         old_columns = {folded(c.name): c for c in before}
         making = self._free_name("_tidemill_making")
         self._sql.execute(create_sql(making, [c for c, _ in wanted]))
@@ -264,7 +264,7 @@ class DdlApplier:
             self._sql.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {row_id(table.value_columns)} = ?", list(ids))
 
     def _rows_in(self, table: Table, names: Iterable[str]) -> Iterator[int]:
-        """Ids of the rows that partitions hold. Raises SchemaError when that cannot be told."""
+        """Yield the ids of the rows in partitions. Raises SchemaError if they cannot be determined."""
         what = f"which rows of {'.'.join(table.name)} lie in {', '.join(names)} cannot be told"
         if table.partitioning is None:
             raise SchemaError(f"{what}: no message said how it is partitioned", hint="Read from a topic that has its CREATE TABLE.")
@@ -281,7 +281,7 @@ class DdlApplier:
             raise SchemaError(f"{what}: {error.message}", hint=error.hint) from None
 
     def _exchange(self, table: Table, partition: str, other: Name) -> None:
-        """The rows of one partition and of a table without partitions change places. Columns belong together by their names."""
+        """Swap the rows of a partition and of a plain table. Columns match by name."""
         plain = self._catalog.find((other[0] or table.name[0], other[1]))
         if plain is None:
             raise SchemaError(f"{'.'.join(table.name)} exchanges a partition with {'.'.join(other)}, which is not known here")
@@ -299,7 +299,7 @@ class DdlApplier:
         self._sql.execute("DROP TABLE _tidemill_leaving")
         self._sql.execute("DROP TABLE _tidemill_ids")
         for changed in (table, plain):
-            changed.by_row_id = False  # ids of the two may meet now
+            changed.by_row_id = False  # row ids of the two tables may now collide
             self.save(changed)
 
 
@@ -313,7 +313,7 @@ def _unchanged(before: Sequence[ColumnInfo], wanted: Sequence[tuple[ColumnInfo, 
 def _converter(
     old: ColumnInfo, new: ColumnInfo, convert: Callable[..., object], failures: list[TidemillError]
 ) -> Callable[[Stored], Stored]:
-    """A function for SQLite, which would hide what went wrong."""
+    """Return a conversion for SQLite that records its errors, because SQLite would hide them."""
 
     def run(value: Stored) -> Stored:
         try:

@@ -1,7 +1,7 @@
-"""Which partition a row lies in: the rules of RANGE, LIST, HASH and KEY over the cells of a row.
+"""The partition of a row, by the rules of RANGE, LIST, HASH and KEY.
 
-A message names no partition, and the physical ids of Open Protocol's rows change without a message when partitions are reorganised. So a
-DDL that empties or exchanges a partition is applied to the rows that the partition's definition takes.
+Messages do not name partitions, and the physical ids in Open Protocol change without a message when partitions are reorganised. So a DDL
+that empties or exchanges a partition is applied to the rows that fit the partition's definition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Method(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One partition; bounds and values are the texts of the statement."""
+    """One partition. Bounds and values are the statement's texts."""
 
     name: str
     less_than: tuple[str, ...] = ()
@@ -50,29 +50,29 @@ class Partitioning:
     definitions: tuple[Definition, ...]
 
     def renamed(self, old: str, new: str) -> Partitioning:
-        """After a column has got another name. An expression that uses it cannot be: TiDB refuses that."""
+        """Return the partitioning after a column is renamed. TiDB refuses to rename a column that an expression uses."""
         columns = tuple(new if folded(c) == folded(old) else c for c in self.columns)
         return Partitioning(self.method, self.expression, columns, self.definitions)
 
     def without(self, names: Sequence[str], instead: Sequence[Definition] = ()) -> Partitioning:
-        """Some partitions replaced by others, which take the place of the first."""
+        """Return the partitioning with some partitions replaced by others, at the place of the first."""
         gone = {folded(name) for name in names}
         at = next((i for i, d in enumerate(self.definitions) if folded(d.name) in gone), len(self.definitions))
         kept = [d for d in self.definitions if folded(d.name) not in gone]
         return self.replaced((*kept[:at], *instead, *kept[at:]))
 
     def replaced(self, definitions: tuple[Definition, ...]) -> Partitioning:
-        """With other partitions."""
+        """Return the partitioning with other partitions."""
         return Partitioning(self.method, self.expression, self.columns, definitions)
 
     def counted(self, count: int) -> Partitioning:
-        """HASH and KEY with another number of partitions."""
+        """Return HASH or KEY partitioning with another number of partitions."""
         names = [d.name for d in self.definitions][:count]
         return self.replaced((*map(Definition, names), *(Definition(f"p{i}") for i in range(len(names), count))))
 
 
 class Locator:
-    """Finds the partition of a row. Raises SchemaError when the table's partitioning uses what is not known here."""
+    """Finds the partition of a row. Raises SchemaError for a partitioning that is not supported."""
 
     def __init__(self, partitioning: Partitioning, columns: Sequence[ColumnInfo], zone: tzinfo = UTC) -> None:
         self._method = partitioning.method
@@ -90,7 +90,7 @@ class Locator:
         self._default = next((d.name for d in self._definitions if d.is_default), None)
 
     def find(self, row: Mapping[str, Cell]) -> str | None:
-        """The name of the partition; None where none takes the row. `row`: cells by the lower-case names of columns."""
+        """Return the name of the partition, or None if no partition takes the row. `row` has cells by lower-case column name."""
         match self._method:
             case Method.KEY:
                 data = b"".join(b"\0" if row[folded(c.name)] is None else cell_text(c, row[folded(c.name)]) for c in self._columns)
@@ -128,12 +128,12 @@ _Order = tuple[int, int | float | str]
 
 
 def _ordered(value: Value) -> _Order:
-    """NULL, then values, then MAXVALUE."""
+    """Return a sort key: NULL, then values, then MAXVALUE."""
     if value is None:
         return (0, "")
     return (1, value) if isinstance(value, int | float) else (2, value)
 
 
 def _comparable(cell: Cell) -> Value:
-    """Text is compared by its bytes; surrogates keep bytes that are not UTF-8 in their order closely enough to tell them apart."""
+    """Return text that compares like its bytes. Surrogates stand for bytes that are not UTF-8 and keep them distinct."""
     return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell

@@ -1,4 +1,4 @@
-"""How tables and values look in SQLite."""
+"""The form of tables and values in SQLite."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from tidemill.tidb.rows.cells import Cell, Family, family
 from tidemill.tidb.schema.model import ColumnInfo
 
 Signature = tuple[tuple[str, int, int, bool], ...]
-"""What the columns of a row event say of themselves: name, type, flags, whether they belong to the key."""
+"""The columns of a row event: name, type, flags, whether they belong to the key."""
 
 _ROW_IDS = ("rowid", "_rowid_", "oid")
-"""SQLite's names of the id that each row has."""
+"""SQLite's names of a row's id."""
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def stored_name(name: Name) -> str:
-    """`schema.table`; a dot in the schema is doubled. SQLite keeps names that begin with `sqlite_` for itself."""
+    """Return `schema.table`; a dot in the schema is doubled. SQLite keeps names that begin with `sqlite_` for itself."""
     text = f"{name[0].replace('.', '..')}.{name[1]}"
     return "_" + text if text.lower().startswith("sqlite_") else text
 
 
 def row_id(columns: Iterable[ColumnInfo]) -> str:
-    """The name of SQLite's row id in a table with these columns, for SQL: a column of the same name would hide it.
+    """Return the name of SQLite's row id for a table with these columns. A column of the same name would hide it.
 
-    Where columns have all names that SQLite gives it, it is a column of its own, see `create_sql`.
+    If columns have all of SQLite's names for it, the table has an extra column for it, see `create_sql`.
     """
     taken = {c.name.lower() for c in columns}
     free = (name for name in _ROW_IDS if name not in taken)
@@ -47,7 +47,7 @@ def _own_row_id(taken: set[str]) -> str:
 
 
 def create_sql(stored_as: str, columns: Sequence[ColumnInfo]) -> str:
-    """CREATE TABLE. A table without columns, which SQLite does not have, gets one that nobody uses."""
+    """Return CREATE TABLE. SQLite has no tables without columns, so such a table gets an unused one."""
     parts = [f"{quoted(c.name)} {declared(c)}".rstrip() for c in columns] or ["_tidemill_none"]
     taken = {c.name.lower() for c in columns}
     if taken.issuperset(_ROW_IDS):
@@ -56,12 +56,12 @@ def create_sql(stored_as: str, columns: Sequence[ColumnInfo]) -> str:
 
 
 def to_stored(column: ColumnInfo, value: Cell) -> Stored:
-    """A cell as it is kept."""
+    """Return a cell as it is stored."""
     return stored(value, binary=column.is_binary)
 
 
 def from_stored(column: ColumnInfo, value: Stored) -> Cell:
-    """The inverse of `to_stored`."""
+    """Return the cell of a stored value."""
     match family(column):
         case Family.BYTES:
             return value.encode() if isinstance(value, str) else value
@@ -71,5 +71,5 @@ def from_stored(column: ColumnInfo, value: Stored) -> Cell:
 
 
 def signature(columns: Iterable[Column]) -> Signature:
-    """What is looked at to see whether a row fits its table."""
+    """Return the signature of columns, which decides whether a row fits its table."""
     return tuple((c.name, int(c.type), int(c.flags), c.handle) for c in columns)

@@ -1,6 +1,6 @@
-"""`sqlite:///FILE`: the upstream's tables in a file of SQLite, each as `schema.table`, with the consumer's progress beside them.
+"""`sqlite:///FILE`: the upstream's tables in an SQLite file, each as `schema.table`, with the consumer's progress.
 
-Everything up to a commit is one transaction of SQLite: rows, effects of DDLs, offsets. What begins with `_tidemill_` is the consumer's.
+Everything up to a commit is one SQLite transaction: rows, effects of DDLs, offsets. Tables `_tidemill_…` are the consumer's own.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _EMPTYING = (DdlType.DROP_TABLE_PARTITION, DdlType.TRUNCATE_TABLE_PARTITION)
 
 
 class SqliteTables:
-    """Tables in one file. Nothing is seen by others, or there after a crash, before `commit`.
+    """Tables in one file. Changes become visible and durable with `commit`.
 
-    Raises SinkUnavailable while somebody else holds the file, SinkError for what SQLite refuses, SchemaError for a DDL that cannot be
-    applied to the rows that are there.
+    Raises SinkUnavailable while another process locks the file, SinkError for SQLite's errors, SchemaError for a DDL that cannot be applied
+    to the present rows.
     """
 
     def __init__(self, path: Path | str, *, zone: tzinfo = UTC, keep_dropped_ms: int = KEEP_DROPPED_MS) -> None:
@@ -70,7 +70,7 @@ class SqliteTables:
     # State
 
     def _take_over(self) -> int:
-        """Whoever had the file before finds out at its next commit."""
+        """Take the file over. An earlier owner fails at its next commit."""
         self.connection.execute("BEGIN IMMEDIATE")
         epoch = int(self._state("epoch") or 0) + 1
         self._set_state("epoch", str(epoch))
@@ -85,13 +85,13 @@ class SqliteTables:
         self.connection.execute("INSERT OR REPLACE INTO _tidemill_state (name, value) VALUES (?, ?)", (name, value))
 
     def progress(self) -> Progress:
-        """What was committed last."""
+        """Return the last committed progress."""
         with self._errors("reading"):
             text = self._state("progress")
         return Progress() if text is None else Progress.from_json(text)
 
     def commit(self, progress: Progress) -> None:
-        """Make everything taken so far durable together with `progress`."""
+        """Make all changes so far durable, together with `progress`."""
         with self._errors("committing to"):
             self._begin()
             self._moves.check_waiting()
@@ -102,7 +102,7 @@ class SqliteTables:
             self.connection.execute("COMMIT")
 
     def abandon(self) -> None:
-        """Forget what was not committed."""
+        """Roll back uncommitted changes."""
         self._buffers.clear()
         self._fitting.clear()
         if self.connection.in_transaction:
@@ -112,7 +112,7 @@ class SqliteTables:
         self._moves.load()
 
     def close(self) -> None:
-        """Give the file back; what was not committed is gone."""
+        """Close the file without committing."""
         self.connection.close()
 
     def _begin(self) -> None:
@@ -126,13 +126,13 @@ class SqliteTables:
         except sqlite3.OperationalError as error:
             kind = SinkUnavailable if "locked" in str(error) or "busy" in str(error) else SinkError
             raise kind(f"{doing} {self._path}: {error}") from error
-        except (sqlite3.Error, OSError, UnicodeEncodeError) as error:  # the last: text that no UTF-8 has
+        except (sqlite3.Error, OSError, UnicodeEncodeError) as error:  # UnicodeEncodeError: text that UTF-8 cannot hold
             raise SinkError(f"{doing} {self._path}: {error}") from error
 
     # Rows
 
     def rows(self, events: Sequence[RowEvent]) -> None:
-        """The rows of one transaction, deletes first, then updates, then inserts within each table."""
+        """Take the rows of one transaction: within each table deletes first, then updates, then inserts."""
         with self._errors("writing rows to"):
             self._begin()
             self._moves.check_waiting()
@@ -144,7 +144,7 @@ class SqliteTables:
     def _rows_of_table(self, events: list[RowEvent]) -> None:
         table = self._table(events[0])
         if table is None or events[0].ts <= table.born_ts:
-            return  # of a table that is not there any more: what came late does not belong to its successor
+            return  # the table is gone; a late row does not belong to its successor
         for event in events:
             if event.only_handle_key and event.after:
                 raise SinkError(
@@ -162,7 +162,7 @@ class SqliteTables:
         self.rows_applied += len(events)
 
     def _table(self, event: RowEvent) -> Table | None:
-        """The table of a row; made from the row itself where no DDL told of it. None for one that was taken away after it."""
+        """Return the table of a row. Without a DDL it is created from the row. None for a table that was dropped after the row."""
         name = event.schema, event.table
         table = self.catalog.find(name)
         if table is None and event.ts > self._moves.gone.get(folded_table(name), 0):
@@ -170,7 +170,7 @@ class SqliteTables:
         return table
 
     def _fit(self, table: Table, event: RowEvent) -> None:
-        """Look at what the columns say of themselves, once for each way they say it."""
+        """Fit the table to the row's columns, once for each signature."""
         columns = event.after or event.before
         seen = self._fitting.setdefault(table.stored, set())
         known = signature(columns)
@@ -213,7 +213,7 @@ class SqliteTables:
             self.connection.executemany(_insert(table, columns), rows)
 
     def _write_steps(self, table: Table, steps: Iterable[tuple[Row | None, Row | None]]) -> None:
-        """Rows that nothing tells apart: one of those that are equal goes."""
+        """Write rows without a key. Of equal rows, one is removed."""
         names, own_id = table.names, row_id(table.value_columns)
         for gone, come in steps:
             if gone is not None:
@@ -230,7 +230,7 @@ class SqliteTables:
     # DDLs
 
     def ddl(self, ddl: DdlMessage) -> None:
-        """Apply a DDL to tables and rows; one that was applied before does nothing."""
+        """Apply a DDL to tables and rows. A DDL that was applied before does nothing."""
         with self._errors("applying a DDL to"):
             self._begin()
             identity = (ddl.ts, ddl.schema, ddl.table, ddl.query, int(ddl.type))
@@ -302,7 +302,7 @@ class SqliteTables:
         return self.catalog.find(self._qualified(name, ddl))
 
     def _on(self, name: Name, ddl: DdlMessage, do: Callable[[Table], None]) -> None:
-        """A table that is not known here has no rows here: its CREATE TABLE stands before the topic begins, or it has no key."""
+        """Call `do` with a table. An unknown table has no rows: its CREATE TABLE precedes the topic's first message, or it has no key."""
         table = self.catalog.find(name) if name[0] else self.catalog.find_unqualified(ddl.schema, name[1])
         if table is not None:
             do(table)
@@ -313,12 +313,12 @@ def _name(event: RowEvent) -> Name:
 
 
 def _known(values: Row, names: Mapping[str, str]) -> Row:
-    """By the names in the file, without columns that were dropped since."""
+    """Return values by the names in the file, without columns that were dropped since."""
     return {names[name]: value for name, value in values.items() if name in names}
 
 
 def _by_columns(come: Iterable[tuple[Key, Row]]) -> dict[tuple[str, ...], list[tuple[Stored, ...]]]:
-    """Rows with the same columns together; what follows the values (a hidden row id) stands last."""
+    """Group rows by their columns. A hidden row id follows the values."""
     found: dict[tuple[str, ...], list[tuple[Stored, ...]]] = {}
     for last, row in come:
         found.setdefault(tuple(row), []).append((*row.values(), *last))

@@ -1,7 +1,7 @@
-"""The text of a DDL → what it does to tables and to the rows that are in them.
+"""The text of a DDL → its effects on tables and their rows.
 
-Only what matters to rows is read: columns, their types and defaults, partitions, names. Indexes, constraints, comments and options of
-storage are passed over. Texts of TiCDC and of Tidemill are in TiDB's canonical form; others are brought into it where they can be.
+It reads what matters to rows: columns with types and defaults, partitions, names. It skips indexes, constraints, comments and storage
+options. Texts of TiCDC and Tidemill are in TiDB's canonical form; other texts are converted to it if possible.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.tidb.sql.lexer import Kind
 
 Name = tuple[str, str]
-"""(schema, table); the schema is empty where the text does not name it."""
+"""(schema, table). The schema is empty if the text does not name it."""
 
 FIRST = ""
-"""A column's place: behind no other one."""
+"""The place of the first column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class RecoverTable:
-    """RECOVER or FLASHBACK: the table that was dropped or emptied last under a name comes back, maybe under another one."""
+    """RECOVER or FLASHBACK: restores the table that was last dropped or emptied under a name, perhaps under another name."""
 
     name: Name
     new_name: Name
@@ -151,8 +151,8 @@ Effect = DropSchema | CreateTable | CreateLike | DropTable | TruncateTable | Rec
 
 
 def effects(query: str, now: datetime) -> tuple[Effect, ...]:
-    """What a statement does, in order; nothing for one that touches no rows. Raises DdlSyntaxError."""
-    with contextlib.suppress(DdlSyntaxError):  # of a newer TiDB, maybe: what matters of it may be readable all the same
+    """Return the effects of a statement in order, none if it does not concern rows. Raises DdlSyntaxError."""
+    with contextlib.suppress(DdlSyntaxError):  # perhaps of a newer TiDB: the parts that matter may still be readable
         query = canonical_ddl(query)
     return _Statement(query, now).read()
 
@@ -204,7 +204,7 @@ class _Statement(Definitions):
         if self.accept("LIKE"):
             return (CreateLike(name, self._table()),)
         if not self.accept("("):
-            return ()  # AS SELECT, which TiDB does not run: rows would tell the columns
+            return ()  # AS SELECT, which TiDB does not run
         if self.accept("LIKE"):
             return (CreateLike(name, self._table()),)
         start = self.index
@@ -227,7 +227,7 @@ class _Statement(Definitions):
         return (CreateTable(name, tuple(columns), partitioning),)
 
     def _table_charset(self) -> str:
-        """The character set among the table's options, which stand behind the columns."""
+        """Return the character set in the table's options, which follow the columns."""
         while not self.accept(")") and not self.at_end():
             self.skip()
         while not self.at_end() and not self.at("PARTITION", "BY"):
@@ -238,7 +238,7 @@ class _Statement(Definitions):
         return ""
 
     def _at_column(self) -> bool:
-        """Indexes and constraints begin with reserved words, all but one."""
+        """Return whether a column follows. Indexes and constraints begin with reserved words, except one."""
         return self.at_identifier() and not self.at("VECTOR", "INDEX")
 
     def _drop(self) -> tuple[Effect, ...]:
@@ -396,7 +396,7 @@ class _Statement(Definitions):
         return Partitioning(method, "" if by_columns else expression, columns, definitions)
 
     def _parenthesised(self) -> str:
-        """The text inside the parentheses that follow."""
+        """Return the text inside the parentheses that follow."""
         start = self.token.position
         if not self.at("("):
             raise self.fail("(")
@@ -430,7 +430,7 @@ class _Statement(Definitions):
         return Definition(name, less_than, values, is_default)
 
     def _texts(self) -> tuple[str, ...]:
-        """The texts of the items between parentheses."""
+        """Return the texts of the items between parentheses."""
         self.expect("(")
         found = self._listed(self._item_text)
         self.expect(")")

@@ -1,4 +1,4 @@
-"""Values that no message brings: what a new column holds in rows that are there, and what old values become in another type."""
+"""Values that no message holds: those of a new column in existing rows, and old values converted to a new type."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _TEMPORAL = (Family.TIME, Family.DURATION)
 
 
 def absent(column: ColumnInfo) -> Cell:
-    """What rows that are older than the column hold in it. Raises MalformedRow."""
+    """Return the value of a column in rows that are older than it. Raises MalformedRow."""
     plain = missing_plain(column)
     if plain == b"" and column.tp == MySQLType.STRING and column.is_binary and column.origin_default is None:
-        plain = bytes(max(column.flen, 0))  # TiDB writes it into the column's description; a DDL's text does not say it
+        plain = bytes(max(column.flen, 0))  # TiDB has this default in the column's description, but not in the DDL's text
     return None if plain is None else cell(column, plain, UTC)
 
 
 def cell_from_text(column: ColumnInfo, text: str) -> Cell:
-    """The cell of a value that is given as text. Raises ValueError, TypeError, ArithmeticError."""
+    """Return the cell of a value that is given as text. Raises ValueError, TypeError, ArithmeticError."""
     return cell(column, from_text(column, text), UTC)
 
 
 def conversion(old: ColumnInfo, new: ColumnInfo) -> Callable[[Cell], Cell] | None:
-    """What a change of a column's type does to its values; None where they stay as they are."""
+    """Return the conversion of values when a column's type changes, or None if they stay."""
     if _same_values(old, new):
         return None
 
@@ -68,7 +68,7 @@ _DATES = (MySQLType.DATE, MySQLType.NEWDATE)
 
 
 def _text(column: ColumnInfo, value: Cell) -> str:
-    """The value as SQL casts it to text."""
+    """Return the value as SQL casts it to text."""
     if isinstance(value, int) and column.tp in (MySQLType.ENUM, MySQLType.SET):
         if not column.elems:
             raise ValueError("the elements of its type were in no message")
@@ -77,7 +77,7 @@ def _text(column: ColumnInfo, value: Cell) -> str:
 
 
 def _rounded(column: ColumnInfo, text: str) -> str:
-    """Digits of a second that the new type does not have are rounded; a moment becomes a TIME, or the other way."""
+    """Round the fraction of a second to the new type, and convert between DATETIME and TIME."""
     kind = family(column)
     if kind not in _TEMPORAL:
         return text
@@ -93,7 +93,7 @@ def _rounded(column: ColumnInfo, text: str) -> str:
 
 
 def _rounded_moment(moment: Moment, fsp: int) -> Moment:
-    """Half up to `fsp` digits, over seconds, days and years. A date with zero parts is only cut."""
+    """Round half up to `fsp` digits, with carry into seconds, days and years. A date with zero parts is only cut."""
     unit = 10 ** (6 - max(fsp, 0))
     try:
         exact = datetime(*moment)

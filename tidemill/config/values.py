@@ -108,7 +108,7 @@ def text(value: str) -> str:
 
 
 def any_text(value: str) -> str:
-    """Anything."""
+    """Take any text."""
     return value
 
 
@@ -121,7 +121,7 @@ def storage_uri(value: str) -> str:
 
 
 def acks(value: str) -> int:
-    """Kafka's required-acks."""
+    """Parse Kafka's required-acks."""
     found = {"-1": -1, "all": -1, "0": 0, "1": 1}.get(value.lower())
     if found is None:
         raise ValueError("expected -1 (all in-sync replicas), 1 or 0")

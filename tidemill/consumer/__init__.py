@@ -1,4 +1,4 @@
-"""The consumer: reads a changefeed's topics and applies them exactly once.
+"""The consumer: reads a changefeed's topics, drops repeats, and applies transactions and DDLs in commit order.
 
 reading        message → events, for every protocol that it supports
 order/         the state machine: duplicates, order, the frontier of resolved ts, DDLs once;

@@ -148,8 +148,8 @@ class SparkConsumer:
         return True
 
     def take(self, messages: Iterable[tuple[str, int, int, int, bytes]]) -> None:
-        """Take decoded messages (topic, partition, offset, size, events), in order within a partition. Messages of a batch that Spark reruns
-        are skipped."""
+        """Take decoded messages (topic, partition, offset, size, events), in order within a partition. Messages of a batch that Spark
+        reruns are skipped."""
         ordering = self.consumer.ordering
         for topic, partition, offset, size, events in messages:
             if (topic, partition) not in ordering.partitions:

@@ -47,7 +47,7 @@ class RegistryClient:
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._http.close()
 
     def __enter__(self) -> RegistryClient:

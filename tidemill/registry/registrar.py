@@ -37,7 +37,7 @@ class Registrar:
         self._client, self._cache, self._options = client, cache, options
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._client.close()
 
     def meet(self) -> None:

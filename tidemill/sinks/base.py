@@ -105,11 +105,11 @@ class ByDispatchers:
     """A driver sink that leaves the choice of topics to the dispatchers, and takes messages of any size."""
 
     def message_limits(self, topics: Set[str]) -> Mapping[str, int]:
-        """None."""
+        """Return no limits."""
         return {}
 
     def place(self, version: TableVersion) -> str | None:
-        """None."""
+        """Return None."""
         return None
 
 

@@ -100,12 +100,12 @@ class DdlApplier:
             self._sql.execute("DELETE FROM _tidemill_tables WHERE stored = ?", (name,))
 
     def drop(self, table: Table, ts: int) -> None:
-        """DROP TABLE."""
+        """Apply DROP TABLE."""
         self._put_aside(table, ts)
         self._forget(table, ts)
 
     def truncate(self, table: Table, ts: int) -> None:
-        """TRUNCATE TABLE."""
+        """Apply TRUNCATE TABLE."""
         self._put_aside(table, ts)
         table.born_ts = ts
         self._sql.execute(create_sql(table.stored, table.value_columns))

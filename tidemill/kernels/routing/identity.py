@@ -82,7 +82,7 @@ class UniqueChange(_Columns):
         return out.astype(np.bool_)
 
     def changed_plain(self, record: RawRecord) -> bool:
-        """The reference."""
+        """Return the same by the reference."""
         if not record.value or not record.old_value:
             return False
         new, old = self._cells(record, record.value), self._cells(record, record.old_value)
@@ -119,7 +119,7 @@ class KeyHash(_Columns):
         return out
 
     def hash_plain(self, record: RawRecord) -> int:
-        """The reference."""
+        """Return the same by the reference."""
         program = self.programs[record.table]
         image = record.value or record.old_value
         if not image:

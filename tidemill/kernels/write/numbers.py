@@ -157,7 +157,7 @@ def round_to_odd(power_high, power_low, x):
 
 @jit
 def shortest(T, c, q, closer):
-    """Return the shortest decimal (digits, exponent) in the rounding interval of c·2^q (Schubfach). `closer`: the lower bound is."""
+    """Return the shortest decimal (digits, exponent) in the rounding interval of c·2^q (Schubfach). `closer`: its lower half is shorter."""
     cb = c * U4
     k = (q * 1262611 - (524031 if closer else 0)) >> 22
     h = as_u(q + ((-k * 1741647) >> 19) + 1)

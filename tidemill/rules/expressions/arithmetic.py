@@ -30,7 +30,7 @@ EXACT = Context(prec=400, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN, tra
 
 _MAX_DECIMAL = Decimal("9" * _MAX_DIGITS)
 _INTEGER_PLACES = 20
-"""One digit more than an integer has."""
+"""More digits than an integer has."""
 
 
 def out_of_range(kind: str, found: object) -> MalformedRow:

@@ -135,7 +135,7 @@ def _compared(test: Callable[[int], bool]) -> Callable[[Value, Value], Value]:
 
 
 def _same(left: Value, right: Value) -> Value:
-    """<=>"""
+    """Compute `<=>`, which takes two NULLs as equal."""
     if left is None or right is None:
         return int(left is right)
     return int(compare(left, right) == 0)

@@ -105,7 +105,7 @@ def meta_folder(schema: str, table: str) -> str:
 
 
 def file_name(version: int, checksum: int) -> str:
-    """schema_<version>_<checksum>.json"""
+    """Return `schema_<version>_<checksum>.json`."""
     return f"schema_{version}_{checksum:010d}.json"
 
 

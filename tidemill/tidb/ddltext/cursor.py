@@ -97,7 +97,7 @@ class Cursor:
         return all(self.peek(offset).upper == word for offset, word in enumerate(words))
 
     def at_end(self) -> bool:
-        """Nothing follows."""
+        """Return whether no token is left."""
         return self.token.kind is Kind.END
 
     def at_any(self, words: Iterable[str]) -> bool:

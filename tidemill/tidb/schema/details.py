@@ -83,7 +83,7 @@ class Ttl:
 
     @classmethod
     def from_json(cls, data: Json) -> Ttl:
-        """TableInfo's `ttl_info`."""
+        """Read a TableInfo's `ttl_info`."""
         get = data.get
         unit = _numbered(_TIME_UNITS, get("interval_time_unit") or 0)
         return cls(name_of(get("column")), str(get("interval_expr", "")), unit, get("enable", False), get("job_interval") or "")
@@ -106,7 +106,7 @@ class TableDetails:
 
     @classmethod
     def from_json(cls, data: Json) -> TableDetails:
-        """TableInfo."""
+        """Read the details of a TableInfo."""
         get = data.get
         ttl, public = get("ttl_info"), SchemaState.PUBLIC
         found = cls(

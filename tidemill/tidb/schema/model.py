@@ -228,7 +228,7 @@ class PartitionInfo:
 
     @classmethod
     def from_json(cls, data: Json) -> PartitionInfo:
-        """TableInfo's `partition`."""
+        """Read a TableInfo's `partition`."""
         kind = integer(data, "type")
 
         def definitions(name: str) -> tuple[PartitionDefinition, ...]:

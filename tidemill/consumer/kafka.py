@@ -107,7 +107,7 @@ class KafkaTopics:
                 if not self._reading:
                     self._consumer.poll(0)  # serves the error callback; there is nothing to read
                 if error.args[0].code() not in _UNANSWERED or self._all_down or self._denials.meant or left <= ASK_S:
-                    raise self._told(error.args[0], doing) from None
+                    raise self._topic_error(error.args[0], doing) from None
             else:
                 self._denials.succeeded()
                 return answer
@@ -119,7 +119,7 @@ class KafkaTopics:
         for name, topic in metadata.topics.items():
             if self._upstream.wants(name):
                 if topic.error is not None:
-                    raise self._told(topic.error, f"topic {name}")
+                    raise self._topic_error(topic.error, f"topic {name}")
                 numbers = sorted(topic.partitions)
                 found += [(name, number) for number in numbers[: self._upstream.partition_num]]
         return Found(str(metadata.cluster_id or ""), sorted(found), self._upstream.absent({name for name, _ in found}))
@@ -195,7 +195,7 @@ class KafkaTopics:
             except KafkaException as error:
                 log.warning("offsets of group %s were not told: %s", self._group, error.args[0].str())
 
-    def _told(self, error: Any, doing: str) -> TopicError:
+    def _topic_error(self, error: Any, doing: str) -> TopicError:
         if error.code() in _DENIED:
             self._denials.denied(time.monotonic())
         if self._denials.meant:

@@ -44,7 +44,7 @@ class GoRegex:
         try:
             object.__setattr__(self, "_compiled", re2.compile(self.text.encode("utf-8", "replace"), options))
         except re2.error as error:
-            raise ConfigError(_told_by_go(error.args[0].decode("utf-8", "replace"))) from None
+            raise ConfigError(_in_go_words(error.args[0].decode("utf-8", "replace"))) from None
 
     def found_in(self, text: str) -> bool:
         """Return whether the pattern matches anywhere in a text."""
@@ -56,7 +56,7 @@ def go_literal(text: str) -> str:
     return str(re2.escape(text.encode("utf-8", "replace")).decode())
 
 
-def _told_by_go(error: str) -> str:
+def _in_go_words(error: str) -> str:
     """Return Go's text for an error of RE2. Go puts the place into backquotes."""
     fault, colon, place = error.partition(": ")
     return f"error parsing regexp: {_BY_GO.get(fault, fault)}" + (f": `{place}`" if colon else "")

@@ -69,7 +69,7 @@ class FilesDriverSink(ByDispatchers):
         self._fresh = fresh
         self._checked = False
         self._tail: dict[Target, bytearray] = {}
-        self._eventful: set[Target] = set()  # targets with a DDL in this batch
+        self._with_ddl: set[Target] = set()  # targets with a DDL in this batch
         self._idle: dict[Target, Path] = {}  # files of the last batch that hold only a resolved event
 
     def ensure_topics(self, topics: set[str]) -> dict[str, int]:
@@ -84,7 +84,7 @@ class FilesDriverSink(ByDispatchers):
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         for partition in partitions:
             self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
-            self._eventful.add((topic, partition))
+            self._with_ddl.add((topic, partition))
 
     def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
         for target in targets:
@@ -99,7 +99,7 @@ class FilesDriverSink(ByDispatchers):
             published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
             for folder in {path.parent for path in published.values()}:
                 sync_folder(folder)
-            self._drop_idle(published, busy=self._eventful | parts.keys())
+            self._drop_idle(published, busy=self._with_ddl | parts.keys())
             self._write_state(ctx)
         self._forget()
         self._parts.end(ctx)
@@ -113,7 +113,7 @@ class FilesDriverSink(ByDispatchers):
 
     def _forget(self) -> None:
         self._tail.clear()
-        self._eventful.clear()
+        self._with_ddl.clear()
 
     def _joined(self, ctx: BatchContext, target: Target, parts: list[Path]) -> Path:
         """Join all messages of a target in this batch to one file with a temporary name. The first part is not copied."""

@@ -56,12 +56,12 @@ class Buffer:
     """Changes of one table that are not written yet. `key` has the lower-case names of its key columns."""
 
     key: tuple[str, ...] = ()
-    fates: dict[Key, PendingRow] = field(default_factory=dict)
+    pending: dict[Key, PendingRow] = field(default_factory=dict)
     steps: list[tuple[Row | None, Row | None]] = field(default_factory=list)  # for a table without a key: (removed, added), in order
     cells: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.fates or self.steps)
+        return bool(self.pending or self.steps)
 
     def take(self, events: Sequence[RowEvent]) -> None:
         """Take all events of one transaction. Raises MalformedMessage for an event without a key column."""
@@ -76,10 +76,10 @@ class Buffer:
             if new is not None:
                 come.append((new, after))
         for key in gone:
-            self.fates[key] = PendingRow(remove=True)
+            self.pending[key] = PendingRow(remove=True)
         for key, values in come:
-            fate = self.fates.setdefault(key, PendingRow())
-            fate.values = values if fate.values is None else fate.values | values
+            change = self.pending.setdefault(key, PendingRow())
+            change.values = values if change.values is None else change.values | values
             self.cells += len(values)
 
     def take_keyless(self, events: Sequence[RowEvent]) -> None:

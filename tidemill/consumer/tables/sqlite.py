@@ -204,10 +204,10 @@ class SqliteTables:
             self._write_steps(table, buffer.steps)
         names = table.names
         where = " AND ".join(f"{quoted(names[name])} = ?" for name in table.key) or f"{row_id(table.value_columns)} = ?"
-        gone = [key for key, fate in buffer.fates.items() if fate.remove or fate.values is None]
+        gone = [key for key, change in buffer.pending.items() if change.remove or change.values is None]
         self.connection.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {where}", gone)
         come = (
-            (key if table.by_row_id else (), _known(fate.values, names)) for key, fate in buffer.fates.items() if fate.values is not None
+            (key if table.by_row_id else (), _known(change.values, names)) for key, change in buffer.pending.items() if change.values is not None
         )
         for columns, rows in _by_columns(come).items():
             self.connection.executemany(_insert(table, columns), rows)

@@ -26,7 +26,7 @@ from tidemill.kernels.rows import layout as L
 from tidemill.kernels.wire import short_varint, unzigzag, varint
 from tidemill.kernels.write.numbers import SIGN64, decimal_size
 
-MAX_STRANGERS = 256  # columns of a row of format 1 that the table does not have
+MAX_UNKNOWN = 256  # columns of a row of format 1 that the table does not have
 
 # Flags of datums in keys and in rows of format 1.
 FLAG_NULL, FLAG_BYTES, FLAG_COMPACT, FLAG_INT, FLAG_UINT, FLAG_FLOAT = range(6)
@@ -49,7 +49,7 @@ def is_among(column, a, count, large):
 
 
 @jit
-def strangers_fit(table, a, not_null, null, large):
+def unknown_columns_fit(table, a, not_null, null, large):
     """Return whether no unknown column is both NULL and not NULL."""
     slot_of = ld64(table + 8 * L.T_SLOT_OF)
     max_id = ld64(table + 8 * L.T_MAX_ID)
@@ -94,7 +94,7 @@ def map_columns(table, cache, a, not_null, null, large):
         st32(place, L.PLACE_NULL)
     if wrong < 0 or twice != 0:
         return False
-    return ld32s(places + 4 * slots) == L.PLACE_ABSENT or strangers_fit(table, a, not_null, null, large)
+    return ld32s(places + 4 * slots) == L.PLACE_ABSENT or unknown_columns_fit(table, a, not_null, null, large)
 
 
 @jit
@@ -243,7 +243,7 @@ def locate_format1(table, cache, a, n, S):
             for i in range(unknown_columns):
                 if ld64(S + 8 * i) == column:
                     return False  # named twice
-            if unknown_columns == MAX_STRANGERS:
+            if unknown_columns == MAX_UNKNOWN:
                 return False
             st64(S + 8 * unknown_columns, column)
             unknown_columns += 1

@@ -85,7 +85,7 @@ class KafkaDriverSink(ByDispatchers):
                 found[topic] = len(future.result().partitions)
             except KafkaException as error:
                 if error.args[0].code() not in _MISSING:
-                    raise self._told(error, f"describing topic {topic}") from None
+                    raise self._sink_error(error, f"describing topic {topic}") from None
         self._denials.succeeded()
         return {topic: count for topic, count in found.items() if count}
 
@@ -106,7 +106,7 @@ class KafkaDriverSink(ByDispatchers):
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     doing = f"creating topic {topic} with {partitions} partitions and replication factor {kafka.replication_factor}"
-                    raise self._told(error, doing) from None
+                    raise self._sink_error(error, doing) from None
 
     def _await_visible(self, topics: list[str]) -> dict[str, int]:
         """Wait until new topics are in the brokers' metadata. That takes a moment, and Kafka has no call that waits for it."""
@@ -131,8 +131,8 @@ class KafkaDriverSink(ByDispatchers):
                 found[topic] = max(1, int(settings["max.message.bytes"].value) - options.RECORD_HEADROOM)
             except KafkaException as error:
                 if error.args[0].code() != _FORBIDDEN:
-                    raise self._told(error, f"asking for the settings of topic {topic}") from None
-                self._say_once(f"{self._where}: without the right DescribeConfigs on topic {topic} its max.message.bytes is not known")
+                    raise self._sink_error(error, f"asking for the settings of topic {topic}") from None
+                self._warn_once(f"{self._where}: without the right DescribeConfigs on topic {topic} its max.message.bytes is not known")
         limits = [*found.values()]
         if limits and min(limits) != self._limit:
             self._flush_and_drop()
@@ -152,7 +152,7 @@ class KafkaDriverSink(ByDispatchers):
         self._flush()
         self._drop_producer()
 
-    def _say_once(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             log.warning("%s", text)
@@ -198,7 +198,7 @@ class KafkaDriverSink(ByDispatchers):
                 producer.poll(0.2)
                 self._raise_failure()
             except KafkaException as error:
-                raise self._told(error, f"sending to {topic}/{partition}") from None
+                raise self._sink_error(error, f"sending to {topic}/{partition}") from None
 
     def _flush(self) -> None:
         if self._producer is None:
@@ -265,9 +265,9 @@ class KafkaDriverSink(ByDispatchers):
         try:
             return call()
         except KafkaException as error:
-            raise self._told(error, doing) from None
+            raise self._sink_error(error, doing) from None
 
-    def _told(self, error: KafkaException, doing: str) -> SinkError:
+    def _sink_error(self, error: KafkaException, doing: str) -> SinkError:
         cause: KafkaError = error.args[0]
         if self._admin is not None:
             self._admin.poll(0)  # serves the error callback

@@ -100,7 +100,7 @@ def test_a_message_as_canal_sends_it() -> None:
         (b"", "", "it is not JSON", Fault.SENDER),
         (b"[]", "", "", Fault.SENDER),
         (b'{"type": tru}', "", "it is not JSON", Fault.SENDER),
-        (b'{"type":"INSERT","type":"INSERT"}', "", "a member stands twice", Fault.SENDER),
+        (b'{"type":"INSERT","type":"INSERT"}', "", "an object has a member twice", Fault.SENDER),
         (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "", "nested too deep", Fault.SENDER),
         (b'{"es":' + b"9" * 5000 + b"}", "", "a number of 5000 digits", Fault.SENDER),
         ({"type": "TRUNCATED"}, "type", "expected INSERT, UPDATE or DELETE, found 'TRUNCATED'", Fault.READER),

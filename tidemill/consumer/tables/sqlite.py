@@ -207,7 +207,9 @@ class SqliteTables:
         gone = [key for key, change in buffer.pending.items() if change.remove or change.values is None]
         self.connection.executemany(f"DELETE FROM {quoted(table.stored)} WHERE {where}", gone)
         come = (
-            (key if table.by_row_id else (), _known(change.values, names)) for key, change in buffer.pending.items() if change.values is not None
+            (key if table.by_row_id else (), _known(change.values, names))
+            for key, change in buffer.pending.items()
+            if change.values is not None
         )
         for columns, rows in _by_columns(come).items():
             self.connection.executemany(_insert(table, columns), rows)

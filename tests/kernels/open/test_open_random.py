@@ -113,7 +113,7 @@ EDGES = (
 
 def test_programs_of_one_encoder_print_documents_in_one_way() -> None:
     programs = [TableProgram("s", "t", random_table(random.Random(1)), json=style) for style in JsonStyle]
-    with pytest.raises(ValueError, match="print documents in 2 ways"):
+    with pytest.raises(ValueError, match="print JSON documents in 2 styles"):
         OpenRowEncoder(programs)
 
 

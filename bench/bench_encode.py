@@ -29,6 +29,7 @@ from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord
 from tidemill.kernels.simple import SimpleRowEncoder
+from tidemill.kernels.templates.encoder import TextRowEncoder
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat
 from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE, ROW
 from tidemill.tidb.keys import record_key
@@ -73,9 +74,13 @@ def encoder_of(bench: Bench, program: TableProgram) -> tuple[Any, Callable[..., 
     if bench.options.protocol is MessageFormat.CANAL:
         canal = CanalRowEncoder([program], bench.options)
         return canal, canal.tables[0].row
-    texts = {MessageFormat.CANAL_JSON: CanalJsonRowEncoder, MessageFormat.CSV: CsvRowEncoder, MessageFormat.SIMPLE: SimpleRowEncoder}
+    texts: dict[MessageFormat, Callable[[], TextRowEncoder]] = {
+        MessageFormat.CANAL_JSON: lambda: CanalJsonRowEncoder([program], bench.options, clock=lambda: 0),
+        MessageFormat.CSV: lambda: CsvRowEncoder([program], bench.options),
+        MessageFormat.SIMPLE: lambda: SimpleRowEncoder([program], bench.options, clock=lambda: 0),
+    }
     if bench.options.protocol in texts:
-        encoder = texts[bench.options.protocol]([program], bench.options)
+        encoder = texts[bench.options.protocol]()
         return encoder, lambda key, value, old, ts: encoder.value_of(RawRecord(key, value, old, 0, ts, 0), 0)
     return OpenRowEncoder([program], bench.options), program.open.row
 

@@ -17,7 +17,6 @@ from tidemill.kernels.intrinsics import (
     jit,
     ld8,
     ld32s,
-    ld64,
     memcpy,
     memmove,
     put,
@@ -27,8 +26,9 @@ from tidemill.kernels.intrinsics import (
     st32,
 )  # fmt: skip
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.rows.locate import find
-from tidemill.kernels.templates.template_kernel import DIFFERENT, SAME, differs
+from tidemill.kernels.rows.changed import CHANGED, SAME
+from tidemill.kernels.rows.locate import find, place_map, place_of
+from tidemill.kernels.templates.template_kernel import differs
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.binary_json import w_json
 from tidemill.kernels.write.more_values import unescape
@@ -205,19 +205,16 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
 @spliced
 def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2):
     """The columns of the located image. `changed`: 0, or the words of the columns that have another value in the image `other`."""
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     for i in range(count):
         column = columns + X.COLUMN_BYTES * i
         if changed:
             found = differs(T, p, column, cache, S, other, S2, zone)
-            if found == DIFFERENT:
+            if found == CHANGED:
                 column = changed + X.COLUMN_BYTES * i
             elif found != SAME:
                 return -1
-        place = ld32s(cache + L.CACHE_PLACES + 4 * ld32s(column + 4 * X.C_SLOT))
+        place = place_of(cache, ld32s(column + 4 * X.C_SLOT))
         if place == L.PLACE_NULL:
             st8(p, tag)
             p = put(p + 1, pool + ld32s(column + 4 * X.C_NULL), ld32s(column + 4 * X.C_NULL_LEN))

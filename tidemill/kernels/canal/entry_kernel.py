@@ -14,11 +14,12 @@ from tidemill.kernels.canal import layout as X
 from tidemill.kernels.canal.columns import varint_size, w_images
 from tidemill.kernels.intrinsics import as_i, as_u, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, memmove, st8, st16, st32, st64
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.templates.template_kernel import PHYSICAL, ROW_BYTES, forget, located
+from tidemill.kernels.rows.locate import invalidate
+from tidemill.kernels.templates.template_kernel import PHYSICAL, located
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.numbers import w_u64
 from tidemill.protocols.canal.entries import HOUR_MS, LAST_PLACE, PLACE_BITS
-from tidemill.records import R_COMMIT, R_KEYLEN, R_OLDLEN, R_START, R_TABLE, R_VALLEN
+from tidemill.records import R_COMMIT, R_KEYLEN, R_OLDLEN, R_START, R_TABLE, R_VALLEN, ROW_BYTES
 
 use_cache()
 
@@ -269,8 +270,8 @@ def entry_rows(i, n, rows, tables, texts, T, S, st):
                 )
             if end < 0:
                 if flags & L.FLAG_SLOW == 0:
-                    forget(table)
-                    forget(table2)
+                    invalidate(table)
+                    invalidate(table2)
                 outcome = L.UNKNOWN
                 break
         size = end - begun

@@ -12,7 +12,10 @@ from tidemill.kernels.canal import layout as X
 from tidemill.kernels.canal.columns import varint_size, w_images
 from tidemill.kernels.intrinsics import as_i, entry, jit, ld32, ld32s, ld64, ldu64, memcpy, memmove, st8, st64
 from tidemill.kernels.rows import layout as L
-from tidemill.kernels.templates.template_kernel import (
+from tidemill.kernels.rows.locate import invalidate
+from tidemill.kernels.templates.template_kernel import PHYSICAL, located
+from tidemill.kernels.wire import w_varint
+from tidemill.records import (  # fmt: skip
     M_COMMIT,
     M_KEY,
     M_KEYLEN,
@@ -21,13 +24,15 @@ from tidemill.kernels.templates.template_kernel import (
     M_VALLEN,
     M_VALUE,
     MESSAGE_BYTES,
-    PHYSICAL,
+    R_COMMIT,
+    R_KEYLEN,
+    R_OLDLEN,
+    R_TABLE,
+    R_TARGET,
+    R_VALLEN,
+    RECORD_OVERHEAD,
     ROW_BYTES,
-    forget,
-    located,
 )
-from tidemill.kernels.wire import w_varint
-from tidemill.records import R_COMMIT, R_KEYLEN, R_OLDLEN, R_TABLE, R_TARGET, R_VALLEN, RECORD_OVERHEAD
 
 use_cache()
 
@@ -183,8 +188,8 @@ def canal_rows(i, n, rows, tables, texts, T, S, st):
                 )
             if end < 0:
                 if flags & L.FLAG_SLOW == 0:
-                    forget(table)
-                    forget(table2)
+                    invalidate(table)
+                    invalidate(table2)
                 outcome = L.UNKNOWN
                 break
             size = end - at - ahead

@@ -15,7 +15,7 @@ from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.locate import invalidate
 from tidemill.kernels.templates.template_kernel import PHYSICAL, located
 from tidemill.kernels.wire import w_varint
-from tidemill.records import (
+from tidemill.records import (  # fmt: skip
     M_COMMIT,
     M_KEY,
     M_KEYLEN,

@@ -367,9 +367,9 @@ def release(refs, rows, n):
 def keep_owned(rows, n, bounds, n_bounds):
     """Remove the rows of tables that belong to another partition at their commit_ts; the rest moves up. Return the number of rows left.
 
-    bounds: 7 words each: a table id; rows with commit_ts above the second and up to the third word are removed if their handle, which
-    follows 11 bytes of the key, is not below the one at the fourth word (length: the fifth), and below the one at the sixth (the seventh; 0:
-    no end).
+    bounds: 7 words each: a table id; the rows above the second and up to the third word (commit_ts) are removed if their handle, which
+    follows 11 bytes of the key, is not below the one at the fourth word (its length: the fifth), and is below the one at the sixth
+    (its length: the seventh; 0: no end).
     """
     kept = 0
     for i in range(n):

@@ -17,7 +17,6 @@ from tidemill.kernels.intrinsics import (
     jit,
     ld8,
     ld32s,
-    ld64,
     memcpy,
     memmove,
     put,
@@ -28,7 +27,7 @@ from tidemill.kernels.intrinsics import (
 )  # fmt: skip
 from tidemill.kernels.rows import layout as L
 from tidemill.kernels.rows.changed import CHANGED, SAME
-from tidemill.kernels.rows.locate import find, place_of
+from tidemill.kernels.rows.locate import find, place_map, place_of
 from tidemill.kernels.templates.template_kernel import differs
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.binary_json import w_json
@@ -206,10 +205,7 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
 @spliced
 def w_image(T, p, tag, columns, count, changed, pool, zone, cache, S, other, S2):
     """The columns of the located image. `changed`: 0, or the words of the columns that have another value in the image `other`."""
-    offsets = ld64(cache + 8 * L.C_OFFSETS)
-    data = ld64(cache + 8 * L.C_DATA)
-    large = ld64(cache + 8 * L.C_LARGE)
-    last = ld64(cache + 8 * L.C_LAST)
+    offsets, data, large, last = place_map(cache)
     for i in range(count):
         column = columns + X.COLUMN_BYTES * i
         if changed:

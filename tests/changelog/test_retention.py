@@ -181,6 +181,19 @@ def test_a_new_snapshot_is_the_schema_of_its_time(tmp_path: Path) -> None:
         assert _events(later, start, recorded.last_ts) == _events(whole, start, recorded.last_ts)
 
 
+def test_a_snapshot_before_a_start_that_another_writer_has_moved_is_told_as_gone(reopened: Reopen) -> None:
+    """A writer that was frozen meanwhile: its own start is older."""
+    log = reopened(KEEP)
+    hourly(log, 2)
+    for writer in (log.schema, log.partition(0), log.partition(1)):
+        writer.set_head(START + 50 * HOUR)
+    log.maintain(START + 50 * HOUR)
+    reader = LogReader(log.storage)
+    assert reader.start_ts > START + HOUR
+    with pytest.raises(SegmentGone, match="begins at"):
+        snapshot_at(reader, START + HOUR)
+
+
 def _tables(history: SchemaHistory, ts: int) -> dict[int, tuple[str, str, tuple[int, ...]]]:
     return {i: (v.schema, v.table, v.physical_ids) for i, v in history.snapshot(ts).tables.items()}
 

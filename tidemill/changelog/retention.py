@@ -19,7 +19,7 @@ from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.changelog.storage.open import Storage
-from tidemill.errors import DiskLow, redact
+from tidemill.errors import DiskLow, SegmentGone, redact
 from tidemill.events import Op
 from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.tracking.history import SchemaHistory
@@ -126,8 +126,13 @@ def between_ddls(history: SchemaHistory, cut: int) -> int:
 
 
 def snapshot_at(reader: LogReader, ts: int) -> dict[bytes, bytes]:
-    """Return the meta key-values as of `ts`, from the newest snapshot before it and the schema stream."""
+    """Return the meta key-values as of `ts`, from the newest snapshot before it and the schema stream.
+
+    Raises SegmentGone if another writer has moved the log's start past `ts` meanwhile.
+    """
     base = max(t for t in reader.snapshots() if t <= max(ts, reader.start_ts))
+    if base > ts:
+        raise SegmentGone(f"{redact(reader.location)} begins at {tso.describe(base)} now; what it held at {tso.describe(ts)} is gone")
     table = reader.read_snapshot(base)
     pairs = dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     changes = reader.read_schema(base, ts)

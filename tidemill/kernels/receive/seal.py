@@ -368,8 +368,8 @@ def keep_owned(rows, n, bounds, n_bounds):
     """Remove the rows of tables that belong to another partition at their commit_ts; the rest moves up. Return the number of rows left.
 
     bounds: 7 words each: a table id; rows with commit_ts above the second and up to the third word are removed if their handle, which
-    follows 11 bytes of the key, is not below the one at the fourth word (length: the fifth), and below the one at the sixth (the seventh; 0:
-    no end).
+    follows 11 bytes of the key, is not below the one at the fourth word (length: the fifth), and below the one at the sixth (the
+    seventh; 0: no end).
     """
     kept = 0
     for i in range(n):

@@ -228,3 +228,9 @@ def test_no_test_imports_another() -> None:
             if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.+\.)?test_", node.module or ""):
                 wrong.append(f"{path.name} imports {node.module}")
     assert sorted(wrong) == []
+
+
+def test_the_files_that_begin_first_are_there() -> None:
+    from tests.conftest import LONGEST
+
+    assert [name for name in LONGEST if not (Path(__file__).parent / name).is_file()] == []

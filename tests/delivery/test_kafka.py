@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def settings(broker: KafkaBroker, topic: str) -> Settings:
-    return settings_of(f"kafka://{broker.address}/{topic}?protocol=open-protocol&partition-num=3&max-batch-size=4")
+    return settings_of(f"kafka://{broker.address}/{topic}?protocol=open-protocol&partition-num=3&max-batch-size=4", feed="k")
 
 
 def delivered(broker: KafkaBroker, topic: str, folder: Path) -> Delivered:

@@ -47,7 +47,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(address: str, topic: str, more: str = "") -> Settings:
-    return settings_of(f"kafka://{address}/{topic}?protocol=open-protocol{more}")
+    return settings_of(f"kafka://{address}/{topic}?protocol=open-protocol{more}", feed="k")
 
 
 def make_topic(admin: AdminClient, topic: str, partitions: int = 3, **config: str) -> None:

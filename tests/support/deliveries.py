@@ -27,12 +27,12 @@ def settings(path: Path, *, partitions: int = 1, mode: str = "default", more: st
     return settings_of(f"messages://{path}?protocol=open-protocol&partition-num={partitions}{more}", mode=mode, toml=toml)
 
 
-def settings_of(uri: str, *, mode: str = "index-value", toml: str = "") -> Settings:
+def settings_of(uri: str, *, mode: str = "index-value", toml: str = "", feed: str = "test") -> Settings:
     """Into a sink; all tables are dispatched by `mode`."""
     text = toml + f'\n[[sink.dispatchers]]\nmatcher = ["*.*"]\npartition = "{mode}"\n'
     assert tomllib.loads(text)
     config = parse_config(text)
-    return Settings("test", config.sink_uri(uri), config, UTC)
+    return Settings(feed, config.sink_uri(uri), config, UTC)
 
 
 @contextmanager

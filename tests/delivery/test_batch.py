@@ -309,7 +309,7 @@ def test_storage_that_is_away_is_waited_for_without_end_and_told_once_in_a_while
 
 
 def test_a_lost_job_is_tried_as_often_as_ever_whatever_the_storage_did_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.delivery.batch.GRACE_S", 0.0)
+    monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.0)
     around = Surroundings()
     around.fail_finish = [JobLost("gone")] * 2 + [LogUnavailable("away")] * 5
     assert driver(around, tmp_path).run(0, 10, 20).tries == 8

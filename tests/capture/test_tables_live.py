@@ -55,8 +55,9 @@ class Spans:
 
     def __post_init__(self) -> None:
         spans = self.capture.spans
-        for physical, span in spans._span_of.items():
-            self._of[span.id] = physical, span.partition
+        for physical, of_table in spans._spans_of.items():
+            for span in of_table:
+                self._of[span.id] = physical, span.partition
         self._add, self._remove = spans._add, spans._remove
         spans._add, spans._remove = self.add, self.remove
 
@@ -259,7 +260,7 @@ def test_spans_begin_and_end_at_the_switches(world: World) -> None:
     for switch in switches:
         for physical in switch.removed:
             assert any(head >= switch.ts for head in spans.ended[physical]), f"the span of {physical} did not end behind {switch.ts}"
-    assert set(spans.capture.spans._span_of) == world.live
+    assert set(spans.capture.spans._spans_of) == world.live
 
 
 # what is delivered

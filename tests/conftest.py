@@ -31,6 +31,7 @@ LONGEST = (
     "tidb/schema/test_forgetting.py",
     "delivery/test_kafka_trouble.py",
     "integration/test_groups_spark.py",
+    "capture/test_split_tables.py",
     "capture/test_tables_live.py",
     "integration/test_delivery_cluster.py",
     "capture/groups/test_group_captures.py",

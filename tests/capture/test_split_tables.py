@@ -59,6 +59,7 @@ def used(log: Path, table_id: int, from_ts: int) -> Counter[int]:
     return Counter(p for p, rows in log_changes(log).items() for row in rows if row.table_id == table_id and row.commit_ts > from_ts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_table_is_split_while_it_is_written(tmp_path: Path, workers: int) -> None:
     """Over 3 partitions of 4, then over 2, then the log grows, then the table is together again; under rows, moved keys and DDLs."""
@@ -227,6 +228,7 @@ def test_what_cannot_be_split_is_refused_in_words(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_while_the_layout_changes(tmp_path: Path) -> None:
     """Before log.json is written and behind it, of a log that grows and of a table that is split: it goes on with a whole layout."""
 
@@ -277,6 +279,7 @@ def test_kill_minus_nine_while_the_layout_changes(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_log_on_s3_grows_and_splits(tmp_path: Path, s3_server: str) -> None:
     make_bucket(s3_server, "split-tables")
     place = f"s3://test:test@split-tables/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"

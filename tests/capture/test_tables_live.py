@@ -55,8 +55,9 @@ class Spans:
 
     def __post_init__(self) -> None:
         spans = self.capture.spans
-        for physical, begun in spans._spans_of.items():
-            self._of |= {span.id: (physical, span.partition) for span in begun}
+        for physical, of_table in spans._spans_of.items():
+            for span in of_table:
+                self._of[span.id] = physical, span.partition
         self._add, self._remove = spans._add, spans._remove
         spans._add, spans._remove = self.add, self.remove
 

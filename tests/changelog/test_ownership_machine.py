@@ -297,7 +297,7 @@ SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestOnAnObjectStore = OnAnObjectStore.TestCase
+TestOnAnObjectStore = pytest.mark.slow(OnAnObjectStore.TestCase)
 TestOnAnObjectStore.settings = SETTINGS
 TestOnADisk = OnADisk.TestCase
 TestOnADisk.settings = SETTINGS

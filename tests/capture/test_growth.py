@@ -215,3 +215,31 @@ def _grow(log: Any) -> None:
         for folder in (writer.schema, *(writer.partition(p) for p in writer.partitions)):
             folder.set_head(START + 9)
         growth.change_layout(writer, growth.Settled(START + 9, growth.Change(4)))
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"garbage", b"[]", b'{"partitions": 1e999}', b'{"partitions": 4.7}', b"[" * 100_000,
+        b'{"split": {"table": "d.t", "over": -2, "layouts": 0}}', b'{"split": {"table": "d.t", "over": 0, "layouts": 0}}',
+        b'{"split": {"table": "", "over": 2, "layouts": 0}}', b'{"split": 3}',
+    ],
+)  # fmt: skip
+def test_a_request_that_says_nothing_is_removed(tmp_path: Path, left: bytes) -> None:
+    with LogWriter.create(tmp_path / "log", LogIdentity("1", START, 2), snapshot=META) as writer:
+        writer.storage.replace(growth.GROWTH, left)
+        assert growth.refusal(writer.storage) is None
+        assert growth.requested(writer.storage) is None
+        assert writer.storage.read(growth.GROWTH) is None
+
+
+def test_a_request_that_was_left_while_another_was_done_waits_for_its_turn(tmp_path: Path) -> None:
+    with LogWriter.create(tmp_path / "log", LogIdentity("1", START, 2), snapshot=META) as writer:
+        for folder in (writer.schema, *(writer.partition(p) for p in range(2))):
+            folder.set_head(START + 9)
+        second = growth.Request(table="d.t", over=2, layouts=0)
+        growth.ask(writer.storage, second)
+        growth.change_layout(writer, growth.Settled(START + 9, growth.Change(4)))
+        assert LogReader(tmp_path / "log").partitions == 4
+        assert not second.is_done(writer.identity)
+        assert growth.requested(writer.storage) == second

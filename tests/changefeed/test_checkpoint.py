@@ -155,3 +155,11 @@ def test_a_checkpoint_of_an_earlier_version_is_gone_on_with(tmp_path: Path) -> N
     (folder.path / "checkpoint.json").write_text('{"checkpoint_ts": 7}')
     (folder.path / "epoch").write_text("41\n")
     assert (folder.checkpoint(), folder.old_epoch, folder.claim("a", 42)) == (7, 41, 7)
+
+
+def test_the_newest_epoch_outlives_the_file_of_the_fence(tmp_path: Path) -> None:
+    """A fence that begins again at 1 would be refused by the checkpoint for many starts."""
+    folder = FeedFolder(tmp_path, "f")
+    assert folder.last_epoch() == 0
+    folder.claim("vm/1", 40)
+    assert FeedFolder(tmp_path, "f").last_epoch() == 40

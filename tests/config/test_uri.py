@@ -144,3 +144,10 @@ def test_durations() -> None:
     for bad in ("", "s", "-1s", "10", "1s ", "0s", "25h"):
         with pytest.raises(ValueError, match="duration"):
             parse_duration(bad)
+
+
+def test_the_end_of_a_password_is_no_parameter_name_that_is_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_sink_uri("kafka://u:a?S3cr3tPW@h:9092/t?protocol=open-protocol&S3cr3tPW@h:9092/t?protocol=x")
+    assert "S3cr3t" not in str(caught.value) + (caught.value.hint or "")
+    assert "%3F" in (caught.value.hint or "")

@@ -21,7 +21,7 @@ from tidemill import tso
 from tidemill.capture.heads import durable_heads
 from tidemill.changelog.layout import GROWTH, LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.spread import SplitTable
+from tidemill.changelog.spread import SplitTable, whole
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
@@ -53,8 +53,11 @@ class Request:
         return f"{self.table} over {self.over} partitions" if self.table else f"to {self.partitions} partitions"
 
     def is_done(self, identity: LogIdentity) -> bool:
-        """Before a crash that kept the file."""
-        return len(identity.layouts) > self.layouts if self.table else self.partitions == identity.partitions
+        """Whether the log is laid out so already, by a change after the request was left."""
+        if not self.table:
+            return self.partitions == identity.partitions
+        over = next((len(one.partitions) for one in identity.layout.split_tables if one.name.lower() == self.table.lower()), 1)
+        return len(identity.layouts) > self.layouts and over == self.over
 
     def check(self, identity: LogIdentity) -> None:
         """Raises LogError, saying why that cannot be."""
@@ -72,9 +75,11 @@ class Request:
     def from_dict(cls, fields: dict[str, Any]) -> Request:
         """Raises KeyError, TypeError, ValueError."""
         if "split" not in fields:
-            return cls(partitions=int(fields["partitions"]))
+            return cls(partitions=whole(fields["partitions"]))
         split = fields["split"]
-        return cls(table=str(split["table"]), over=int(split["over"]), layouts=int(split["layouts"]))
+        if not split["table"] or not whole(split["over"]):
+            raise ValueError("a split names a table, and one partition or more")
+        return cls(table=str(split["table"]), over=whole(split["over"]), layouts=whole(split["layouts"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +124,31 @@ def ask(storage: Storage, request: Request) -> None:
 
 def refusal(storage: Storage) -> str | None:
     """Why a request was refused."""
-    data = storage.read(GROWTH)
-    return None if data is None else json.loads(data).get(ERROR)
+    error = (_fields(storage) or {}).get(ERROR)
+    return None if error is None else str(error)
 
 
 def requested(storage: Storage) -> Request | None:
     """What is asked for and not refused yet."""
-    data = storage.read(GROWTH)
-    if data is None:
+    if storage.read(GROWTH) is None:
         return None
     try:
-        fields = json.loads(data)
+        fields = _fields(storage) or {}
         return None if ERROR in fields else Request.from_dict(fields)
     except (KeyError, ValueError, TypeError):
         _log.warning("%s is removed: it does not say what `tidemill log grow` and `split` write there", storage.path(GROWTH))
         storage.delete(GROWTH)
         return None
+
+
+def _fields(storage: Storage) -> dict[str, Any] | None:
+    """Return what growth.json says; None if there is none, or if it is not a JSON object."""
+    data = storage.read(GROWTH)
+    try:
+        fields = None if data is None else json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
 def change_layout(writer: LogWriter, settled: Settled) -> None:
@@ -144,7 +158,9 @@ def change_layout(writer: LogWriter, settled: Settled) -> None:
         _log.warning("the log keeps its layout: its folders are at %s, not all at %d", sorted(set(found)), settled.ts)
         return
     writer.set_identity(settled.change.of(writer.identity, settled.ts))
-    writer.storage.delete(GROWTH)
+    request = requested(writer.storage)
+    if request is not None and request.is_done(writer.identity):  # another one, left meanwhile, waits for its turn
+        writer.storage.delete(GROWTH)
     layout = writer.identity.layout
     split = ", ".join(f"{one.name} over {list(one.partitions)}" for one in layout.split_tables)
     _log.info("the log has %d partitions from %s on%s", layout.partitions, tso.describe(settled.ts), f"; split: {split}" if split else "")

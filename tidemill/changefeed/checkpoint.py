@@ -119,6 +119,12 @@ class FeedFolder:
         except (FileNotFoundError, ValueError):
             return 0
 
+    def last_epoch(self) -> int:
+        """Return the newest epoch that the folder knows of. The fence begins above it, also where the fence's own file is lost.
+
+        Raises FeedBroken, LogUnavailable."""
+        return max(self.old_epoch, int((self._read(CHECKPOINT) or {}).get(EPOCH, 0)))
+
     @property
     def packs(self) -> Path:
         return self.path / "packs"

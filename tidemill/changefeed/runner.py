@@ -149,7 +149,7 @@ class Runner:
         upstream = delivery.upstream(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported before Spark starts
-        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(options.changefeed)}", floor=folder.old_epoch)
+        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(options.changefeed)}", floor=patient(folder.last_epoch))
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         delivered = patient(folder.position)

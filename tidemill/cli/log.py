@@ -188,9 +188,9 @@ def split_command(
     have by then."""
     reader = LogReader(log)
     reader.identity.check_split(over)
-    known = len(reader.identity.layouts)
-    growth.ask(reader.storage, growth.Request(table=table, over=over, layouts=known))
-    if _wait_for(reader, lambda identity: len(identity.layouts) > known, wait):
+    request = growth.Request(table=table, over=over, layouts=len(reader.identity.layouts))
+    growth.ask(reader.storage, request)
+    if _wait_for(reader, request.is_done, wait):
         split = next((one for one in reader.identity.layout.split_tables if one.name.lower() == table.lower()), None)
         where = f"over the partitions {_listed(split.partitions)}" if split is not None else "in one partition"
         typer.echo(f"{redact(reader.location)} has {table} {where}, for rows from {_since(reader)} on")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from tidemill.errors import ConfigError
+from tidemill.rules.names import did_you_mean
 
 _LISTS = {"matcher": ["db.table"], "columns": ["id", "name"], "rules": ["db.*"], "ignore-event": ["delete"]}
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -80,3 +82,11 @@ def _right_value(kind: str, key: str | int, given: Any) -> str | None:
             return None
     text = json.dumps(value, ensure_ascii=False)
     return text if isinstance(key, int) else f"{key} = {text}"
+
+
+def unknown_parameter(where: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a parameter that nobody knows. What does not look like a name is not shown: it may be the end of a password
+    with a `?` in it."""
+    if re.fullmatch(r"[\w.-]{1,64}", name):
+        return ConfigError(f"{where}: unknown parameter {name}{did_you_mean(name, known)}")
+    return ConfigError(f"{where}: an unknown parameter", hint="A `?` in a user name or a password has to be written %3F, a `&` %26.")

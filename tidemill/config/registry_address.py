@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from tidemill.config.faults import unknown_parameter
 from tidemill.config.values import parse_bool, parse_duration, with_parameter
 from tidemill.errors import ConfigError, redact
-from tidemill.rules.names import did_you_mean
 
 TIMEOUT_MS = 10_000
 _EXPECTED = "the address has to be http://HOST:PORT or https://HOST:PORT"
@@ -102,7 +102,7 @@ def _parameters(parts: SplitResult) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in _PARAMETERS:
-            raise ConfigError(f"schema registry: unknown parameter {name}{did_you_mean(name, _PARAMETERS)}")
+            raise unknown_parameter("schema registry", name, _PARAMETERS)
         if name in given:
             raise ConfigError(f"schema registry: {name} is given twice")
         try:

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from tidemill.config import parameters as p
 from tidemill.config.encoding import encoding_options
-from tidemill.config.faults import Faults
+from tidemill.config.faults import Faults, unknown_parameter
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
 from tidemill.config.values import Adjusted, any_text
 from tidemill.errors import ConfigError, redact
@@ -275,7 +275,8 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
     seen: set[str] = set()
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in seen:
-            faults.add(ConfigError(f"sink URI: {name} is given twice"))
+            if name in PARAMETERS:
+                faults.add(ConfigError(f"sink URI: {name} is given twice"))
             continue
         seen.add(name)
         if name in p.UNSUPPORTED:
@@ -285,7 +286,7 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
             warnings.append(f"{name} has no meaning for Tidemill: {p.UNUSED[name]}")
         elif name not in PARAMETERS:
             known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
-            faults.add(ConfigError(f"sink URI: unknown parameter {name}{did_you_mean(name, known)}"))
+            faults.add(unknown_parameter("sink URI", name, known))
         elif scheme in PARAMETERS[name].schemes:
             given[name] = value
         else:

@@ -163,7 +163,7 @@ def _text(facts: dict[str, Any]) -> str:
 @app.command("grow")
 def grow_command(
     log: Location,
-    partitions: Annotated[int, typer.Option("--partitions", min=2, help="How many the log shall have.")],
+    partitions: Annotated[int, typer.Option("--partitions", min=2, help="New number of partitions.")],
     wait: Wait = 120,
 ) -> None:
     """Add partitions to a log. Its capture does it, within seconds or when it is started next. Changefeeds go on without a restart."""
@@ -182,7 +182,8 @@ def split_command(
     over: Annotated[int, typer.Option("--over", min=1, help="Over how many of the log's partitions; 1: together again, in one.")],
     wait: Wait = 120,
 ) -> None:
-    """Spread a hot table over several partitions, for the rows from soon on: by key ranges with about as many regions each.
+    """Spread a hot table over several partitions, by key ranges with about as many regions each. It needs at least that many regions
+    (`SPLIT TABLE … REGIONS n`). The new layout is for rows written after the switch.
 
     The log's capture does it, now or when it runs next; changefeeds go on. Ask again to cut the table at the borders that its regions
     have by then."""

@@ -1,5 +1,5 @@
 # `make demo` and `make test` work on a fresh machine: both run the set-up first.
-.PHONY: setup demo demo-kafka test test-fast recordings realpd golden chaos soak cluster outage lint types bench proto wheel clean
+.PHONY: setup demo demo-kafka demo-mysql demo-canal test test-fast recordings realpd golden chaos chaos-mysql soak cluster outage lint types bench proto wheel clean
 PYTHON := .venv/bin/python
 MATERIAL ?= ../shared
 PROTOCOLS ?= open-protocol canal canal-json avro csv simple dispatch
@@ -13,13 +13,19 @@ demo: setup
 demo-kafka: setup
 	@.venv/bin/tidemill demo --kafka
 
-# Two at a time, a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
+demo-mysql: setup
+	@.venv/bin/tidemill demo --mysql
+
+demo-canal: setup
+	@.venv/bin/tidemill demo --canal
+
+# Three at a time, also on two cores, and a file's tests in one process: most of the time goes by waiting for processes, brokers and clocks.
 test: setup
-	$(PYTHON) -m pytest -n 2 --dist loadfile
+	$(PYTHON) -m pytest -n 3 --dist loadfile
 
 # What a developer runs between edits: no Spark, no broker, nothing slow
 test-fast: setup
-	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow and not spark and not kafka"
+	$(PYTHON) -m pytest -n 4 --dist loadfile -m "not slow and not spark and not kafka"
 
 # The PD client and a whole capture against real PD servers, if this machine has a pd-server (TIDEMILL_PD_SERVER or PATH).
 realpd: setup
@@ -32,7 +38,12 @@ golden: setup
 # Kill everything at random, many times over: make chaos ROUNDS=20 SEED=7
 chaos: setup
 	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
-	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos -x -s
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_chaos.py -x -s
+
+# The same into a MariaDB, compared by tidemill diff: make chaos-mysql ROUNDS=20 SEED=7 WORKLOADS="mixed bank soak"
+chaos-mysql: setup
+	@seed=$${SEED:-$$(shuf -i 1-1000000 -n 1)} rounds=$${ROUNDS:-10}; echo "SEED=$$seed ROUNDS=$$rounds"; \
+	SEED=$$seed ROUNDS=$$rounds $(PYTHON) -m pytest tests/chaos/test_database_chaos.py -x -s
 
 # One capture of a stormy playground after the other: make soak SEED=7 ROUNDS=3 SECONDS=120, or make soak MINUTES=30
 soak: setup

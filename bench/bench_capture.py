@@ -267,7 +267,7 @@ async def receive(port: int, log: Path, last_ts: int, transport: str) -> Result:
     from tidemill.capture.tikv.feed.connect import open_feed
     from tidemill.capture.tikv.receive.ingest import Receiver
     from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
-    from tidemill.changelog.layout import LogIdentity
+    from tidemill.changelog.log_format import LogIdentity
     from tidemill.changelog.writer import LogWriter
 
     loop = asyncio.get_running_loop()

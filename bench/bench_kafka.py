@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.bench_pipeline import TICKS, WARM_UP, delivery
 from bench.make_log import Shape, make_log
-from tidemill.changelog.layout import Affinity
+from tidemill.changelog.log_format import Affinity
 from tidemill.delivery.work_item import TaskStats, total
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.spark.jobs import LocalRunner

@@ -26,12 +26,12 @@ from typing import Any
 
 from bench.make_log import Shape, make_log
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import Affinity
+from tidemill.changelog.log_format import Affinity
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.work_item import TaskStats, total
@@ -121,7 +121,7 @@ def delivery(stack: ExitStack, log: Path, sink_uri: str, dispatcher: str, runner
         find_limits=sink.message_limits,
     )
     reader = LogReader(log)
-    upstream = LogUpstream(reader, load_history(reader), packs, router.ddl)
+    upstream = LogSource(reader, load_history(reader), packs, router.ddl)
     events = SinkEvents(settings, router, packs)
     return Delivery(BatchDriver("bench", upstream, events, sink, settings.sink.text, runner, Fence.at(folder)), reader)
 

@@ -32,7 +32,7 @@ from tidemill.capture.tikv.regions import actions as A
 from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.capture.tikv.watchdog.detect import Watch
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.writer import LogWriter
 from tidemill.tidb.keys import record_key
 from tidemill.wire import cdcpb_pb2 as cdcpb

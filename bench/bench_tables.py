@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.many_tables import create_tables, load_tables
+from tests.support.schema.many_tables import create_tables, load_tables
 from tidemill.playground.server import Playground
 
 PATIENCE_S = 1800.0
@@ -80,8 +80,8 @@ class SlowS3:
     def serving(self) -> Iterator[None]:
         from moto.server import ThreadedMotoServer
 
-        from tests.support.s3 import make_bucket
-        from tests.support.s3_faults import Fault, spoiled
+        from tests.support.faults.s3_faults import Fault, spoiled
+        from tests.support.servers.s3 import make_bucket
 
         def late(method: str, path: str) -> Fault:
             with self._lock:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.corpus import NAMES, Corpus, load
-from tidemill.changelog.layout import Affinity, LogIdentity
+from tidemill.changelog.log_format import Affinity, LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
@@ -167,9 +167,9 @@ def _batch(tile: Tile, rows: slice, base: int, handle: int) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=RAW_CHANGE)
 
 
-def make_log(location: str | Path, shape: Shape, corpora: Path | None = None) -> LogIdentity:
-    """Write the log; the folder must not hold one. Its rows lie between START_TS and its resolved ts."""
-    corpus = load(shape.corpus, corpora, shape.seed)
+def make_log(location: str | Path, shape: Shape, corpora: Path | None = None, corpus: Corpus | None = None) -> LogIdentity:
+    """Write the log; the folder must not hold one. Its rows lie between START_TS and its resolved ts. `corpus`: not the named one."""
+    corpus = corpus or load(shape.corpus, corpora, shape.seed)
     made = plan(shape, corpus)
     identity = LogIdentity("bench", START_TS, shape.partitions, shape.affinity)
     end = START_TS + made.repetitions * made.span

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and, for demo and tests, a Kafka broker and a
-# schema registry.
+# Builds .venv and installs what the machine lacks: Python's venv module, Java 17, Maven, and, for demo and tests, a Kafka broker, a
+# schema registry, clients of Canal, a MariaDB server and an etcd, which are not started.
 # With root it installs Debian packages itself; without, it prints the one line that is missing and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +24,8 @@ missing=()
 if [ -z "$python" ] || ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then missing+=(python3-venv); fi
 command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
 command -v mvn >/dev/null || missing+=(maven)
+command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || missing+=(mariadb-server-core mariadb-client-core)
+command -v etcd >/dev/null || missing+=(etcd-server)
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then
     echo "Tidemill's set-up needs some Debian packages. Run this, then try again:" >&2
@@ -46,7 +48,14 @@ echo "Fetching the jars of the Kafka broker"
 echo "Fetching the schema registry of the tests"
 .venv/bin/python -m tidemill.playground.programs.schema_registry
 
+echo "Fetching Canal's clients of demo and tests"
+.venv/bin/python -m tidemill.playground.programs.canal_client
+.venv/bin/python -m tests.support.canal.clients
+
 echo "Compiling the kernels"
 .venv/bin/python -m tidemill.kernels.warm
+
+echo "Keeping the classes of Spark's Java, so that the tests start it sooner"
+.venv/bin/python -m tests.support.spark.java_archive
 
 echo "$wanted" > "$stamp"

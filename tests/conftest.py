@@ -12,7 +12,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from _pytest.scope import Scope
 from hypothesis import settings
+
+from tests.support.spark import java_archive
 
 settings.register_profile("tidemill", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("tidemill")
@@ -20,27 +23,36 @@ settings.load_profile("tidemill")
 
 LONGEST = (
     "integration/test_run_kafka.py",
-    "integration/test_long_outage.py",
-    "integration/test_run_away.py",
-    "integration/test_run_avro.py",
-    "chaos/test_chaos.py",
-    "integration/test_run.py",
-    "changefeed/test_runner.py",
-    "integration/test_consume.py",
-    "integration/test_initial_load.py",
-    "tidb/schema/test_forgetting.py",
-    "delivery/test_kafka_trouble.py",
-    "integration/test_groups_spark.py",
-    "capture/test_split_tables.py",
-    "capture/test_tables_live.py",
     "integration/test_delivery_cluster.py",
+    "integration/test_run_split.py",
+    "integration/test_run_mysql.py",
+    "integration/test_run_avro.py",
+    "capture/tables/test_split_tables.py",
+    "sinks/mysql/test_golden.py",
+    "capture/tables/test_tables_live.py",
+    "changefeed/test_runner.py",
+    "integration/test_run.py",
+    "integration/test_run_away.py",
+    "integration/test_groups_spark.py",
+    "integration/test_run_by_table.py",
+    "integration/test_bad_input.py",
+    "integration/test_long_outage.py",
     "capture/groups/test_group_captures.py",
-    "capture/test_many_tables.py",
+    "tidb/schema/test_forgetting.py",
+    "integration/test_consume.py",
+    "chaos/test_chaos.py",
+    "changefeed/test_runner_storage.py",
+    "integration/test_initial_load.py",
+    "integration/test_run_groups.py",
+    "delivery/sinks/test_kafka_trouble.py",
+    "sinks/kafka/test_security.py",
+    "capture/tables/test_many_tables.py",
 )
 """Files that take more than a minute, the longest first: two workers end at about the same time only if these do not begin last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    java_archive.use()
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # xdist would begin with the files that have the most tests, which are the quick ones
 
@@ -49,6 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order", metavar="SEED", help="run files, and the tests of each, in an order that follows from this number")
 
 
+@pytest.hookimpl(tryfirst=True)  # afterwards pytest groups the tests by the fixtures that they share
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seed = config.getoption("--order")
     if seed is None:
@@ -60,7 +73,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         random.shuffle(files)
         for tests in files:
             random.shuffle(tests)
+            _together(tests)
+            tests.sort(key=lambda test: test.get_closest_marker("last") is not None)
         items[:] = [test for tests in files for test in tests]
+
+
+def _together(tests: list[pytest.Item]) -> None:
+    """Put tests beside each other that share the value of a fixture of their file: else the fixture is made again and again."""
+    first: dict[tuple[object, ...], int] = {}
+    for test in tests:
+        first.setdefault(_shared(test), len(first))
+    tests.sort(key=lambda test: first[_shared(test)])
+
+
+def _shared(test: pytest.Item) -> tuple[object, ...]:
+    """Which values of fixtures that live longer than a test the test has."""
+    spec = getattr(test, "callspec", None)
+    scopes = {} if spec is None else spec._arg2scope
+    return tuple((name, spec.indices[name]) for name in sorted(scopes) if scopes[name] > Scope.Function)
 
 
 @pytest.fixture(autouse=True)

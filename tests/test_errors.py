@@ -65,6 +65,17 @@ from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, SinkUnavailable
         ('sasl-password = "abc" # so\nx = 1', 'sasl-password = "xxxxx" # so\nx = 1'),
         ("basic-password='abc'", "basic-password='xxxxx'"),
         ("sasl-password: expected a value", "sasl-password: expected a value"),
+        ("kafka://h/t?sasl-p%61ssword=abc&x=1", "kafka://h/t?sasl-p%61ssword=xxxxx&x=1"),
+        ("kafka://h/t?%73asl%2dpasswor%2564=abc&x=1", "kafka://h/t?%73asl%2dpasswor%2564=xxxxx&x=1"),
+        ("x=s3%3A%2F%2Fb%3Fsecret-access-%6Bey%3dab%26y%3d1&z=1", "x=s3%3A%2F%2Fb%3Fsecret-access-%6Bey%3dxxxxx%26y%3d1&z=1"),
+        ("kafka://h/t?sasl-password+=abc&a%20token%20=b", "kafka://h/t?sasl-password+=xxxxx&a%20token%20=xxxxx"),
+        ("//user:p@ss@host/t", "//user:xxxxx@host/t"),
+        ("sink URI //user:a b/c@host:9092/t: it has to", "sink URI //user:xxxxx@host:9092/t: it has to"),
+        ("//:abc@host", "//:xxxxx@host"),
+        ("//abc@host", "//xxxxx@host"),
+        ("x=//u:abc@h&y=%2F%2Fu%3Aa%40b%40h", "x=//u:xxxxx@h&y=%2F%2Fu%3Axxxxx%40h"),
+        ("user:p@ss@host", "user:xxxxx@host"),
+        ("//host:9092/t and //tmp/a b", "//host:9092/t and //tmp/a b"),
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
@@ -103,6 +114,7 @@ def test_a_supervisor_is_told_whether_a_restart_helps() -> None:
             "secret ",
             "\n",
         ),
+        *("%61", "%2561", "&%61", "//", "//a:", " //a", "=//", "a:b@ ", "+", "a+"),
         *("x-token: ", "?", "?a", "Authorization: basic ", "a:b@", "://u:p@", "A", "aA", "key-", "key", "_key=", ": ", " ", "'"),
     ],
 )

@@ -156,6 +156,12 @@ class StartTsOutOfLog(LogError):
     code = "TM:ErrStartTsOutOfLog"
 
 
+class PositionGone(LogError):
+    """A position before the begin of an entry store: retention has removed what follows it."""
+
+    code = "TM:ErrPositionGone"
+
+
 class UpstreamError(TidemillError):
     """PD or TiKV refuses a request, or its answer cannot be understood."""
 
@@ -280,6 +286,18 @@ class BatchFailed(TidemillError):
     code = "TM:ErrBatchFailed"
 
 
+class FeedBroken(TidemillError):
+    """A file of a changefeed's state cannot be read."""
+
+    code = "TM:ErrFeedBroken"
+
+
+class SameUpstreamDownstream(TidemillError):
+    """The database downstream is the cluster whose changes are delivered."""
+
+    code = "TM:ErrSameUpstreamDownstream"
+
+
 class FeedMismatch(TidemillError):
     """A changefeed was started with settings that differ from those it was created with."""
 
@@ -319,6 +337,21 @@ class PlaygroundFault(TidemillError):
     """The playground has a fault of its own: it did something that no cluster would have done."""
 
     code = "TM:ErrPlayground"
+
+
+_WHY_NOT_LISTEN = {
+    errno.EADDRINUSE: "the port is taken: another process listens there",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "ports below 1024 need rights of their own",
+}
+
+
+def cannot_listen(flag: str, address: str, error: Exception) -> ConfigError:
+    """Return the error of a server whose address cannot be used. `flag`: the option that chose the address."""
+    number = error.errno if isinstance(error, OSError) else None
+    why = _WHY_NOT_LISTEN.get(number or 0) or (error.strerror if isinstance(error, OSError) else None) or str(error)
+    hint = "End that process, or choose" if number == errno.EADDRINUSE else "Choose"
+    return ConfigError(f"{flag} {address}: {why}", hint=f"{hint} another HOST:PORT with {flag}; port 0 takes a free one.")
 
 
 def made(code: str, message: str, hint: str = "", *, retryable: bool) -> TidemillError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from urllib.parse import unquote
 
 HIDDEN = "xxxxx"
 
@@ -39,11 +40,13 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATOR = re.compile(r"[-_.]+")
 _CODE = re.compile(r"(?:25)*[0-9A-Fa-f]{2}")
 
+_LETTER = "(?:25)*+(?:2[DdEe]|3[0-9]|[46][1-9A-Fa-f]|5[0-9AaFf]|7[0-9Aa])"
+"""After a `%`: an encoded character of a name. A name begins neither within one nor after one."""
 _NAME = re.compile(
-    r"""(?<![\w.-])(?P<name>[\w.-]++)
-    (?P<close>\\{0,7}["'])?+
-    (?:\s*+(?P<sign>=(?!=)|:(?!//))[ \t]*+|%(?P<depth>(?:25)*)3D)
-    (?:[bBrRuU]?(?P<open>\\{0,7}["']))?""",
+    rf"""(?<![\w.-])(?:(?<!%)|(?!{_LETTER}))(?P<name>(?:[\w.-]|%{_LETTER})++)
+    (?P<close>\\{{0,7}}["'])?+
+    (?:(?:\s|\+|%(?:25)*+20)*+(?P<sign>=(?!=)|:(?!//))[ \t]*+|%(?P<depth>(?:25)*)3[Dd])
+    (?:[bBrRuU]?(?P<open>\\{{0,7}}["']))?""",
     re.VERBOSE,
 )
 _PLAIN = re.compile(r"[^&\n]*?(?=&|: |\n|$)")  # up to the parameter's end; in Tidemill's messages `: ` follows an address
@@ -55,16 +58,23 @@ _PATH = re.compile(r"(?i)/|\./|~/|%(?:25)*2F")
 
 _COLON, _SLASH, _AT = r"(?::|%(?:25)*3A)", r"(?:/|%(?:25)*2F)", r"(?:@|%(?:25)*40)"
 _CODED = re.compile(r"[^&\s]*%[^&\s]*")
-_CODED_START = rf"(?:%(?:25)*3A{_SLASH}{_SLASH}|:%(?:25)*2F{_SLASH}|:/%(?:25)*2F|(?<==)(?=[^=%&\s]{{0,256}}%(?:25)*3A(?!{_SLASH})))"
+_CODED_START = (
+    rf"(?:(?:^|=|%(?:25)*3D){_SLASH}{_SLASH}|%(?:25)*3A{_SLASH}{_SLASH}|:%(?:25)*2F{_SLASH}|:/%(?:25)*2F"
+    rf"|(?<==)(?=[^=%&\s]{{0,256}}%(?:25)*3A(?!{_SLASH})))"
+)
 _CODED_USER = re.compile(rf"(?i)({_CODED_START})((?:(?!{_COLON}|{_SLASH}|{_AT})[^&\s])*)({_COLON}|(?={_AT}))")
 _CODED_AT = re.compile(_AT)
 
-_USER = re.compile(r"://(?:\[[0-9A-Fa-f:.%]*\])?[^/@:\s]*:")
-_TOKEN = re.compile(r"(?i)(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)(://)[^/?#@:\s]+(?=@)")  # in Azure's addresses the user is a container
+_WORD = r"""(?<![^\s"'=(<,;`])"""
+_USER = re.compile(rf"(?:(?<=:)|{_WORD})//(?:\[[0-9A-Fa-f:.%]*\])?[^/@:\s]*:")  # the scheme may be missing
+_TOKEN = re.compile(  # in Azure's addresses the user is a container
+    rf"(?i)((?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://|{_WORD}//)[^/?#@:\s]+(?=@)"
+)
 _ADDRESS = re.compile(r"(?<=[A-Za-z0-9+.-])://")
 _PORT = re.compile(r"[0-9]{1,5}(?=[/?,:\s]|$)")
 _PLACE_END = re.compile(r"\s|\?(?=[\w-]+=)")
-_NO_SCHEME = re.compile(r"""(?<![^\s"'=(<,;`])([\w.+-]{1,128}:)(?!//|[0-9]{1,5}(?:[/?,:\s]|$))[^\s@]{1,256}(?=@[\w\[])""")
+_NO_SCHEME = re.compile(rf"{_WORD}[\w.+-]{{1,128}}:(?!//|[0-9]{{1,5}}(?:[/?,:\s]|$))")
+_HOST_AT = re.compile(r"@(?=[\w\[])")
 
 
 def redact(text: str) -> str:
@@ -72,8 +82,8 @@ def redact(text: str) -> str:
     text = _hide_values(text)
     if "%" in text:
         text = _CODED.sub(lambda word: _hide_coded(word[0]), text)
-    text = "\n".join(_hide_passwords(line) if "://" in line else line for line in text.split("\n"))
-    return _NO_SCHEME.sub(rf"\1{HIDDEN}", _TOKEN.sub(rf"\1{HIDDEN}", text)) if "@" in text else text
+    text = "\n".join(_hide_passwords(line) if "//" in line else line for line in text.split("\n"))
+    return re.sub(r"\S+", lambda word: _hide_without_scheme(word[0]), _TOKEN.sub(rf"\1{HIDDEN}", text)) if "@" in text else text
 
 
 # Settings
@@ -97,13 +107,19 @@ def _is_secret(text: str, found: re.Match[str]) -> bool:
     file."""
     name, before = found["name"], text[found.start() - 1 : found.start()]
     coded = _CODE.match(name) if before == "%" else None
-    if coded:
-        name = name[coded.end() :]
+    name = _decoded(name[coded.end() :] if coded else name)
     if _OPEN_VALUE.match(text, found.end()):
         return False
     if name.lower() == "key":
         return (before in ("?", "&") or coded is not None) and not _PATH.match(text, found.end())
     return _says_secret(name)
+
+
+def _decoded(name: str) -> str:
+    """Return a name without its encodings. What reads an address decodes them, so any letter may be encoded, once or more."""
+    while "%" in name and (plain := unquote(name)) != name:
+        name = plain
+    return name
 
 
 def _says_secret(name: str) -> bool:
@@ -163,6 +179,15 @@ def _hide_coded(word: str) -> str:
     return word[:start] + HIDDEN + word[ats[-1] :]
 
 
+def _hide_without_scheme(word: str) -> str:
+    """Hide the password of USER:PASSWORD@HOST, up to the last `@`."""
+    user = _NO_SCHEME.search(word) if "@" in word else None
+    if user is None:
+        return word
+    ats = [found.start() for found in _HOST_AT.finditer(word, user.end() + 1)]
+    return word[: user.end()] + HIDDEN + word[ats[-1] :] if ats else word
+
+
 def _hide_passwords(line: str) -> str:
     """Hide passwords of addresses. They may contain any character, because they are often not encoded.
 
@@ -184,7 +209,7 @@ def _hide_passwords(line: str) -> str:
             end = _last(ats, start, _first(others, start, len(line)))
             end = _last(ats, start, len(line)) if end is None else end
         if end is not None:
-            pieces += [line[at : user.start() + 3] if end == start else line[at:start], HIDDEN]
+            pieces += [line[at : user.start() + 2] if end == start else line[at:start], HIDDEN]
             at = end
     return "".join([*pieces, line[at:]])
 

@@ -79,6 +79,11 @@ def parse(text: str, now: int | None = None) -> int:
     return compose(milliseconds)
 
 
+def is_relative(text: str) -> bool:
+    """Return whether a ts given by a user is `now` or a distance from now."""
+    return text.strip() == "now" or _RELATIVE.fullmatch(text.strip()) is not None
+
+
 def _present(text: str, now: int | None) -> int:
     if now is None:
         raise ConfigError(f"timestamp {text!r} needs a running cluster", hint="Give a TSO or an RFC 3339 time here.")

@@ -9,9 +9,9 @@ import pytest
 
 from bench.corpus import NAMES, load, make
 from bench.make_log import DATABASE, Shape, make_log, table_name
-from tests.support.logs import DELETE, changes_of
+from tests.support.changelog.logs import DELETE, changes_of
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import Affinity
+from tidemill.changelog.log_format import Affinity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.tidb.rows.reader import RowReader
@@ -54,7 +54,7 @@ def test_made_up_rows_read_as_their_table_says(name: str) -> None:
 
 
 def _key(table_id: int, handle: int) -> bytes:
-    from tests.support.logs import row_key
+    from tests.support.changelog.logs import row_key
 
     return row_key(table_id, handle)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.held_loops import watched
+from tests.support.capture.held_loops import watched
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.away import Mount
-from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.proxy import Proxy
-from tests.support.s3 import make_bucket, s3_server
-from tests.support.s3_faults import Fault, spoiled
+from tests.support.capture.captures import caught_up, compare, config, running, until
+from tests.support.faults.away import Mount
+from tests.support.faults.proxy import Proxy
+from tests.support.faults.s3_faults import Fault, spoiled
+from tests.support.servers.s3 import make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.changelog.storage import retry, s3
 from tidemill.changelog.verify import verify
@@ -44,7 +44,7 @@ def change(playground: Playground, step: int) -> None:
     playground.execute(f"update d.t set v = 'x{step}' where id = {20 * step}")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("number", [errno.EIO, pytest.param(errno.ESTALE, marks=pytest.mark.slow)])
 def test_a_folder_that_goes_away_and_comes_back_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:

@@ -15,11 +15,20 @@ from typing import Any
 
 import pytest
 
-from tests.support import disks
-from tests.support.captures import caught_up, compare, config, log_changes, partition_changes, running, stored_changes, until
-from tests.support.loops import run
-from tests.support.progress import physical_ids
-from tests.support.sessions import Mutation, churn, session
+from tests.support.capture.captures import (
+    caught_up,
+    compare,
+    config,
+    log_changes,
+    partition_changes,
+    running,
+    stored_changes,
+    until,
+)
+from tests.support.capture.loops import run
+from tests.support.capture.progress import physical_ids
+from tests.support.faults import disks
+from tests.support.simulation.sessions import Mutation, churn, session
 from tidemill.capture import worker
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.feeds import register, update

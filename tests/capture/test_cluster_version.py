@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import caught_up, config, running, until
+from tests.support.capture.captures import caught_up, config, running, until
 from tidemill.capture import clusterversion
 from tidemill.capture.tikv.client.pd import Store
 from tidemill.changefeed.replay import replay
-from tidemill.changelog.layout import IDENTITY, UpstreamVersion
+from tidemill.changelog.log_format import IDENTITY, UpstreamVersion
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.config.file import parse_config

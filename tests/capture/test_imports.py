@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.captures import caught_up, config, running
-from tests.support.eventfeeds import Row, committed, message, resolved
+from tests.support.capture.captures import caught_up, config, running
+from tests.support.capture.eventfeeds import Row, committed, message, resolved
 from tidemill.capture.tikv.receive.decode import Scanner
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.receive.matcher import FOREVER, Matcher
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.changelog import imports
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.retention import drop
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify

@@ -16,17 +16,17 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import DecodeError
 
-from tests.support.captures import caught_up, config, running, until
-from tests.support.memory_storage import Bucket, MemoryStorage
-from tests.support.progress import physical_ids
-from tests.support.s3 import filesystem, make_bucket, s3_server
+from tests.support.capture.captures import caught_up, config, running, until
+from tests.support.capture.progress import physical_ids
+from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.capture.capture import Capture
 from tidemill.capture.initial_load import Loading, MovedOn, ask, plan_at_the_head, requests
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.model import Region
 from tidemill.changefeed.replay import replay
 from tidemill.changelog import initial_load
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.storage.open import RemoteStorage, open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
@@ -167,6 +167,7 @@ def test_rows_that_are_there_come_first_and_no_change_is_lost_at_the_seam(tmp_pa
     assert json.loads((log / "snapshot" / "requests" / "wrong.json.done").read_text())["error"] == "there is no table d.nothing"
 
 
+@pytest.mark.slow
 def test_answers_are_read_as_protobuf_reads_them() -> None:
     pairs = [kvrpcpb.KvPair(key=b"k%d" % i, value=b"v" * i) for i in range(300)]
     answer = kvrpcpb.ScanResponse(pairs=pairs).SerializeToString()

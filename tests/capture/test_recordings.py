@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import eventfeeds
-from tests.support.captures import caught_up, log_changes, running
-from tests.support.certificates import Authority
-from tests.support.eventfeeds import RECORDINGS, Emitted, recorded_messages
-from tests.support.recorded import RecordedCluster, Select, refusals, truth
+from tests.support.capture import eventfeeds
+from tests.support.capture.captures import caught_up, log_changes, running
+from tests.support.capture.eventfeeds import RECORDINGS, Emitted, recorded_messages
+from tests.support.capture.recorded import RecordedCluster, Select, refusals, truth
+from tests.support.servers.certificates import Authority
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.reader import LogReader
@@ -114,6 +114,7 @@ def test_every_recording_is_played() -> None:
     assert not any(recorded_messages(name) for name in NO_FEED)
 
 
+@pytest.mark.slow
 @SECURE
 @TRANSPORT
 @pytest.mark.parametrize("name", CASES)
@@ -141,6 +142,7 @@ FATAL = {"cluster id mismatch": "TM:ErrClusterMismatch", "cluster id 0": "TM:Err
 FATAL |= dict.fromkeys(("kv_api RawKV", "kv_api TxnKV"), "TM:ErrVersionTooOld")
 
 
+@pytest.mark.slow
 @SECURE
 @TRANSPORT
 @pytest.mark.parametrize("case", refusals())
@@ -177,6 +179,7 @@ def test_the_whole_large_transaction(
         eventfeeds.recording.cache_clear()
 
 
+@pytest.mark.slow
 @SECURE
 @TRANSPORT
 def test_recording_of_ddl_jobs(transport: Transport, secure: bool, tls: tuple[ServerTls, Path], tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from tests.support.scenarios import Wire, rewrite, scenarios
-from tests.support.table_scenarios import Tables
+from tests.support.simulation.scenarios import Wire, rewrite, scenarios
+from tests.support.simulation.table_scenarios import Tables
 
 FOLDER = Path(__file__).parent / "scenarios"
 FILES = ("matching.txt", "regions.txt", "order.txt")
@@ -70,6 +70,7 @@ def test_every_weakness_has_tests_that_exist() -> None:
     assert [place for _, places in rows for place in places if not (place in known or ("::" in place and is_there(place)))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "name"), CASES, ids=[name for _, name in CASES])
 @pytest.mark.parametrize("cut", ["whole", "single", "random"])
 def test_scenario(file: str, name: str, cut: str) -> None:
@@ -81,6 +82,7 @@ def test_scenario(file: str, name: str, cut: str) -> None:
             assert wire.run(block) == list(block.expected), f"{file}:{block.line}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "name"), SQL_CASES, ids=[name for _, name in SQL_CASES])
 @pytest.mark.parametrize("chaos", [False, True], ids=["calm", "chaos"])
 def test_tables(file: str, name: str, chaos: bool, tmp_path: Path) -> None:

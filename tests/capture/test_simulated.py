@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.schema_checks import check_schemas
-from tests.support.simulator import Simulator
-from tests.support.trace import first_difference
-from tests.support.virtual_gc import finish
-from tests.support.world import begin, trace_of
+from tests.support.schema.schema_checks import check_schemas
+from tests.support.simulation.simulator import Simulator
+from tests.support.simulation.trace import first_difference
+from tests.support.simulation.virtual_gc import finish
+from tests.support.simulation.world import begin, trace_of
 from tidemill.tidb.keys import record_key
 
 SEED, ROUNDS = int(os.environ.get("SEED", "100")), int(os.environ.get("ROUNDS", "24"))
@@ -32,6 +32,7 @@ FAST = 6
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= SEED + FAST)) for seed in range(SEED, SEED + ROUNDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_whatever_happens(tmp_path: Path, seed: int) -> None:
     world, random = begin(tmp_path, seed)
@@ -95,11 +96,12 @@ def slowly(function: Callable[..., Any], random: Random) -> Callable[..., Any]:
 ASK = """
 import json, sys
 from pathlib import Path
-from tests.support.world import trace_of
+from tests.support.simulation.world import trace_of
 print(json.dumps(trace_of(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [100, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (101, 102, 107))])
 def test_a_seed_gives_the_same_run_on_a_slow_disk_and_on_a_fast_one(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Step by step, and every byte of the log: in this process with a slow disk, and in another one with other hash seeds."""

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tidemill.changefeed import keeper as keeper_module
+from tidemill.changefeed import restart_rule as keeper_module
 from tidemill.changefeed import runner as runner_module
-from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity
-from tidemill.changefeed.keeper import FeedKeeper
-from tidemill.changefeed.patience import Patience
+from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
+from tidemill.changefeed.restart_backoff import Patience
+from tidemill.changefeed.restart_rule import RestartRule
 from tidemill.changefeed.runner import Options, Runner
 from tidemill.changefeed.states import TRANSITIONS, Event, State, after
 from tidemill.config.file import parse_config
@@ -49,7 +49,7 @@ class World:
     def __init__(self, folder: Path, random: Random) -> None:
         self.folder, self.random = folder, random
         self.now, self.ts, self.pid = 0.0, 10, 0
-        self.keeper = FeedKeeper(
+        self.keeper = RestartRule(
             FeedFolder(folder, "f"), Patience(30.0), new=random.random() < 0.3, clock=lambda: self.now, chance=random.random
         )
 
@@ -116,7 +116,7 @@ def test_every_transition_is_taken_and_no_other(tmp_path: Path, monkeypatch: pyt
         for _ in range(4):
             random.choice((world.supervised, world.alone))()
             if random.random() < 0.5:
-                world.keeper = FeedKeeper(FeedFolder(world.folder, "f"), Patience(30.0), clock=lambda w=world: w.now, chance=random.random)
+                world.keeper = RestartRule(FeedFolder(world.folder, "f"), Patience(30.0), clock=lambda w=world: w.now, chance=random.random)
     assert taken == set(TRANSITIONS)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.drivers import first_deliveries
-from tests.support.feeds import Delivered
-from tests.support.logs import golden_log
-from tests.support.registries import Front, MemoryRegistry, Reply
-from tests.support.runner_process import await_checkpoint, command, run, state
-from tests.support.sqllogs import SqlLog
+from tests.support.changelog.logs import golden_log
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.delivery.drivers import first_deliveries
+from tests.support.delivery.feeds import Delivered
+from tests.support.delivery.runner_process import await_checkpoint, command, run, state
+from tests.support.servers.registries import Front, MemoryRegistry, Reply
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
@@ -39,18 +39,18 @@ def test_the_life_of_a_changefeed(tmp_path: Path) -> None:
     history = load_history(reader)
     stops = history.barriers(history.start_ts, history.resolved_ts)
     with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
-        await_checkpoint(tmp_path, stops[12], first)
+        await_checkpoint(tmp_path, stops[5], first)
         first.send_signal(signal.SIGKILL)
     at_death = state(tmp_path, "checkpoint.json")["checkpoint_ts"]
     assert reader.feeds()["f"] <= at_death
     with subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
-        await_checkpoint(tmp_path, stops[25], second)
+        await_checkpoint(tmp_path, stops[11], second)
         second.send_signal(signal.SIGTERM)
         output, _ = second.communicate(timeout=600)
     assert second.returncode == 0, output
     assert output == ""  # Spark's noise goes to a file
     assert state(tmp_path, "delivery.json")["running"] is False
-    target = next(ts for ts in stops[25:] if ts > state(tmp_path, "checkpoint.json")["checkpoint_ts"] + 5)
+    target = next(ts for ts in stops[11:] if ts > state(tmp_path, "checkpoint.json")["checkpoint_ts"] + 5)
     code, output = run(command(tmp_path, "--start-ts", str(history.start_ts + 1)))
     assert (code, "Error TM:ErrFeedMismatch" in output, "--start-ts" in output) == (1, True, True), output
     code, output = run(command(tmp_path, sink=f"messages://{tmp_path}/elsewhere?protocol=open-protocol"))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import golden_log
-from tests.support.runner_process import await_checkpoint, command, run, state
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.runner_process import await_checkpoint, command, run, state
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
@@ -47,9 +47,9 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     history = load_history(LogReader(log))
     stops = history.barriers(history.start_ts, history.resolved_ts)
     sink = f"file://{tmp_path}/out?{PARAMETERS}"
-    target = stops[24]
+    target = stops[12]
     with subprocess.Popen(command(tmp_path, sink=sink), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
-        await_checkpoint(tmp_path, stops[8], first)
+        await_checkpoint(tmp_path, stops[4], first)
         first.send_signal(signal.SIGKILL)
     code, said = run(command(tmp_path, "--target-ts", str(target), sink=sink))
     assert code == 0, said

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 
-from tests.support.logs import START
-from tidemill.changelog.layout import LogIdentity
+from tests.support.changelog.logs import START
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage
 from tidemill.changelog.writer import LogWriter

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.changelog.conftest import IDENTITY, Reopen
-from tests.support.logs import START, batch_of, changes_of, put
-from tests.support.small_segments import publish_small, read
+from tests.support.changelog.logs import START, batch_of, changes_of, put
+from tests.support.changelog.small_segments import publish_small, read
 from tidemill.changelog.compaction import FAN_IN, Weighed, plan
 from tidemill.changelog.files.segment import batch_bytes, bounded, regrouped
-from tidemill.changelog.layout import Interval
+from tidemill.changelog.log_format import Interval
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage

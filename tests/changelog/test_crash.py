@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.log_writer_process import PARTITIONS, upstream
-from tests.support.logs import START, Change, changes_of, order
+from tests.support.changelog.log_writer_process import PARTITIONS, upstream
+from tests.support.changelog.logs import START, Change, changes_of, order
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def run_and_kill(log: Path, seed: int, steps: int) -> None:
-    command = [sys.executable, "-m", "tests.support.log_writer_process", str(log), str(seed)]
+    command = [sys.executable, "-m", "tests.support.changelog.log_writer_process", str(log), str(seed)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -39,6 +39,7 @@ def rows_of(reader: LogReader, partition: int, to_ts: int) -> list[Change]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kill_minus_nine_at_random_points(tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import START, build_log, put, write_segment
+from tests.support.changelog.logs import START, build_log, put, write_segment
 
 PAGE = Path(__file__).parents[2] / "docs" / "change-log-format.md"
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tests.changelog.conftest import META
-from tests.support.log_writer_process import upstream
-from tests.support.logs import START, Change, batch_of, changes_of, order, put, read_changes
-from tidemill.changelog.layout import LogIdentity
+from tests.support.changelog.log_writer_process import upstream
+from tests.support.changelog.logs import START, Change, batch_of, changes_of, order, put, read_changes
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import flock
 from tidemill.changelog.storage.open import LocalStorage, Storage
@@ -121,7 +121,7 @@ def test_of_writers_that_open_at_once_one_is_the_last(place: Storage) -> None:
 
 
 def writer_process(place: Storage, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.killed_writer", place.location, *arguments]
+    command = [sys.executable, "-m", "tests.support.changelog.killed_writer", place.location, *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 

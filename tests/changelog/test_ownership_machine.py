@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.actors import Actor, Killed, at_gate
-from tests.support.logs import START, Change, batch_of, changes_of, put
-from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.changelog.layout import LogIdentity
+from tests.support.changelog.actors import Actor, Killed, at_gate
+from tests.support.changelog.logs import START, Change, batch_of, changes_of, put
+from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage import flock

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.logs import (
+from tests.support.changelog.logs import (
     START,
     build_log,
     changes_of,
@@ -23,7 +23,7 @@ from tests.support.logs import (
     write_segment,
 )
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import Affinity
+from tidemill.changelog.log_format import Affinity
 from tidemill.changelog.reader import FRESH_SECONDS, LogReader, log_exists
 from tidemill.changelog.storage.open import LocalStorage, Storage, open_segment, open_storage
 from tidemill.changelog.writer import LogWriter
@@ -266,6 +266,9 @@ def test_urls_name_storages(tmp_path: Path) -> None:
     assert place.name(path) == "rows/0/x.arrow"
     with pytest.raises(LogError, match="cannot be opened") as e:
         open_storage("nonsense://user:secret@host/log")
+    for place in ("s3://bucket/a%00b", "file:///a%00b", "/a\0b"):
+        with pytest.raises(LogError, match="zero byte"):
+            open_storage(place)
     assert "secret" not in str(e.value)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.changelog.conftest import IDENTITY, META, Reopen
-from tests.support.logs import START, golden, golden_log
-from tests.support.small_segments import publish_small, read
+from tests.support.changelog.logs import START, golden, golden_log
+from tests.support.changelog.small_segments import publish_small, read
 from tidemill import tso
-from tidemill.changelog import feeds, layout
+from tidemill.changelog import feeds, log_format
 from tidemill.changelog.history import load_history
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
@@ -107,8 +107,8 @@ class _FeedComesMeanwhile(LocalStorage):
     """A feed registers just before log.json says that the log begins later."""
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        if name == layout.IDENTITY and self.read("feeds/new.json") is None:
-            super().replace("feeds/new.json", layout.format_ts_file("checkpoint_ts", START + HOUR))
+        if name == log_format.IDENTITY and self.read("feeds/new.json") is None:
+            super().replace("feeds/new.json", log_format.format_ts_file("checkpoint_ts", START + HOUR))
         super().replace(name, data, durable=durable)
 
 
@@ -167,6 +167,7 @@ def test_a_writer_that_stayed_open_goes_on_behind_what_was_dropped(reopened: Reo
 # ---- schema snapshots
 
 
+@pytest.mark.slow
 def test_a_new_snapshot_is_the_schema_of_its_time(tmp_path: Path) -> None:
     recorded = golden()
     reader = LogReader(golden_log(tmp_path, segments=6))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.changelog.conftest import META
-from tests.support.logs import START, batch_of, put
-from tidemill.changelog.layout import Affinity, LogIdentity
+from tests.support.changelog.logs import START, batch_of, put
+from tidemill.changelog.log_format import Affinity, LogIdentity
 from tidemill.changelog.spread import Layout, SplitTable, even_keys
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
@@ -81,13 +81,13 @@ def test_what_cannot_be_split_is_refused() -> None:
         ({"keys": ["40", "40"]}, "do not ascend"),
         ({"keys": ["", "40"]}, "do not ascend"),
         ({"keys": ["4x", "80"]}, "non-hexadecimal"),
-        ({"keys": None}, "NoneType"),
+        ({"keys": None}, r"layouts\[1\]\.split_tables\[0\]\.keys is null, not a list"),
         ({"partitions": [1, 3, 1]}, "split table 70 names a partition twice"),
         ({"partitions": [1, 3, 4]}, "split table 70 is in partition 4; there are 4"),
         ({"partitions": [1, 3, -1]}, "-1"),
-        ({"partitions": [1, 3, True]}, "True"),
-        ({"table": "70"}, "'70'"),
-        ({"table": None}, "None"),
+        ({"partitions": [1, 3, True]}, r"partitions\[2\] is true"),
+        ({"table": "70"}, 'table is "70", not a whole number'),
+        ({"table": None}, "table is null"),
     ],
 )
 def test_a_broken_split_is_refused_by_name(change: dict[str, Any], text: str) -> None:

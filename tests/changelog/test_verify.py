@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from tests.support.described_tables import META
-from tests.support.logs import (
+from tests.support.changelog.logs import (
     CHANGE,
     START,
     Change,
@@ -24,7 +23,8 @@ from tests.support.logs import (
     write_json,
     write_segment,
 )
-from tidemill.changelog.layout import MAX_BATCH_ROWS
+from tests.support.schema.described_tables import META
+from tidemill.changelog.log_format import MAX_BATCH_ROWS
 from tidemill.changelog.verify import verify
 from tidemill.errors import LogError
 from tidemill.tidb.keys import table_key
@@ -119,7 +119,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "name": (lambda log: (log / "rows" / "1" / f"{9:020d}-{8:020d}.arrow").write_bytes(b""), "rows/1", "no interval"),
     "partition": (lambda log: (log / "rows" / "2").mkdir(), "rows/2", "not a partition"),
     "head": (lambda log: (log / "rows" / "0" / "head.json").write_text("{"), "rows/0/head.json", "not JSON"),
-    "owner": (lambda log: (log / "rows" / "0" / "owner.json").write_text('{"epoch": "9"}'), "rows/0/owner.json", "not an owner"),
+    "owner": (lambda log: (log / "rows" / "0" / "owner.json").write_text('{"epoch": "9"}'), "rows/0/owner.json", 'epoch is "9", not'),
     "no snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").unlink(), "schema", "no schema snapshot"),
     "snapshot": (lambda log: (log / "schema" / f"snapshot-{START:020d}.arrow").write_bytes(b"x"), "snapshot-", "not a whole Arrow file"),
     "schema": (

@@ -1,4 +1,4 @@
-"""Publishing segments: what is accepted, what appears, who may."""
+"""Publishing segments: which are accepted, what is in the log then, and which writer may publish."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pyarrow.ipc
 import pytest
 
 from tests.changelog.conftest import IDENTITY, META, Reopen
-from tests.support.described_tables import META as TABLES
-from tests.support.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
-from tidemill.changelog.layout import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
+from tests.support.changelog.logs import CHANGE, START, Change, batch_of, changes_of, delete, put, read_changes
+from tests.support.schema.described_tables import META as TABLES
+from tidemill.changelog.log_format import MAX_BATCH_ROWS, Affinity, LogIdentity, Source
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
@@ -219,7 +219,7 @@ def test_a_head_that_a_crash_of_the_machine_undid_is_made_up_from_segments(log: 
 
 
 def test_a_head_that_is_behind_its_segments_is_written_again_when_the_log_is_opened(log: LogWriter, reopened: Reopen) -> None:
-    """A process was killed between the two: who reads would see less than is written on from."""
+    """A process was killed between the two: readers would see less than the next writer continues from."""
     log.schema.publish(START + 5, [])
     log.schema.publish(START + 10, [])
     log.storage.replace("schema/head.json", b'{"resolved_ts": %d}' % (START + 5))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.actors import Actor, at_gate
-from tests.support.logs import START, Change, batch_of, changes_of, put
-from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.changelog.layout import LogIdentity, SegmentName
+from tests.support.changelog.actors import Actor, at_gate
+from tests.support.changelog.logs import START, Change, batch_of, changes_of, put
+from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tidemill.changelog.log_format import LogIdentity, SegmentName
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import Owner
 from tidemill.changelog.reader import LogReader, read_head

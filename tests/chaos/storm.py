@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.runs import assert_equal, audited, await_that, gone, processes, settled
+from tests.support.delivery.runs import assert_equal, audited, await_that, gone, processes, settled
 from tidemill.demo.delivered import from_files, from_kafka
 from tidemill.demo.session import Delivery, DemoFailed, Upstream
 from tidemill.playground.programs.kafka_broker import KafkaBroker

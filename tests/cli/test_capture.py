@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import until
+from tests.support.capture.captures import until
 from tidemill.capture.config import CaptureConfig, duration_ms
 from tidemill.changelog.reader import LogReader
 from tidemill.cli.main import main
@@ -108,7 +108,7 @@ def test_a_fatal_error_is_told_with_its_code(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verb", "ends"), [("capture", 0), ("tables", 130)])
 def test_a_pd_that_hangs_is_told_at_once_and_can_be_given_up(tmp_path: Path, verb: str, ends: int) -> None:
-    """It takes connections and says nothing: there is a word of it while it is tried again, and Ctrl-C ends that."""
+    """It accepts connections and does not answer. That is logged while it is tried again, and Ctrl-C ends it."""
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 16):

@@ -82,7 +82,7 @@ def test_every_setting_is_explained(feed: Path, capsys: pytest.CaptureFixture[st
 BROKEN = """
 force-replicate = "yes"
 force-replicat = true
-bdr-mode = true
+enable-active-active = true
 [filter]
 rules = "shop.*"
 [[filter.event-filters]]
@@ -106,7 +106,7 @@ def test_every_fault_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert first == f"Error TM:ErrConfig: {len(lines)} faults:"
     assert [line.removeprefix("  ").removeprefix(f"{path}: ") for line in lines] == [
         "unknown key force-replicat; did you mean `force-replicate`?",
-        "bdr-mode is not supported yet",
+        "enable-active-active is not supported yet",
         "force-replicate = 'yes': expected a valid boolean, as in force-replicate = true",
         "filter.rules = 'shop.*': expected a valid list, as in rules = [\"shop.*\"]",
         'filter.event-filters[0].matcher: Field required, as in matcher = ["db.table"]',

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import START, build_log, golden, golden_log, put
-from tests.support.runs import tidemill
+from tests.support.changelog.logs import START, build_log, golden, golden_log, put
+from tests.support.delivery.runs import tidemill
 from tidemill.changelog import feeds
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter

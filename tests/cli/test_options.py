@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from tests.support.logs import golden_log
+from tests.support.changelog.logs import golden_log
 from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig, duration_ms, size_bytes
-from tidemill.changefeed.checkpoint import FeedFolder
+from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.cli import run
+from tidemill.cli.launch import Options, Times, children
 from tidemill.cli.main import VERBS, build, main
-from tidemill.cli.run import Options, Times, children
 
 RUN = ("run", "--pd", "h:1", "--sink-uri", "blackhole://")
 
@@ -34,8 +35,23 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _below(f"{name} {word}", inner)
 
 
+def command_line(name: str) -> typer.Typer:
+    """The application in which a command is loaded."""
+    return build([name.split()[0]])
+
+
 def options_of(command: Any) -> dict[str, Any]:
     return {spelling: option for option in command.params if option.param_type_name == "option" for spelling in option.opts}
+
+
+def test_help_is_printed_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks like markup, as [canal] does, would be left out."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    for name, command in commands():
+        printed = CliRunner().invoke(command_line(name), [*name.split(), "--help"]).output
+        for parameter in command.params:
+            if parameter.help and not getattr(parameter, "hidden", False):
+                assert parameter.help.replace("\\[", "[") in printed, f"{name} {parameter.name}"
 
 
 def test_machine_output_is_asked_for_in_one_way() -> None:
@@ -85,13 +101,13 @@ def test_run_gives_the_capture_its_memory_and_patience(tmp_path: Path, monkeypat
     capture, _ = children(options, Times(1, 2, None), FeedFolder(tmp_path, "f"))
     argv = capture.argv
     assert argv[argv.index("--memory-quota") + 1] == "256MiB"
-    assert argv[argv.index("--stuck-after") + 1] == "90s"
+    assert argv[argv.index("--region-stuck-after") + 1] == "90s"
     capture, _ = children(options_for(monkeypatch, tmp_path), Times(1, 2, None), FeedFolder(tmp_path, "f"))
-    assert {"--memory-quota", "--stuck-after"}.isdisjoint(capture.argv)
+    assert {"--memory-quota", "--region-stuck-after"}.isdisjoint(capture.argv)
 
 
 @pytest.mark.parametrize(
-    "flags", [("--memory-quota", "much"), ("--memory-quota", "1MiB"), ("--stuck-after", "soon"), ("--stuck-after", "1ms")]
+    "flags", [("--memory-quota", "much"), ("--memory-quota", "1MiB"), ("--region-stuck-after", "soon"), ("--region-stuck-after", "1ms")]
 )
 def test_run_refuses_them_before_anything_starts(tmp_path: Path, flags: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -101,9 +117,10 @@ def test_run_refuses_them_before_anything_starts(tmp_path: Path, flags: tuple[st
 
 
 def test_run_takes_what_capture_takes() -> None:
-    """All flags of `capture`: those of the log and the cluster under the same name, --config as --capture-config."""
+    """All flags of `capture`: those of the log and the cluster under the same name, --config as --capture-config. --filter-loop is
+    bdr-mode of the TOML file."""
     capture, whole = (options_of(dict(commands())[verb]) for verb in ("capture", "run"))
-    assert set(capture) - set(whole) <= {"-h", "--help"}
+    assert set(capture) - set(whole) <= {"-h", "--help", "--filter-loop"}
     assert "--capture-config" in whole
 
 

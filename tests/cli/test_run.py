@@ -1,4 +1,4 @@
-"""What `tidemill run` starts its children with, and what it tells of them; secrets are in neither."""
+"""How `tidemill run` starts its children, and what it reports of them. Neither has secrets in it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.logs import golden_log
-from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
-from tidemill.changefeed.health import Health, old_processes
+from tests.support.changelog.logs import golden_log
+from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
+from tidemill.changefeed.feed_status import Status
+from tidemill.changefeed.run_status import RunStatus, old_processes
 from tidemill.changefeed.states import State
 from tidemill.changelog import initial_load
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.writer import LogWriter
-from tidemill.cli.run import Options, Times, check_id, children, given, resolve
+from tidemill.cli.launch import Options, Times, check_id, children, given, resolve
 from tidemill.config.file import parse_config
 from tidemill.errors import ClusterMismatch, ConfigError, FeedMismatch, StartTsOutOfLog
 from tidemill.metrics.samples import metrics_page
@@ -68,10 +69,11 @@ def test_secrets_are_on_no_command_line(tmp_path: Path) -> None:
 
 
 def test_the_halves_get_their_times(tmp_path: Path) -> None:
-    capture, feed = children(options_for(tmp_path), Times(1 << 50, 1 << 51, 1 << 52), FeedFolder(tmp_path, "f"))
+    capture, feed = children(options_for(tmp_path), Times(1 << 50, 1 << 51, 1 << 52, now=1 << 53), FeedFolder(tmp_path, "f"))
     assert capture.argv[capture.argv.index("--start-ts") + 1] == str(1 << 50)
     assert feed.argv[feed.argv.index("--start-ts") + 1] == str(1 << 51)
     assert feed.argv[feed.argv.index("--target-ts") + 1] == str(1 << 52)
+    assert feed.argv[feed.argv.index("--upstream-ts") + 1] == str(1 << 53)
     assert "--tz=-05:00" in feed.argv  # not taken for a flag
     assert "--start-ts" not in children(options_for(tmp_path), Times(None, None, None), FeedFolder(tmp_path, "f"))[1].argv
 
@@ -111,6 +113,7 @@ def test_an_old_log(tmp_path: Path, upstream: PlaygroundThread) -> None:
     (tmp_path / "log/log.json").write_text(json.dumps(identity))
     begin, end = reader.start_ts, reader.resolved_ts()
     assert resolved(options) == Times(None, end, None)
+    assert resolved(options).now == upstream.playground.cluster.oracle.last  # PD's
     assert resolved(replace(options, start_ts=str(begin))) == Times(None, begin, None)
     for outside in (begin - 1, end + 1):
         with pytest.raises(StartTsOutOfLog, match=rf"(?s){begin}.*{end}"):
@@ -162,14 +165,14 @@ def test_only_what_is_given_is_passed_on() -> None:
     assert given(("--a", 1), ("--b", None), ("--c", "x")) == ("--a", "1", "--c", "x")
 
 
-# Health
+# RunStatus
 
 
 def test_the_status_is_made_of_what_the_halves_wrote(tmp_path: Path) -> None:
     folder = FeedFolder(tmp_path, "f")
     child = ChildProcess("changefeed", ["x"], pid=os.getpid(), last_error=("TM:ErrX", f"kafka://me:{PASSWORD}@h/t"))
-    health = Health(folder, [child])
-    assert health.look()["checkpoint_ts"] == 0  # nobody has said anything yet
+    health = RunStatus(folder, [child])
+    assert health.snapshot()["checkpoint_ts"] == 0  # nobody has said anything yet
     folder.save_status(Status("f", rows=7, checkpoint_ts=1 << 50, state=State.WARNING))
     folder.capture.mkdir(parents=True)
     (folder.capture / "status.json").write_text('{"state": "running", "rows": 9, "heads": [5, 6], "of another version": 1}')
@@ -192,7 +195,7 @@ def test_broken_status_files_are_as_none(tmp_path: Path) -> None:
     folder.path.mkdir(parents=True)
     folder.delivery.write_text("{")
     assert folder.status() is None
-    assert Health(folder, []).look()["rows"] is None
+    assert RunStatus(folder, []).snapshot()["rows"] is None
 
 
 def test_processes_of_an_earlier_run_are_found_by_its_status(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_processes_of_an_earlier_run_are_found_by_its_status(tmp_path: Path) -> 
 def test_a_feed_with_the_tables_begins_before_the_log(
     tmp_path: Path, upstream: PlaygroundThread, caplog: pytest.LogCaptureFixture, created: bool, ahead: int
 ) -> None:
-    """Before the rows as of the start, and before what creates the tables; a later start finds it there and says nothing."""
+    """It begins before the rows as of the start, and before the statements that create the tables. A later start says nothing of it."""
     sink = SINK + ("&create-tables=true" if created else "")
     options = options_for(tmp_path, upstream.pd_address, sink=sink, snapshot=True)
     times = resolved(options)

@@ -1,4 +1,5 @@
-"""Where the address of the schema registry comes from: the flag, the sink URI, the TOML file, in this order; and who may see it."""
+"""The address of the schema registry is taken from the flag, the sink URI or the TOML file, in this order. Its password is shown
+nowhere."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.registries import Fault, Front, MemoryRegistry, Reply
-from tests.support.runs import tidemill
-from tests.support.sqllogs import SqlLog
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.delivery.runs import tidemill
+from tests.support.servers.registries import Fault, Front, MemoryRegistry, Reply
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry
 from tidemill.playground.server import PlaygroundThread

@@ -1,4 +1,4 @@
-"""`tidemill status` finds the capture of a run; `tidemill resync` says so when nobody would answer."""
+"""`tidemill status` finds the capture of a run. `tidemill resync` says so if no capture would carry it out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import golden_log
-from tests.support.runs import tidemill
-from tidemill.changefeed.checkpoint import FeedFolder, Status
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.runs import tidemill
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.feed_status import Status
 from tidemill.changelog import initial_load
 from tidemill.changelog.storage.open import open_storage
 from tidemill.cli import status as status_verb
@@ -44,7 +45,7 @@ def test_the_delivery_of_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     lines = tidemill(capsys, "status", "--data-dir", str(tmp_path))[1].splitlines()
     assert lines[-3:] == [
         "delivery   warning (process 7)",
-        "delivered  470616264291647490 (2026-11-21 10:56:16.552 UTC); 5 rows and 2 DDLs",
+        "delivered  470616264291647490 (2026-11-21 10:56:16.552 UTC); 5 rows and 2 DDLs in all",
         "error      TM:ErrSinkUnavailable: Kafka b:1: away",
     ]
     told = json.loads(tidemill(capsys, "status", "--data-dir", str(tmp_path), "--json")[1])
@@ -58,7 +59,7 @@ TS = 470615405653655552  # 10 s before
 def delivery_line(monkeypatch: pytest.MonkeyPatch, behind_s: float = 0.0, **said: object) -> str:
     """What is told of a run."""
     monkeypatch.setattr(status_verb.time, "time", lambda: NOW)
-    status = asdict(Status("f", pid=7, checkpoint_ts=TS)) | {"run": "running", "updated_at": NOW} | said
+    status = asdict(Status("f", pid=7, checkpoint_ts=TS, last_batch={"batch": 3})) | {"run": "running", "updated_at": NOW} | said
     return status_verb.delivered(status, TS + (int(behind_s * 1000) << 18))[0].removeprefix("delivery   ")
 
 
@@ -67,6 +68,12 @@ def test_a_broker_that_is_dead_does_not_look_normal(monkeypatch: pytest.MonkeyPa
     assert delivery_line(monkeypatch, moved_at=NOW - 50) == "normal (process 7)", "the log has nothing more"
     line = delivery_line(monkeypatch, 50, moved_at=NOW - 50)
     assert line == "nothing was acknowledged for 50 s (process 7): the sink does not answer, or a batch takes long"
+
+
+def test_a_slow_first_start_is_not_blamed_on_the_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark starts and kernels are compiled before the first batch of a process can be delivered."""
+    line = delivery_line(monkeypatch, 50, moved_at=NOW - 50, last_batch={})
+    assert line == "starting (process 7): the first batch has not been delivered yet"
 
 
 def test_what_comes_next_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,17 +188,17 @@ def test_resync_without_a_capture_leaves_no_request(tmp_path: Path, capsys: pyte
 def test_a_changefeed_that_begins_says_so() -> None:
     """Before its process has written anything there is neither a process id nor a checkpoint."""
     assert status_verb.delivered({"state": "normal", "running": True}) == [
-        "delivery   normal (its process is starting)",
-        "delivered  nothing yet; 0 rows and 0 DDLs",
+        "delivery   starting: the first batch has not been delivered yet",
+        "delivered  nothing yet; 0 rows and 0 DDLs in all",
     ]
 
 
 def test_causes_stand_before_what_waits_for_them() -> None:
     """The table with the lock comes first, and the schema stream is not called a partition."""
-    beside = {"partition": 3, "table": "shop.users (114)", "by": "a lock beside it", "ranges": 1}
-    lock = {"partition": 3, "table": "shop.orders (293)", "by": "lock", "ranges": 1}
-    schema = {"partition": 6, "table": "schema", "by": "a lock beside it", "ranges": 1}
+    beside = {"partition": 3, "table": "shop.users (114)", "cause": "a lock beside it", "ranges": 1}
+    lock = {"partition": 3, "table": "shop.orders (293)", "cause": "lock", "ranges": 1}
+    schema = {"partition": 6, "table": "schema", "cause": "a lock beside it", "ranges": 1}
     first, second, third = status_verb.held_lines([beside, schema, lock])
-    assert first.startswith("held up    part 3: shop.orders (293)")
-    assert second.startswith("held up    part 3: shop.users (114)")
+    assert first.startswith("held up    partition 3: shop.orders (293)")
+    assert second.startswith("held up    partition 3: shop.users (114)")
     assert third.startswith("held up    schema,")

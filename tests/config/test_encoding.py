@@ -203,12 +203,12 @@ def test_a_row_may_go_whole_to_the_claim_check_store() -> None:
 
 
 def test_bounds_that_ticdc_adjusts() -> None:
-    sink = parse_sink_uri("file:///d?protocol=default&flush-interval=10ms&file-size=1")
+    sink = parse_sink_uri("file:///d?protocol=csv&flush-interval=10ms&file-size=1")
     assert sink.storage is not None
     assert (sink.storage.flush_interval_ms, sink.storage.file_size) == (100, 1024)
     assert sink.warnings == ("flush-interval = 10ms: 100ms is taken", "file-size = 1: 1024 is taken")
     assert parse_sink_uri(sink.text) == sink
-    big = parse_sink_uri("file:///d?protocol=default&flush-interval=1h&file-index-digit=3")
+    big = parse_sink_uri("file:///d?protocol=csv&flush-interval=1h&file-index-digit=3")
     assert big.storage is not None
     assert (big.storage.flush_interval_ms, big.storage.file_index_digits) == (600_000, 20)
 

@@ -63,8 +63,8 @@ def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
         only-output-updated-columns = false
         [sink.csv]
         delimiter = ";"
-        [sink.mysql-config]
-        worker-count = 4
+        [sink.pulsar-config]
+        batching-max-messages = 4
         [consistent]
         level = "none"
         """,
@@ -73,7 +73,7 @@ def test_ticdc_keys_without_meaning_are_taken_with_a_warning() -> None:
     named = [w.split()[1] for w in config.warnings]
     assert named == [
         *("memory-quota", "check-gc-safe-point", "mounter.worker-num", "scheduler.enable-table-across-nodes"),
-        "sink.mysql-config",
+        "sink.pulsar-config",
     ]
     assert all(w.startswith("feed.toml: ") for w in config.warnings)
     assert config.warnings[2] == (
@@ -125,9 +125,8 @@ def test_dispatchers_that_say_more_than_counts() -> None:
         ("[[sink.dispatchers]]\nmatcher = ['a.b']\npartition = 'ts'\ndispatcher = 'ts'", "old name of partition"),
         ("[[sink.dispatchers]]\nmatcher = ['a b.c']", "sink.dispatchers[0].matcher"),
         ("[sink]\nonly-output-updated-columns = 'true'", "sink.only-output-updated-columns = 'true': expected a valid boolean"),
-        ("[sink]\ntransaction-atomicity = 'table'", "sink.transaction-atomicity is not supported yet"),
         ("[integrity]\nintegrity-check-level = 'none'\n[sink.integrity]\nintegrity-check-level = 'correctness'", "contradict each other"),
-        ("bdr-mode = true", "bdr-mode is not supported yet"),
+        ("enable-active-active = true", "enable-active-active is not supported yet"),
         ("[filter]\nignore-txn-start-ts = [-1]", "filter.ignore-txn-start-ts[0] = -1: expected"),
         ("[[filter.event-filters]]\nmatcher = ['a.b']\nignore-event = ['insrt']", "no such event 'insrt'; did you mean `insert`?"),
         (
@@ -185,3 +184,16 @@ def test_the_stuck_duration_is_no_setting_that_a_changefeed_is_created_with() ->
     for text in ('"soon"', '"-1s"', '"721h"', "30"):
         with pytest.raises(ConfigError, match="changefeed-error-stuck-duration"):
             parse_config(f"changefeed-error-stuck-duration = {text}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 20_000, "a = " + "{b = " * 20_000, "sink" + ".a" * 20_000 + " = 1", "a = " + "9" * 5000,
+        "[sink]\nprotocol = " + "[" * 500 + "]" * 500, "[filter]\nrules = " + "[" * 300 + "]" * 300,
+    ],
+)  # fmt: skip
+def test_a_file_that_is_nested_without_an_end_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"nested too deep|4300 digits"):
+        parse_config(text)

@@ -14,7 +14,7 @@ LINES = gzip.decompress((Path(__file__).parents[1] / "golden/ticdc/toml_keys.tsv
 KEYS = dict(line.split("\t") for line in LINES)
 
 REFUSED = (
-    *("enable-sync-point", "bdr-mode", "enable-active-active", "consistent.level", "sink.transaction-atomicity"),
+    *("enable-active-active", "consistent.level"),
     *("sink.kafka-config.glue-schema-registry-config.", "sink.kafka-config.sasl-gssapi-", "sink.kafka-config.sasl-oauth-"),
     *("sink.kafka-config.codec-config.avro-include-before-value", "sink.kafka-config.codec-config.output-row-key"),
     "sink.dispatchers[].target-",

@@ -89,18 +89,32 @@ def test_other_sinks(text: str, scheme: Scheme, path: str) -> None:
         ("kafka://b:1/a b?protocol=default", "topic"),
         ("kafka://b:1/a/b?protocol=default", "topic"),
         ("kafka://b:1/t?protocol=default#x", "%23"),
-        ("mysql://root@h:3306/", "mysql:// is not supported yet"),
+        ("pulsar://h:6650/t", "pulsar:// is not supported yet"),
         ("kafak://b:1/t", "did you mean `kafka`"),
         ("/tmp/x", "has to begin with one of"),
         ("file://tmp/x?protocol=default", "absolute path"),
         ("file:///?protocol=default", "names no folder"),
         ("messages:///dir/?protocol=default", "names no file"),
+        ("file:///a%00b?protocol=default", "zero byte"),
+        ("kafka://b:1/t%00?protocol=default", "zero byte"),
+        ("s3://b%00/x?protocol=csv", "zero byte"),
+        ("kafka://b:1/t?protocol=default&ca=/a%00b", "zero byte"),
+        ("s3://b/x?protocol=csv&region=a%00", "zero byte"),
+        ("kafka://b:1/t?protocol=default&claim-check-storage-uri=file:///x%2500", "zero byte"),
     ],
 )
 def test_refusals(text: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(fault)) as caught:
         parse_sink_uri(text)
     assert "pw" not in str(caught.value)
+
+
+def test_what_is_about_files_of_tables_means_nothing_for_files_of_messages() -> None:
+    tables, messages = (
+        parse_sink_uri(f"file:///d?protocol={name}&date-separator=none&file-size=2048") for name in ("csv", "open-protocol")
+    )
+    assert not [w for w in tables.warnings if "no meaning" in w]
+    assert list(messages.warnings) == [f"{name} has no meaning for protocol open-protocol" for name in ("date-separator", "file-size")]
 
 
 def test_ticdc_parameters_without_meaning_are_warned_about() -> None:

@@ -15,12 +15,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.support.consumers import Process, flushed_ts, make_topic, select, write
-from tests.support.golden_topics import delivery, golden_differences, until_last_drop
-from tests.support.kafka import new_topic_name
-from tests.support.loads import Loaded
-from tests.support.runs import PATIENCE_S, tidemill
-from tests.support.upstreams import truth
+from tests.support.changelog.loads import Loaded
+from tests.support.consumer.consumers import Process, flushed_ts, make_topic, select, write
+from tests.support.consumer.upstreams import truth
+from tests.support.delivery.runs import PATIENCE_S, tidemill
+from tests.support.golden.topics import delivery, golden_differences, until_last_drop
+from tests.support.servers.kafka import new_topic_name
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
@@ -81,7 +81,7 @@ def changes(ts: int, key: int, table: str = "t", value: int | None = None) -> tu
 
 
 def test_new_partitions_and_topics_are_noticed(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
-    """Of a topic expression; a partition that says nothing holds everything, and is named."""
+    """With a topic expression. A partition without a resolved ts holds everything, and is named."""
     prefix, file = new_topic_name("many"), tmp_path / "tables.db"
     one, two = f"{prefix}.d_t", f"{prefix}.d_u"
     make_topic(kafka_broker, one, 1)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from tests.support.mock_kafka import METADATA, MockKafka
+from tests.support.servers.mock_kafka import METADATA, MockKafka
 from tidemill.consumer import kafka, run
 from tidemill.consumer.kafka import KafkaTopics
 from tidemill.consumer.run import Patience

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.streams import Feed, MemorySpill, Target, consume, ddl, row
+from tests.support.consumer.streams import Feed, MemorySpill, Target, consume, ddl, row
 from tidemill.consumer.order import pending
 from tidemill.consumer.order.ordering import Ordering, Step, Transaction
 from tidemill.consumer.order.pending import Pending

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tidemill.consumer.foreign import foreign_protocol
-from tidemill.consumer.reading import Protocol, read_at, reader
+from tidemill.consumer.reading import READERS, read_at, reader
 from tidemill.errors import MalformedMessage
+from tidemill.protocols.options import MessageFormat
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ticdc"
 Message = tuple[bytes | None, bytes | None]
@@ -59,8 +60,8 @@ def test_marks(value: bytes | None, protocol: str | None) -> None:
     assert foreign_protocol(None, value) == protocol
 
 
-@pytest.mark.parametrize("asked", Protocol)
-def test_the_protocol_is_named_with_the_place(asked: Protocol) -> None:
+@pytest.mark.parametrize("asked", [None, *READERS])
+def test_the_protocol_is_named_with_the_place(asked: MessageFormat | None) -> None:
     key, value = next(messages("simple"))
     with pytest.raises(
         MalformedMessage, match="topic t, partition 3, offset 7: it is of protocol simple, which is not read here"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.streams import ddl, row
-from tests.support.ticdc_topics import sent
+from tests.support.consumer.streams import ddl, row
+from tests.support.golden.ticdc_topics import sent
 from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.targets import open_target
 from tidemill.demo.delivered import from_jsonl
@@ -117,4 +117,4 @@ def test_what_cannot_be_made_of_events_is_refused(tmp_path: Path) -> None:
             open_target(f"file://{tmp_path}/folder?protocol={protocol}")
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigError, match="no such sink"):
-        open_target("mysql://root@127.0.0.1/")
+        open_target("oracle://root@127.0.0.1/")

@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from tests.support.streams import Feed, row
-from tests.support.ticdc_topics import sent
+from tests.support.consumer.streams import Feed, row
+from tests.support.golden.ticdc_topics import sent
 from tidemill.consumer.kafka import Found, KafkaTopics, Record
 from tidemill.consumer.order.ordering import Ordering, Transaction
 from tidemill.consumer.order.pending import Pending
 from tidemill.consumer.order.progress import Progress, TopicPartition
 from tidemill.consumer.order.spill import TemporaryFiles
-from tidemill.consumer.reading import Protocol, reader
+from tidemill.consumer.reading import reader
 from tidemill.consumer.run import Consumer, Options
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.consumer.targets import open_target
@@ -103,7 +103,7 @@ def test_sides_that_are_away_again_and_again(seed: int, tmp_path: Path, monkeypa
     monkeypatch.setattr(
         "tidemill.consumer.run.read_at", lambda read, topic, partition, offset, key, value: topics.event(topic, partition, offset)
     )
-    consumer = Consumer(topics, target, reader(Protocol.AUTO), Options(flush_s=0.0, stop_at_end=True, quota=20_000))
+    consumer = Consumer(topics, target, reader(), Options(flush_s=0.0, stop_at_end=True, quota=20_000))
     consumer.run(threading.Event())
     assert consumer.counters.restarts > 0
     found = {(name, row["id"]): row["v"] for name in ("t", "u") for row in rows_of(target, ("d", name))}
@@ -113,13 +113,13 @@ def test_sides_that_are_away_again_and_again(seed: int, tmp_path: Path, monkeypa
     assert stored == [(ddl.ts, ddl.query) for ddl in ddls]
     assert target.progress() == topics.committed
     with pytest.raises(FeedMismatch, match="filled from Kafka cluster one, this is two"):
-        Consumer(MadeUpTopics(feed, Random(1), "two"), target, reader(Protocol.AUTO), Options()).run(threading.Event())
+        Consumer(MadeUpTopics(feed, Random(1), "two"), target, reader(), Options()).run(threading.Event())
 
 
 def tables_of(messages: Iterable[tuple[TopicPartition, bytes | None, bytes | None]]) -> SqliteTables:
     """Tables made of messages, by a consumer's steps."""
     ordering = Ordering(Pending(1 << 20, TemporaryFiles()))
-    read = reader(Protocol.AUTO)
+    read = reader()
     for offset, (source, key, value) in enumerate(messages):
         if source not in ordering.partitions:
             ordering.join(source)
@@ -176,7 +176,7 @@ def test_a_topic_that_fell_silent_is_named_and_may_be_called_ended(ended: bool, 
     )
     target = SqliteTables(MEMORY)
     options = Options(flush_s=0.0, stop_at_end=True, ended_topics=frozenset({"quiet"} if ended else ()))
-    consumer = Consumer(topics, target, reader(Protocol.AUTO), options)
+    consumer = Consumer(topics, target, reader(), options)
     consumer.run(threading.Event())
     status = consumer.status()
     assert (status["rows"], status["flushed_ts"]) == ((2, 9) if ended else (0, 0))

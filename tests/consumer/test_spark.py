@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.consumers import make_topic, write
-from tests.support.golden_topics import delivery, golden_differences, until_last_drop
-from tests.support.kafka import new_topic_name
-from tests.support.runs import PATIENCE_S
-from tests.support.spark_kafka import spark_kafka_jars
-from tests.support.spark_sessions import spark_session
+from tests.support.consumer.consumers import make_topic, write
+from tests.support.delivery.runs import PATIENCE_S
+from tests.support.golden.topics import delivery, golden_differences, until_last_drop
+from tests.support.servers.kafka import new_topic_name
+from tests.support.spark.kafka_jars import spark_kafka_jars
+from tests.support.spark.sessions import spark_session
 from tidemill.consumer.spark import consume_stream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 

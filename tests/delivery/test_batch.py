@@ -1,4 +1,4 @@
-"""The batch driver with everything around it made up: order of calls, tries, epochs, stop."""
+"""The batch driver with everything around it made up: order of calls, attempts, epochs, stop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.away import Mount
-from tidemill.changelog.layout import Interval
+from tests.support.faults.away import Mount
+from tidemill.changelog.log_format import Interval
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.machine.failures import JobLost, Stopped, error_of
+from tidemill.delivery.machine.failures import ExecutorLost, JobLost, Stopped, error_of
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
-from tidemill.delivery.plan import Load
+from tidemill.delivery.plan import PartitionInput
 from tidemill.delivery.position import Position, Ranges
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem
@@ -48,7 +48,7 @@ def ddl(ts: int, seq: int = 0) -> DdlEvent:
 
 @dataclass
 class Surroundings:
-    """Upstream, events, sink and runner in one; notes what is called."""
+    """BatchSource, events, sink and runner in one; notes what is called."""
 
     rows: bool = True
     events: list[DdlEvent] = field(default_factory=list)
@@ -62,8 +62,8 @@ class Surroundings:
     def follow(self, to_ts: int) -> None:
         self.calls.append(("follow", to_ts))
 
-    def loads(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[Load]:
-        return [Load(0, (Interval(from_ts, to_ts, ("x",)),), (10,))] if self.rows else [Load(0, (), ())]
+    def inputs(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[PartitionInput]:
+        return [PartitionInput(0, (Interval(from_ts, to_ts, ("x",)),), (10,))] if self.rows else [PartitionInput(0, (), ())]
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
         return [s for s in self.stops if from_ts < s <= to_ts]
@@ -143,7 +143,7 @@ def test_rows_then_ddls_then_resolved(tmp_path: Path) -> None:
         ("resolved", b"20", [("topic", 0), ("topic", 1)]),
         "finish",
     ]
-    assert (report.stats.messages, report.tries, len(report.ddls)) == (2, 1, 2)
+    assert (report.stats.messages, report.attempts, len(report.ddls)) == (2, 1, 2)
 
 
 def test_without_rows_no_job_runs(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_try_that_fails_is_over_before_the_next_begins(tmp_path: Path) -> None
     around = Surroundings(outcome=lambda items: [failures.pop()] if failures else [TaskStats(0, messages=1, acked=1)])
     seen: list[TidemillError] = []
     report = driver(around, tmp_path, on_failure=seen.append).run(3, 10, 20)
-    assert report.tries == 2
+    assert report.attempts == 2
     assert around.calls[1:4] == [("begin", 1), ("rows", 1), ("discard", 1)]
     assert around.calls[4:6] == [("begin", 3), ("rows", 3)]  # epoch 2 only ended epoch 1
     assert [type(e) for e in seen] == [SinkUnavailable]
@@ -223,6 +223,25 @@ def test_it_gives_up_with_the_cause(tmp_path: Path) -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.parametrize("error", [SinkUnavailable, ExecutorLost])
+def test_it_says_which_limit_ended_the_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[TidemillError]) -> None:
+    """--sink-retry limits them whatever failed: also where executors were lost."""
+    monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.001)
+    around = Surroundings(outcome=lambda items: [TaskFailure(0, error.code, "gone", True)])
+    with pytest.raises(error) as caught:
+        driver(around, tmp_path).run(3, 10, 20)
+    assert caught.value.hint.startswith("An attempt that fails later than 2.5 s after the first failure is the last one, whatever failed (")
+    assert "--sink-retry" in caught.value.hint
+
+
+def test_it_says_that_a_job_that_is_lost_has_a_limit_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.001)
+    around = Surroundings(outcome=lambda items: [TaskFailure(0, JobLost.code, "gone", True)])
+    with pytest.raises(JobLost, match="failed 3 times") as caught:
+        driver(around, tmp_path).run(3, 10, 20)
+    assert caught.value.hint == "Spark has given this batch up 3 times in this process; `tidemill run` starts a new one after a pause."
+
+
 def test_what_cannot_be_mended_is_not_tried_again(tmp_path: Path) -> None:
     results = [TaskFailure(0, SinkUnavailable.code, "away", True), TaskFailure(1, MessageTooLarge.code, "17 bytes", False)]
     around = Surroundings(outcome=lambda items: list(results))
@@ -273,7 +292,7 @@ def test_errors_of_tasks_come_back_as_they_were() -> None:
 
 
 def paused(policy: tuple[float, float, float], try_s: float = 0.0) -> list[float]:
-    """The pauses between tries that take so long."""
+    """Return the pauses between attempts, which take this long."""
     now, found, pauses = 0.0, list[float](), Pauses(RetryPolicy(*policy))
     while (pause := pauses.after_failure(now)) is not None:
         found.append(pause)
@@ -285,8 +304,8 @@ def test_pauses_double_up_to_the_longest_until_the_time_is_over() -> None:
     assert paused((1, 4, 12)) == [1, 2, 4, 4, 4]
 
 
-def test_tries_that_take_long_count_as_well() -> None:
-    """A sink that is away lets each try wait for its client's time-out."""
+def test_attempts_that_take_long_count_as_well() -> None:
+    """A sink that is away lets each attempt wait for its client's time-out."""
     assert paused((1, 30, 20), try_s=60) == [1]
 
 
@@ -301,7 +320,7 @@ def test_storage_that_is_away_is_waited_for_without_end_and_told_once_in_a_while
     seen: list[TidemillError] = []
     with caplog.at_level("WARNING"):
         report = driver(around, tmp_path, on_failure=seen.append).run(0, 10, 20)
-    assert report.tries == 44
+    assert report.attempts == 44
     assert len(seen) == 43
     assert around.calls.count("finish") == 1
     assert len([c for c in around.calls if c[0] == "discard"]) == 43
@@ -312,7 +331,7 @@ def test_a_lost_job_is_tried_as_often_as_ever_whatever_the_storage_did_before(tm
     monkeypatch.setattr("tidemill.delivery.machine.batch_machine.GRACE_S", 0.0)
     around = Surroundings()
     around.fail_finish = [JobLost("gone")] * 2 + [LogUnavailable("away")] * 5
-    assert driver(around, tmp_path).run(0, 10, 20).tries == 8
+    assert driver(around, tmp_path).run(0, 10, 20).attempts == 8
     around.fail_finish = [JobLost("gone")] * 3 + [LogUnavailable("away")] * 5
     with pytest.raises(JobLost):
         driver(around, tmp_path).run(1, 20, 30)
@@ -326,7 +345,7 @@ def test_a_stop_ends_the_wait_for_storage(tmp_path: Path) -> None:
         driver(around, tmp_path, stop=stop, on_failure=lambda error: stop.set()).run(0, 10, 20)
 
 
-@pytest.mark.parametrize("where", ["follow", "loads", "pack"])
+@pytest.mark.parametrize("where", ["follow", "inputs", "pack"])
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, LogUnavailable), (errno.ENOSPC, DiskLow), (errno.ENOENT, BatchFailed)])
 def test_an_error_of_the_operating_system_in_the_driver_is_coded_discarded_and_tried_again(
     tmp_path: Path, where: str, number: int, kind: type[TidemillError]
@@ -342,7 +361,7 @@ def test_an_error_of_the_operating_system_in_the_driver_is_coded_discarded_and_t
 
     setattr(around, where, fails)
     seen: list[TidemillError] = []
-    assert driver(around, tmp_path, on_failure=seen.append).run(0, 10, 20).tries == 3
+    assert driver(around, tmp_path, on_failure=seen.append).run(0, 10, 20).attempts == 3
     assert [type(e) for e in seen] == [kind] * 2
     assert all(e.code.startswith("TM:Err") for e in seen)
     assert len([c for c in around.calls if c[0] == "discard"]) == (0 if where == "follow" else 2)
@@ -351,10 +370,10 @@ def test_an_error_of_the_operating_system_in_the_driver_is_coded_discarded_and_t
 def test_an_error_of_the_operating_system_that_stays_ends_with_its_code(tmp_path: Path) -> None:
     around = Surroundings()
 
-    def fails(from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[Load]:
+    def fails(from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[PartitionInput]:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    around.loads = fails  # type: ignore[method-assign]
+    around.inputs = fails  # type: ignore[method-assign]
     with pytest.raises(LogRefused, match=r"batch 0 of feed.*Permission denied"):
         driver(around, tmp_path).run(0, 10, 20)
     assert ("discard", 1) in around.calls

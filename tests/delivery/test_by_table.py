@@ -13,20 +13,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.support.deliveries import batch_driver, settings
-from tests.support.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
-from tests.support.logs import START, Change, changes_of, write_segment
-from tidemill.changefeed.checkpoint import FeedFolder
+from tests.support.changelog.logs import START, Change, changes_of, write_segment
+from tests.support.delivery.deliveries import batch_driver, settings
+from tests.support.delivery.feeds import PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected
+from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs import log_upstream
+from tidemill.delivery.inputs import log_source
 from tidemill.delivery.position import Position, end_of, levelled, ranges_of
 from tidemill.errors import ConfigError
 from tidemill.spark.jobs import LocalRunner
-from tidemill.spark.offset_source import ClockReader
+from tidemill.spark.offset_source import OffsetReader
 
 PARTS = 3
 Make = Callable[[str], BatchDriver]
@@ -66,10 +66,11 @@ def set_head(log: str, folder: str, ts: int) -> None:
     (Path(log) / folder / "head.json").write_text(json.dumps({"resolved_ts": ts}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_partitions_that_stand_still_hold_back_no_others(make: Make, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads move at random, one stands still for long; whatever the batches are, each event comes once, in order, with DDLs in between."""
-    monkeypatch.setattr(log_upstream, "MAX_BATCH_BYTES", random.Random(seed).choice((6000, 1 << 20)))
+    monkeypatch.setattr(log_source, "MAX_BATCH_BYTES", random.Random(seed).choice((6000, 1 << 20)))
     rng = random.Random(seed)
     world = World.make(seed=seed)
     commits = sorted({c.commit_ts for c in world.rows})
@@ -84,7 +85,7 @@ def test_partitions_that_stand_still_hold_back_no_others(make: Make, tmp_path: P
     def barrier_above(ts: int) -> int:
         return next((barrier for barrier in switches if barrier > ts), world.end)
 
-    driver, clock = make(log), ClockReader(log, Position(START), 0, 0, by_table=True)
+    driver, clock = make(log), OffsetReader(log, Position(START), 0, 0, by_table=True)
     delivered, batch, ahead = Position(START), 0, 0
     while delivered != Position(world.end):
         for p in range(PARTS):
@@ -115,7 +116,7 @@ def test_a_partition_that_is_stuck_keeps_back_its_own_tables_alone(make: Make, t
     half = sorted(c.commit_ts for c in world.rows)[len(world.rows) // 2]
     stuck = PARTITIONED % PARTS
     set_head(log, f"rows/{stuck}", half)
-    whole, by_table = (ClockReader(log, Position(START), 0, 0, by_table=by).latestOffset() for by in (False, True))
+    whole, by_table = (OffsetReader(log, Position(START), 0, 0, by_table=by).latestOffset() for by in (False, True))
     assert Position.from_dict(whole).furthest <= half
     end = Position.from_dict(by_table)
     assert (end.ts, end.at(stuck), end.furthest) == (half, half, world.end + 1)
@@ -149,7 +150,7 @@ def test_a_feed_goes_back_to_one_ts(tmp_path: Path) -> None:
     third = sorted(c.commit_ts for c in world.rows)[len(world.rows) // 3]
     set_head(log, "rows/0", third)
     begin = Position.of([third - 10, world.end])
-    clock = ClockReader(log, begin, 0, 0)
+    clock = OffsetReader(log, begin, 0, 0)
     end = Position.from_dict(clock.latestOffset())
     assert end == Position.of([third, world.end])
     assert Position.from_dict(clock.latestOffset(end.to_dict())) == end
@@ -162,7 +163,7 @@ def test_the_batch_that_was_under_way_is_run_over_its_ranges(tmp_path: Path) -> 
     log = world.log(tmp_path / "log", partitions=2, segments=4)
     commits = sorted({c.commit_ts for c in world.rows})
     begin, planned = Position.of([commits[3], commits[9]]), Position.of([commits[5], commits[12]])
-    assert Position.from_dict(ClockReader(log, begin, 0, 0, planned, by_table=True).latestOffset()) == planned
+    assert Position.from_dict(OffsetReader(log, begin, 0, 0, planned, by_table=True).latestOffset()) == planned
     fence = Fence.at(tmp_path / "f")
     fence.advance(begin.ts, planned.ts, ranges_of(begin, planned))
     after = Fence.at(tmp_path / "f")
@@ -220,7 +221,7 @@ def test_a_log_that_grows_under_a_running_changefeed(make: Make, tmp_path: Path,
     for folder in heads:
         set_head(log, folder, START)
     set_head(log, "schema", switch)  # no folder passes it before log.json says what follows
-    driver, clock = make(log), ClockReader(log, Position(START), 0, 0, by_table=by_table)
+    driver, clock = make(log), OffsetReader(log, Position(START), 0, 0, by_table=by_table)
     delivered, batch, grown = Position(START), 0, False
     while delivered != Position(world.end):
         for folder in heads:

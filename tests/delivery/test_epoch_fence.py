@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from tests.support.away import Mount
-from tests.support.s3 import make_bucket, s3_server
+from tests.support.faults.away import Mount
+from tests.support.servers.s3 import make_bucket, s3_server
 from tidemill.changelog.storage.open import LocalStorage, RemoteStorage, Storage, open_storage
 from tidemill.delivery import epoch_fence as fences
-from tidemill.delivery.epoch_fence import BrokenFence, Fence, Look
-from tidemill.delivery.guarded import FeedBroken
-from tidemill.errors import Fenced, LogUnavailable
+from tidemill.delivery.epoch_fence import BrokenFence, Fence, FenceCheck
+from tidemill.errors import FeedBroken, Fenced, LogUnavailable
 
 __all__ = ["s3_server"]
 
@@ -38,27 +37,27 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 def test_epochs_grow_over_restarts(storage: Storage) -> None:
     first = Fence(storage, "fences/f.json")
     assert [first.advance(5, 7), first.advance(5, 7)] == [1, 2]
-    first.look(now=True)
+    first.check(now=True)
     second = Fence(storage, "fences/f.json")
     assert second.take() == 3
-    assert second.planned == (5, 7), "the interval of the try that was under way"
+    assert second.planned == (5, 7), "the interval of the attempt that was under way"
     assert second.advance(7, 9) == 4
     assert Fence(storage, "fences/f.json", floor=100).advance(9, 10) == 101
 
 
 def test_a_driver_that_was_taken_over_writes_nothing(storage: Storage) -> None:
-    """It may wake up at any time: neither its next epoch nor anything of the one it was at is in force."""
+    """It may wake up at any time. Neither its old epoch nor a new one that it takes is in force."""
     old, new = Fence(storage, "e"), Fence(storage, "e")
     old.advance(1, 2)
     new.take()
     with pytest.raises(Fenced, match="epoch 2 of the driver"):
         old.advance(1, 2)
     with pytest.raises(Fenced):
-        old.look(now=True)
+        old.check(now=True)
     with pytest.raises(Fenced, match=new.driver):
         old.advance(2, 3)
     assert new.advance(1, 2) == 3
-    new.look(now=True)
+    new.check(now=True)
 
 
 def test_drivers_that_come_at_the_same_time(storage: Storage) -> None:
@@ -79,7 +78,7 @@ def test_drivers_that_come_at_the_same_time(storage: Storage) -> None:
 
 def test_tasks_see_the_epoch_that_is_in_force(tmp_path: Path) -> None:
     fence = Fence.at(tmp_path)
-    look = Look(fence.place, fence.advance(1, 2))
+    look = FenceCheck(fence.place, fence.advance(1, 2))
     look()
     fence.advance(1, 2)
     with pytest.raises(Fenced, match="epoch 1 is over: 2 has begun"):
@@ -90,7 +89,7 @@ def test_a_remote_fence_is_not_read_at_each_look(s3_server: str, monkeypatch: py
     make_bucket(s3_server, "looks")
     storage = open_storage(f"s3://test:test@looks/log?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1")
     fence = Fence(storage, "fences/f.json")
-    look = Look(fence.place, fence.advance(1, 2))
+    look = FenceCheck(fence.place, fence.advance(1, 2))
     reads: list[int] = []
     read = look._read
     monkeypatch.setattr(look, "_read", lambda: (reads.append(1), read())[1])
@@ -109,7 +108,7 @@ def test_a_remote_fence_is_not_read_at_each_look(s3_server: str, monkeypatch: py
 
 def test_a_machine_that_does_not_see_the_log_says_so(tmp_path: Path) -> None:
     with pytest.raises(BrokenFence, match="is not there for") as caught:
-        Look(str(tmp_path / "fences/f.json"), 1)()
+        FenceCheck(str(tmp_path / "fences/f.json"), 1)()
     assert "Executors have to reach the change log" in caught.value.hint
 
 
@@ -117,15 +116,15 @@ def test_a_machine_that_does_not_see_the_log_says_so(tmp_path: Path) -> None:
 def test_a_broken_fence_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "epoch").write_text(text)
     fence = Fence.at(tmp_path)
-    for ask in (fence.take, Look(fence.place, 1)):
-        with pytest.raises(FeedBroken, match="epoch cannot be read"):
+    for ask in (fence.take, FenceCheck(fence.place, 1)):
+        with pytest.raises(FeedBroken, match="/epoch"):
             ask()
 
 
 def test_a_storage_that_is_away_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Fence.at(tmp_path)
     mount = Mount(tmp_path, monkeypatch)
-    asks: list[Callable[[], object]] = [fence.take, Look(fence.place, 1)]
+    asks: list[Callable[[], object]] = [fence.take, FenceCheck(fence.place, 1)]
     for ask in asks:
         mount.number = errno.EIO
         with pytest.raises(LogUnavailable, match="Input/output error"):

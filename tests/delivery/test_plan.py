@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.changelog.layout import Interval
+from tidemill.changelog.log_format import Interval
 from tidemill.changelog.spread import Layout, SplitTable
-from tidemill.delivery.plan import SMALL_BYTES, BrokenPlan, Load, Split, batch_end, check, end_by_size, splits, work_items
+from tidemill.delivery.plan import SMALL_BYTES, BrokenPlan, PartitionInput, Split, batch_end, check, end_by_size, splits, work_items
 
 MB = 1 << 20
 
 
-def load(partition: int, size: int, parts: int = 1, unit: int | None = None) -> Load:
+def partition_input(partition: int, size: int, parts: int = 1, unit: int | None = None) -> PartitionInput:
     if not size:
-        return Load(partition, (), (), unit=unit)
-    return Load(partition, (Interval(0, 10, tuple(f"{partition}/{k}" for k in range(parts))),), (size,), unit=unit)
+        return PartitionInput(partition, (), (), unit=unit)
+    return PartitionInput(partition, (Interval(0, 10, tuple(f"{partition}/{k}" for k in range(parts))),), (size,), unit=unit)
 
 
 def test_a_batch_ends_at_the_first_barrier() -> None:
@@ -28,8 +28,8 @@ def test_a_batch_ends_at_the_first_barrier() -> None:
 
 
 def test_a_batch_ends_when_it_has_enough() -> None:
-    first = Load(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b",))), (60, 60))
-    second = Load(1, (Interval(0, 15, ("c",)), Interval(15, 40, ("d",))), (30, 30))
+    first = PartitionInput(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b",))), (60, 60))
+    second = PartitionInput(1, (Interval(0, 15, ("c",)), Interval(15, 40, ("d",))), (30, 30))
     assert end_by_size([first, second], 40, max_bytes=1000) == 40
     assert end_by_size([first, second], 40, max_bytes=90) == 15
     assert end_by_size([first, second], 12, max_bytes=90) == 12
@@ -37,18 +37,18 @@ def test_a_batch_ends_when_it_has_enough() -> None:
 
 
 def test_little_is_one_item() -> None:
-    assert splits([load(0, 10), load(1, 20)], 8, 16) == [Split((0, 1))]
-    assert splits([load(0, 0)], 8, 16) == []
+    assert splits([partition_input(0, 10), partition_input(1, 20)], 8, 16) == [Split((0, 1))]
+    assert splits([partition_input(0, 0)], 8, 16) == []
 
 
 def test_log_partitions_are_taken_whole_where_tables_stay_together() -> None:
-    planned = splits([load(p, 64 * MB) for p in range(4)], 4, 16)
+    planned = splits([partition_input(p, 64 * MB) for p in range(4)], 4, 16)
     assert sorted(s.partitions for s in planned) == [(0,), (1,), (2,), (3,)]
     assert {s.shares for s in planned} == {1}
 
 
 def test_a_heavy_log_partition_is_shared_by_targets() -> None:
-    planned = splits([load(0, 300 * MB), load(1, 50 * MB), load(2, 50 * MB)], 4, 16)
+    planned = splits([partition_input(0, 300 * MB), partition_input(1, 50 * MB), partition_input(2, 50 * MB)], 4, 16)
     heavy = [s for s in planned if s.partitions == (0,)]
     assert [(s.share, s.shares) for s in heavy] == [(0, 3), (1, 3), (2, 3)]
     assert Split((1, 2)) in planned
@@ -57,18 +57,23 @@ def test_a_heavy_log_partition_is_shared_by_targets() -> None:
 def test_no_item_is_without_a_target() -> None:
     """All rows of one busy log partition may go to a single message partition: then one item does it all."""
     for unit in (None, 0):
-        assert splits([load(0, 300 * MB, unit=unit)], 16, 1) == [Split((0,))]
-        assert [s.share for s in splits([load(0, 300 * MB, unit=unit)], 16, 3)] == [0, 1, 2]
+        assert splits([partition_input(0, 300 * MB, unit=unit)], 16, 1) == [Split((0,))]
+        assert [s.share for s in splits([partition_input(0, 300 * MB, unit=unit)], 16, 3)] == [0, 1, 2]
 
 
 def test_every_item_reads_everything_where_tables_are_spread() -> None:
-    planned = splits([load(p, 64 * MB, unit=0) for p in range(3)], 2, 16)
+    planned = splits([partition_input(p, 64 * MB, unit=0) for p in range(3)], 2, 16)
     assert planned == [Split((0, 1, 2), 0, 2), Split((0, 1, 2), 1, 2)]
 
 
 def test_only_partitions_of_a_split_table_are_read_together() -> None:
-    loads = [load(0, 40 * MB, unit=0), load(1, 60 * MB, unit=1), load(2, 60 * MB, unit=0), load(3, 0, unit=1)]
-    assert sorted((s.partitions, s.share) for s in splits(loads, 3, 16)) == [((0, 2), 0), ((0, 2), 1), ((1,), 0)]
+    inputs = [
+        partition_input(0, 40 * MB, unit=0),
+        partition_input(1, 60 * MB, unit=1),
+        partition_input(2, 60 * MB, unit=0),
+        partition_input(3, 0, unit=1),
+    ]
+    assert sorted((s.partitions, s.share) for s in splits(inputs, 3, 16)) == [((0, 2), 0), ((0, 2), 1), ((1,), 0)]
 
 
 @st.composite
@@ -85,9 +90,9 @@ def test_every_plan_has_one_item_for_each_pair(layout: Layout, data: st.DataObje
     """By brute force: a table of a log partition, or split over several, and a target have exactly one item that sees all its rows."""
     units = layout.units()
     sizes = [data.draw(st.sampled_from([0, 1, SMALL_BYTES, 20 * MB, 300 * MB])) for _ in range(layout.partitions)]
-    loads = [load(p, size, unit=units[p]) for p, size in enumerate(sizes)]
-    planned = splits(loads, parallelism, targets)
-    check(planned, loads)
+    inputs = [partition_input(p, size, unit=units[p]) for p, size in enumerate(sizes)]
+    planned = splits(inputs, parallelism, targets)
+    check(planned, inputs)
     busy = {p for p, size in enumerate(sizes) if size}
     tables = [{p} for p in busy] + [set(split.partitions) & busy for split in layout.split_tables]
     for homes, target in product([homes for homes in tables if homes], range(targets)):
@@ -121,11 +126,11 @@ def test_units_are_the_partitions_that_tables_join(layout: Layout) -> None:
 )
 def test_broken_plans_are_refused(planned: list[Split], units: tuple[int, int]) -> None:
     with pytest.raises(BrokenPlan):
-        check(planned, [load(p, MB, unit=unit) for p, unit in enumerate(units)])
+        check(planned, [partition_input(p, MB, unit=unit) for p, unit in enumerate(units)])
 
 
 def test_parts_of_an_interval_are_chains_side_by_side() -> None:
-    whole = Load(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b1", "b2", "b3")), Interval(20, 30, ("c",))), (1, 1, 1))
+    whole = PartitionInput(0, (Interval(0, 10, ("a",)), Interval(10, 20, ("b1", "b2", "b3")), Interval(20, 30, ("c",))), (1, 1, 1))
     assert whole.chains == [("a", "b1", "c"), ("b2",), ("b3",)]
     items = work_items([whole], 2, feed="f", batch=1, epoch=2, from_ts=0, to_ts=30, pack="p", sink="blackhole://", fence="e", targets=4)
     assert [(i.number, i.chains, i.small) for i in items] == [(0, (("a", "b1", "c"), ("b2",), ("b3",)), True)]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deliveries import settings
-from tests.support.feeds import PLAIN, UNIQUE, Delivered, World, expected
-from tests.support.logs import START, golden_log
+from tests.support.changelog.logs import START, golden_log
+from tests.support.delivery.deliveries import settings
+from tests.support.delivery.feeds import PLAIN, UNIQUE, Delivered, World, expected
 from tidemill.changefeed.replay import Delivered as Summary
 from tidemill.changefeed.replay import replay
-from tidemill.changelog.layout import IDENTITY, LogIdentity, UpstreamVersion
+from tidemill.changelog.log_format import IDENTITY, LogIdentity, UpstreamVersion
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery import plan
 from tidemill.delivery.task import chunker
@@ -131,8 +131,8 @@ def test_options_reach_the_events(tmp_path: Path, more: str, toml: str, options:
 
 @pytest.fixture
 def checks() -> Iterator[str]:
-    """A folder whose name is short: it stands in messages."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A folder whose name is short, wherever temporary files are: it stands in messages."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield folder
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.feeds import Delivered, World, expected
+from tests.support.delivery.feeds import Delivered, World, expected
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.runs import audited
+from tests.support.delivery.runs import audited
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import Delivered
 from tidemill.errors import MalformedMessage

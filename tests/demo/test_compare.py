@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.streams import row
-from tests.support.upstreams import playground_with, truth
+from tests.support.consumer.streams import row
+from tests.support.consumer.upstreams import playground_with, truth
 from tidemill.consumer.order.progress import Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import compare

@@ -21,10 +21,13 @@ class Found:
     def __init__(self) -> None:
         self.bases: dict[str, list[str]] = {}
         self.given: dict[str, dict[str, object]] = {}
+        self.bare: set[str] = set()  # codes without a class: what the supervisor says of a process
         for path in (ROOT / "tidemill").rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     self._note(node)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"TM:Err\w+", node.value):
+                    self.bare.add(node.value)
 
     def _note(self, node: ast.ClassDef) -> None:
         given: dict[str, object] = {
@@ -57,9 +60,13 @@ def of_page() -> dict[str, bool]:
 
 def test_the_page_has_every_code_and_none_more() -> None:
     decided_at_run_time = {errors.SystemFailed.code: True}  # by its errno; the page says so
-    assert of_page() == Found().codes() | decided_at_run_time
+    found = Found()
+    without_class = {"TM:ErrProcessLost": True, "TM:ErrProcessCrashed": False}  # of a process that ends without a word
+    assert found.bare - found.codes().keys() - decided_at_run_time.keys() == without_class.keys()
+    assert of_page() == found.codes() | decided_at_run_time | without_class
 
 
+@pytest.mark.slow
 def test_the_source_is_read_as_python_reads_it() -> None:
     found = Found()
     assert found.codes()["TM:ErrLogSegmentGone"] is errors.SegmentGone.retryable is True

@@ -12,11 +12,11 @@ import pyarrow.fs
 import pytest
 
 from tests.changelog.conftest import META
-from tests.support.logs import START, batch_of, put
-from tests.support.s3 import make_bucket, s3_server  # noqa: F401
-from tests.support.s3_faults import Fault, spoiled
+from tests.support.changelog.logs import START, batch_of, put
+from tests.support.faults.s3_faults import Fault, spoiled
+from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.changelog import feeds
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.retention import drop
@@ -117,6 +117,7 @@ def remove(url: str) -> None:
     drop(open_storage(url))
 
 
+@pytest.mark.slow
 def test_rights_on_s3(s3_server: str) -> None:  # noqa: F811
     """Each role uses the rights that the table gives it, and no other."""
     make_bucket(s3_server, BUCKET)

@@ -7,35 +7,43 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
+from tidemill.canal.conversation.subscriber import Counts
+from tidemill.canal.server.metrics import samples as canal_samples
 from tidemill.capture.status import CaptureStatus, Section
-from tidemill.changefeed.checkpoint import FeedFolder
-from tidemill.changefeed.health import Health
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.run_status import RunStatus
 from tidemill.metrics.samples import Sample
 from tidemill.process.supervisor import ChildProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 CODE = Path(__file__).parents[2] / "tidemill"
 ROW = re.compile(r"\| `(?P<name>tidemill_\w+)` \| (?P<type>gauge|counter) \| (?P<labels>[^|]*)\| (?P<unit>[^|]+) \| (?P<meaning>[^|]+) \|")
-MAKERS = {"tidemill/capture/status.py", "tidemill/changefeed/health.py"}
+MAKERS = {
+    *("tidemill/canal/server/metrics.py", "tidemill/capture/status.py", "tidemill/changefeed/run_status.py"),
+    "tidemill/binlog/pump/figures.py",  # on a page of its own: tests/binlog/pump/test_server.py
+    "tidemill/binlog/drainer/drainer.py",  # likewise: tests/binlog/drainer/test_drainer.py
+}
 """The modules that make samples."""
 
 
 def full_status(*, in_groups: bool) -> CaptureStatus:
     """A capture of which every metric has something to tell."""
     flow = {"regions": {"live": 1}, "region_errors": {"not_leader": 1}, "violations": {"row": 1}, "cpu_seconds": {"scan": 1.0}}
-    held = {"table": "a.b", "partition": 0, "by": "lock", "seconds": 1.0, "resolved_ts": 1}
+    held = {"table": "a.b", "partition": 0, "cause": "lock", "seconds": 1.0, "resolved_ts": 1}
     group = {"group": 0, "state": "running", "restarts": 0, "part": asdict(Section(**flow))}  # type: ignore[arg-type]
     return CaptureStatus(heads=[1], held_tables=[held], groups=[group] if in_groups else [], **flow)  # type: ignore[arg-type]
 
 
 def samples(folder: Path) -> list[Sample]:
     child = ChildProcess("changefeed", ["x"], pid=os.getpid())
-    whole = [*full_status(in_groups=False).samples(), *full_status(in_groups=True).samples()]
-    return [*Health(FeedFolder(folder, "f"), [child]).samples(), *whole]
+    client = {"destination": "d", "client": 1, "lag_s": 0, "open_batches": 0, **asdict(Counts())}
+    canal = {"checkpoint_ts": 1, "begins": 1, "connections": 0, "refused": 0, "clients": [client]}
+    whole = [*canal_samples(canal), *full_status(in_groups=False).samples(), *full_status(in_groups=True).samples()]
+    return [*RunStatus(FeedFolder(folder, "f"), [child]).samples(), *whole]
 
 
 def of_code(folder: Path) -> dict[str, tuple[str, str]]:
-    """Type and labels by name. A label that is there only at times is in brackets."""
+    """Type and labels by name. A label that not every sample has is in brackets."""
     labels: dict[str, list[set[str]]] = {}
     types = {}
     for sample in samples(folder):

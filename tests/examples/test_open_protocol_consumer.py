@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from examples.open_protocol_consumer import Orderer, consume, line
-from tests.support.feeds import World, expected
-from tests.support.kafka import kafka_broker, new_topic_name
+from tests.support.delivery.feeds import World, expected
+from tests.support.servers.kafka import kafka_broker, new_topic_name
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -13,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import disks
-from tests.support.logs import golden_log
-from tests.support.runs import await_that, tidemill
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.runs import await_that, tidemill
+from tests.support.faults import disks
 from tidemill.changelog.place import check_place
 from tidemill.changelog.storage.open import open_storage
 from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
-from tidemill.demo.session import TIDEMILL
+from tidemill.demo.session import TIDEMILL, Delivery, Upstream
 from tidemill.playground.server import PlaygroundThread
 from tidemill.playground.store.cluster import Cluster
 from tidemill.process.places import check_master
@@ -120,7 +119,7 @@ def test_flags(tmp_path: Path, capsys: Capsys, upstream: PlaygroundThread, whole
 
 
 def test_pd_is_not_there(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.cli.run.PD_PATIENCE_S", 0.3)
+    monkeypatch.setattr("tidemill.cli.launch.PD_PATIENCE_S", 0.3)
     refused(
         capsys, "run", "--sink-uri", "blackhole://", "--log", tmp_path / "log", "--data-dir", tmp_path / "data", "--pd", "127.0.0.1:1",
         code="TM:ErrUpstreamUnavailable", says=("127.0.0.1:1",),
@@ -129,7 +128,7 @@ def test_pd_is_not_there(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.Mon
 
 
 def test_a_cluster_without_tidb_outside_of_keyspaces(tmp_path: Path, capsys: Capsys) -> None:
-    """As a cluster with API v2 looks to one who reads the keys of API v1."""
+    """A cluster with API v2 looks like this when the keys of API v1 are read."""
 
     def forget(cluster: Cluster) -> None:
         for key, _ in list(cluster.mvcc.items(b"m", b"n")):
@@ -144,6 +143,7 @@ def test_a_cluster_without_tidb_outside_of_keyspaces(tmp_path: Path, capsys: Cap
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.slow
 def test_history_that_was_collected(tmp_path: Path, capsys: Capsys) -> None:
     """By the capture alone, and through `run`, which tells what its half told: once."""
     with PlaygroundThread(seed=7) as playground:
@@ -322,6 +322,7 @@ def _no_head_no_end(log: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [_truncate, _scribble, _gap, _no_head_no_end])
 def test_damaged_logs(tmp_path: Path, capsys: Capsys, whole_log: Path, damage: object) -> None:
     log = tmp_path / "log"
@@ -387,13 +388,9 @@ def test_a_log_on_a_full_disk(capsys: Capsys, small_disk: Path, upstream: Playgr
 
 def test_a_limit_on_files(tmp_path: Path, whole_log: Path) -> None:
     """As a quota: what is larger than 64 KiB cannot be written."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-
     sink = f"messages://{tmp_path}/out.jsonl?protocol=open-protocol"
-    command = [sys.executable, "-m", "tidemill.cli.main", "replay", "--log", str(whole_log), "--sink-uri", sink, "--log-level", "error"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, preexec_fn=limit)
+    replay = [sys.executable, "-m", "tidemill.cli.main", "replay", "--log", str(whole_log), "--sink-uri", sink, "--log-level", "error"]
+    done = subprocess.run(["prlimit", "--fsize=65536", *replay], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("Error TM:ErrSink"), done.stderr
     assert "out.jsonl" in done.stderr
@@ -404,3 +401,26 @@ def test_the_lock_of_a_writer_in_this_process(tmp_path: Path, capsys: Capsys, wh
     shutil.copytree(whole_log, log)
     with LogWriter.open(str(log)):
         refused(capsys, "log", "compact", log, code="TM:ErrLogLocked")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,2,1024]"])
+def test_files_of_the_folder_that_a_run_is_started_in_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    """By no process: supervisor, capture, groups, initial load, driver, Spark's Python workers."""
+    folder, caught = tmp_path / "folder", tmp_path / "imported"
+    folder.mkdir()
+    for name in ("http", "json", "queue", "socket", "pyarrow", "tidemill"):
+        (folder / f"{name}.py").write_text(f"open({str(caught)!r}, 'a').write({name!r} + '\\n')\nraise ImportError({name!r})\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with Upstream(tmp_path, seed=9, rate=20) as upstream:
+        await_that(lambda: upstream.stats()["transactions"] > 20, "the upstream has rows")
+        options = ("--trigger-ms", "50", "--workers", "2", "--snapshot", "--master", master)
+        with Delivery(tmp_path, upstream, f"file://{tmp_path}/delivered?protocol=open-protocol", options=options) as delivery:
+            delivery.wait_until(upstream.rest())
+            await_that(lambda: delivery.feed_status()["rows"] > 0, "the status that is written after the checkpoint counts them", delivery)
+            assert delivery.stop() == 0
+        assert list((tmp_path / "delivered").glob("*/*/*.messages"))
+    assert not caught.exists(), caught.read_text()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.consumers import Process, flushed_ts, select, write
-from tests.support.runs import PATIENCE_S, Truth, await_that, settled
+from tests.support.consumer.consumers import Process, flushed_ts, select, write
+from tests.support.delivery.runs import PATIENCE_S, Truth, await_that, settled, tidemill
+from tests.support.servers.mariadb import MariaDb
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.demo.delivered import from_kafka
@@ -28,7 +29,7 @@ def differences(file: Path, truth: Truth) -> list[str]:
         tables.close()
 
 
-def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_path: Path) -> None:
+def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--stores", "2", "--resolved-interval", "0.3", "--ddl-every", "40")
     file = tmp_path / "tables.db"
     with KafkaBroker() as broker, Upstream(tmp_path, seed=23, rate=30, options=options) as upstream:
@@ -60,3 +61,15 @@ def test_writer_and_consumer_are_killed_and_the_tables_equal_the_upstream(tmp_pa
         with Process(tmp_path, *flags, "--stop-at-end") as third:
             assert third.process.wait(PATIENCE_S) == 0, third.said
         assert differences(file, truth) == []
+        # The topic into a database, by a consumer that is killed, and everything compared by `tidemill diff`.
+        with MariaDb() as db:
+            into = ("--kafka", broker.address, "--topic", TOPIC, "--sink-uri", db.uri, "--tz", "UTC", "--stop-at-end")
+            with Process(tmp_path, *into) as fourth:
+                fourth.wait_for(lambda: bool(db.rows("SHOW DATABASES LIKE 'shop'")), "the consumer writes")
+                fourth.process.send_signal(signal.SIGKILL)
+            with Process(tmp_path, *into) as fifth:
+                assert fifth.process.wait(PATIENCE_S) == 0, fifth.said
+            for downstream in (db.uri, f"sqlite://{file}", sink):
+                arguments = ("--pd", upstream.pd, "--ts", end_ts, "--sink-uri", downstream, "--tz", "UTC")
+                code, out, err = tidemill(capsys, "diff", *arguments)
+                assert code == 0, out + err

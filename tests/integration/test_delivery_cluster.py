@@ -12,10 +12,10 @@ import psutil
 import pytest
 from pyarrow.fs import LocalFileSystem, copy_files
 
-from tests.support.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops, thaw
-from tests.support.logs import golden_log
-from tests.support.s3 import filesystem, make_bucket, s3_server
-from tests.support.standalone import Standalone
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.drivers import FAST, Driver, assert_as_replayed, can_hide, freeze, stops, thaw
+from tests.support.servers.s3 import filesystem, make_bucket, s3_server
+from tests.support.spark.standalone import Standalone
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
@@ -37,7 +37,7 @@ def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path,
     """All of A stands still in the middle of a batch; B goes on from the shared state with a data folder of its own; then A wakes."""
     log = golden_log(tmp_path / "log", partitions=2, segments=5)
     ends = stops(log)
-    target = ends[16]
+    target = ends[12]
     at = None
     if place == "S3":
         make_bucket(s3_server, "takeover")
@@ -45,7 +45,7 @@ def test_a_driver_that_was_frozen_finds_another_one_in_its_place(tmp_path: Path,
         options = f"?endpoint_override={s3_server.partition('://')[2]}&scheme=http&region=us-east-1"
         at = f"s3://test:test@takeover/{{}}{options}".format
     with Driver(tmp_path, "a", "--master", "local[2]", at=at) as first:
-        first.past(ends[4])
+        first.past(ends[2])
         stopped = first.freeze_in_a_batch()
         reached, planned = first.checkpoint, first.fence()["to_ts"]
         with Driver(tmp_path, "b", "--master", "local[2]", "--target-ts", str(target), at=at) as second:

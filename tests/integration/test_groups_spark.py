@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.captures import compare, until
-from tests.support.progress import id_of
-from tests.support.runs import tidemill
-from tests.support.sessions import session
-from tests.support.standalone import Standalone
+from tests.support.capture.captures import compare, until
+from tests.support.capture.progress import id_of
+from tests.support.delivery.runs import tidemill
+from tests.support.simulation.sessions import session
+from tests.support.spark.standalone import Standalone
 from tidemill.changelog import initial_load
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.open import open_storage
@@ -56,7 +56,12 @@ class Run:
 
     async def replaced(self, group: int, pid: int, groups: int) -> None:
         """All run, one of them as another process than `pid`."""
-        await self.until(lambda: len(self.groups()) == groups and self.groups()[group]["pid"] != pid)
+
+        def is_replaced() -> bool:
+            now = self.groups()
+            return len(now) == groups and now[group]["pid"] != pid
+
+        await self.until(is_replaced)
 
     async def complete(self, ts: int) -> None:
         await self.until(lambda: log_exists(self.folder / "log") and LogReader(self.folder / "log").resolved_ts() >= ts)
@@ -88,7 +93,7 @@ async def capture(playground: Playground, folder: Path, master: str, workers: in
 
 
 def writer(playground: Playground) -> Write:
-    """Writes the next so many transactions of the session with all DDLs; returns the last ts."""
+    """Writes the next transactions of the session with all DDLs, and returns the last ts."""
     snapshot, transactions = session()
     playground.cluster.transact(snapshot)
     rest = iter(transactions)

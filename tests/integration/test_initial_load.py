@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.runs import PATIENCE_S, assert_equal, audited, await_that, gone
-from tests.support.upstreams import truth
+from tests.support.consumer.upstreams import truth
+from tests.support.delivery.runs import PATIENCE_S, assert_equal, audited, await_that, gone
+from tests.support.servers.certificates import Authority
 from tidemill.changelog import initial_load
 from tidemill.changelog.storage.open import open_storage
 from tidemill.demo.delivered import from_files

@@ -11,20 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.outages import QUICK, TOPIC, UPSTREAM, broker_away, in_warning, sink_of
-from tests.support.runs import assert_equal, audited, await_that, settled
+from tests.support.delivery.runs import assert_equal, audited, await_that, settled
+from tests.support.faults.outages import HASTY_S, QUICK, TOPIC, UPSTREAM, broker_away, hasty, in_warning, sink_of
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-LONG_S = float(os.environ.get("OUTAGE_S", "75"))
+__all__ = ["hasty"]
+
+OUTAGE = os.environ.get("OUTAGE_S")
+LONG_S = float(OUTAGE or 2 * HASTY_S)
 """Longer than Kafka's client waits for a broker."""
 
 
-def test_a_long_outage_needs_nobody(tmp_path: Path) -> None:
-    """With the settings that a run has by itself: the state is warning until the broker is back, then everything comes."""
+def test_a_long_outage_needs_nobody(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The state is warning until the broker is back, then everything comes. A real outage is met with the default settings."""
+    if OUTAGE is None:
+        request.getfixturevalue("hasty")
     with KafkaBroker() as broker, Upstream(tmp_path, seed=12, rate=10, options=UPSTREAM) as upstream:
         with Delivery(tmp_path, upstream, sink_of(broker), options=QUICK, start_ts=upstream.began_ts) as run:
             await_that(lambda: run.feed_status().get("rows", 0) > 50, "rows are delivered", run)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.runs import PATIENCE_S, Truth, assert_equal, audited, await_that, gone, processes, settled, tidemill
+from tests.support.delivery.runs import PATIENCE_S, Truth, assert_equal, audited, await_that, gone, processes, settled, tidemill
 from tidemill.demo.delivered import from_files, from_jsonl
 from tidemill.demo.session import Delivery, Upstream, tables_of
 from tidemill.playground.server import PlaygroundThread
@@ -232,7 +232,7 @@ def test_tables_are_listed_with_their_keys(world: World, capsys: pytest.CaptureF
 
 
 def test_a_second_run_of_a_changefeed_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    from tidemill.changefeed.checkpoint import FeedFolder
+    from tidemill.changefeed.feed_folder import FeedFolder
 
     other = FeedFolder(world.delivery.data, "demo")
     other.lock("run.lock")
@@ -253,6 +253,7 @@ def test_a_run_that_is_stopped_while_it_starts_ends_with_0(world: World) -> None
     assert gone(everyone) == []
 
 
+@pytest.mark.last
 def test_everything_is_settled_again(world: World) -> None:
     """The same changefeed goes on once more, with the workload: nothing was lost between the runs."""
     again = Delivery(world.folder, world.upstream, world.sink, options=QUICK)

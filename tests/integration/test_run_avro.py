@@ -17,9 +17,9 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.support.kafka import kafka_broker, read_topic
-from tests.support.registries import Front, forward, registry
-from tests.support.runs import PATIENCE_S, await_that
+from tests.support.delivery.runs import PATIENCE_S, await_that
+from tests.support.servers.kafka import kafka_broker, read_topic
+from tests.support.servers.registries import Front, forward, registry
 from tidemill.demo.session import Delivery
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 from tidemill.playground.programs.schema_registry import RegistryProcess
@@ -77,7 +77,7 @@ class World:
             return delivery.process.wait(PATIENCE_S)
 
     def run_until_failed(self, changefeed: str) -> int:
-        """The document's command, as a process that lives on when the changefeed has failed: the exit code of its stop."""
+        """Run the document's command until the changefeed has failed, stop it, and return its exit code."""
         with self._delivery(changefeed) as delivery:
             await_that(lambda: self.status(changefeed).get("state") == "failed", "the changefeed fails", delivery)
             before = self.status(changefeed)["capture"]["resolved_ts"]
@@ -144,6 +144,7 @@ def test_a_refused_schema_fails_the_changefeed_which_goes_on_once_it_is_allowed(
     assert sorted(map(str, world.consumed())) == sorted(map(str, [*before, after]))
 
 
+@pytest.mark.last
 def test_the_documents_other_commands(world: World, registry: RegistryProcess) -> None:
     registry.set_compatibility("NONE")
     for changefeed in ("kafka-avro-enable-extension", "kafka-avro-string-option"):
@@ -160,6 +161,7 @@ def test_the_documents_other_commands(world: World, registry: RegistryProcess) -
     assert extended["_tidb_commit_ts"] >> 18 == extended["_tidb_commit_physical_time"]
 
 
+@pytest.mark.last
 def test_the_password_is_in_no_file_of_a_run(world: World) -> None:
     """The log, what was said, status and feed.json, packs, the remembered ids, Spark's files."""
     files = [path for path in world.folder.rglob("*") if path.is_file()]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.proxy import Proxy
-from tests.support.runs import assert_equal, audited, await_that, settled
-from tests.support.s3 import make_bucket, s3_server
-from tests.support.s3_faults import Fault, spoiled
+from tests.support.delivery.runs import assert_equal, audited, await_that, settled
+from tests.support.faults.proxy import Proxy
+from tests.support.faults.s3_faults import Fault, spoiled
+from tests.support.servers.s3 import make_bucket, s3_server
 from tidemill.demo.delivered import from_files
 from tidemill.demo.session import Delivery, Upstream
 
@@ -24,7 +24,7 @@ AWAY_S = 15.0
 
 
 def test_a_log_on_s3_goes_away_and_comes_back(tmp_path: Path, s3_server: str) -> None:
-    """It answers 503; nobody listens; it swallows what is sent; it loses answers, and is slow. Rows and DDLs go on upstream."""
+    """It answers 503, refuses connections, does not answer, loses answers, and is slow. Rows and DDLs go on upstream."""
     make_bucket(s3_server, "run-away")
     rng = random.Random(1)
     spoil: list[Callable[[str, str], Fault]] = [lambda method, path: Fault.NONE]

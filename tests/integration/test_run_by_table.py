@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.progress import id_of, tables_apart
-from tests.support.runs import assert_equal, audited, await_that, tidemill
+from tests.support.capture.progress import id_of, tables_apart
+from tests.support.delivery.runs import assert_equal, audited, await_that, tidemill
 from tidemill.demo.audit import Audit
 from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.session import Delivery, tables_of
@@ -50,9 +50,9 @@ def test_a_locked_table_holds_back_no_other_and_the_log_grows(tmp_path: Path, ca
             assert [held["table"].split()[0] for held in delivery.capture_status()["held_tables"]] == ["test.a"]
             code, said, _ = tidemill(capsys, "status", "--data-dir", delivery.data)
             assert code == 0
-            assert "of part 1" in said
+            assert "of partition 1" in said
             assert f"locked by the transaction {pending.start_ts}" in " ".join(said.split())
-            assert "held up part 0: test.a (" in " ".join(said.split())
+            assert "held up partition 0: test.a (" in " ".join(said.split())
             assert "rows/0" in tidemill(capsys, "log", "heads", delivery.log)[1]
             delivery.kill()
             delivery.start()

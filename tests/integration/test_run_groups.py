@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.runs import assert_equal, audited, await_that, gone, settled, tidemill
+from tests.support.delivery.runs import assert_equal, audited, await_that, gone, settled, tidemill
 from tidemill.demo.delivered import from_files
 from tidemill.demo.session import Delivery, Upstream
 

@@ -10,21 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import golden_log
-from tests.support.outages import PARTITIONS, QUICK, TOPIC, UPSTREAM, broker_away, in_warning, sink_of
-from tests.support.runs import assert_equal, audited, await_that, settled, tidemill
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.runs import assert_equal, audited, await_that, settled, tidemill
+from tests.support.faults.outages import PARTITIONS, QUICK, TOPIC, UPSTREAM, broker_away, hasty, in_warning, sink_of
 from tidemill.demo.delivered import from_kafka
 from tidemill.demo.session import Delivery, Upstream
 from tidemill.playground.programs.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+__all__ = ["hasty"]
+
 SHORT_S = 5.0
 
 
+@pytest.mark.usefixtures("hasty")
 def test_into_a_broker_that_goes_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For a moment, which the same process outlives; for too long: the changefeed fails, is resumed, and waits for the broker."""
-    options = (*QUICK, "--sink-retry", "45s", "--changefeed-error-stuck-duration", "45s")
+    options = (*QUICK, "--sink-retry", "30s", "--changefeed-error-stuck-duration", "30s")
     with KafkaBroker() as broker, Upstream(tmp_path, seed=11, rate=12, options=UPSTREAM) as upstream:
         with Delivery(tmp_path, upstream, sink_of(broker), options=options, start_ts=upstream.began_ts) as run:
             await_that(lambda: run.feed_status().get("rows", 0) > 50, "rows are delivered", run)
@@ -49,7 +52,10 @@ def test_into_a_broker_that_goes_away(tmp_path: Path, capsys: pytest.CaptureFixt
             assert run.checkpoint() == delivered
             assert run.stop() == 0
         said = (tmp_path / "tidemill.log").read_text()
-        assert "[ERROR] [run] [tidemill.changefeed.keeper] changefeed demo failed and is not tried again: TM:ErrSinkUnavailable: " in said
+        assert (
+            "[ERROR] [run] [tidemill.changefeed.restart_rule] changefeed demo failed and is not tried again: TM:ErrSinkUnavailable: "
+            in said
+        )
         assert "Error TM:" not in (tmp_path / "run.log").read_text()
 
         with Delivery(tmp_path, upstream, sink_of(broker), options=QUICK) as again:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.progress import id_of
-from tests.support.runs import assert_equal, audited, await_that, tidemill
+from tests.support.capture.progress import id_of
+from tests.support.delivery.runs import assert_equal, audited, await_that, tidemill
 from tidemill.changelog.reader import LogReader
 from tidemill.demo.delivered import from_jsonl
 from tidemill.demo.session import Delivery, tables_of
@@ -48,7 +48,7 @@ class Writing:
         self.thread.join()
 
     def more(self, rows: int = 50) -> None:
-        """Until so many more are written."""
+        """Wait until this many more are written."""
         goal = self.n + rows
         await_that(lambda: self.n >= goal, "rows are written")
 

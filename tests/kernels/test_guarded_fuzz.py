@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guarded_fuzz import FAMILIES
+from tests.support.rows.guarded_fuzz import FAMILIES
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 40 * int(os.environ.get("TIDEMILL_FUZZ", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_touched_out_of_bounds(family: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.support.guarded_fuzz", family, "1", str(ROUNDS)],
+        [sys.executable, "-X", "faulthandler", "-m", "tests.support.rows.guarded_fuzz", family, "1", str(ROUNDS)],
         cwd=ROOT, capture_output=True, text=True, timeout=500 + 10 * ROUNDS,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.returncode} in round {done.stdout.split()[-1:]}: {done.stderr}"

@@ -20,6 +20,7 @@ def overlapping(columns: int, size: int) -> bytes:
     return struct.pack("<BBHH", 0x80, 0, columns, 0) + ids + struct.pack(f"<{columns}H", *ends) + b"x" * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "columns"),
     [
@@ -30,7 +31,7 @@ def overlapping(columns: int, size: int) -> bytes:
 )
 def test_refused_by_all_kernels(row: bytes, columns: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.support.read_row", str(columns)],
+        [sys.executable, "-X", "faulthandler", "-m", "tests.support.rows.read_row", str(columns)],
         cwd=ROOT, input=row.hex(), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.returncode} in {done.stdout.split()[-1:]}: {done.stderr}"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
+import uvloop
 
 from tidemill.errors import ConfigError
+from tidemill.metrics import http
 from tidemill.metrics.http import PageServer
 from tidemill.metrics.pages import json_page
 from tidemill.metrics.samples import Sample, counter, gauge, metrics_page
@@ -51,7 +55,81 @@ def test_pages() -> None:
     asyncio.run(main())
 
 
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+
+
+async def connected(address: str, request: bytes) -> socket.socket:
+    """A client that sends this and reads nothing."""
+    host, port = address.split(":")
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, (host, int(port)))
+    await asyncio.get_running_loop().sock_sendall(client, request)
+    return client
+
+
+@LOOPS
+@pytest.mark.parametrize("size", [100, 60_000, 30_000_000])
+def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch, loop: Any, size: int) -> None:
+    """Whatever of its answer the system's buffers take: nothing of it is kept here forever."""
+
+    async def main() -> None:
+        server = PageServer({"/status": json_page(lambda: {"a": "x" * size})})
+        await server.start("127.0.0.1:0")
+        clients = [await connected(server.address, request) for request in (b"GET /status HTTP/1.1\r\n\r\n", b"GET /sta")]
+        async with asyncio.timeout(60):
+            while not server._open:
+                await asyncio.sleep(0.01)
+            while server._open:
+                await asyncio.sleep(0.01)
+            await server.stop()
+        for client in clients:
+            client.close()
+
+    monkeypatch.setattr(http, "TIMEOUT", 0.5)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+@LOOPS
+def test_the_end_waits_for_no_client(loop: Any) -> None:
+    async def main() -> None:
+        server = PageServer({"/status": json_page(lambda: {"a": "x" * 30_000_000})})
+        await server.start("127.0.0.1:0")
+        clients = [await connected(server.address, request) for request in (b"GET /status HTTP/1.1\r\n\r\n", b"GET /sta")]
+        async with asyncio.timeout(8):  # below the server's own limit for a request
+            while len(server._open) < 2:
+                await asyncio.sleep(0.01)
+            await server.stop()
+        assert (await asyncio.get_running_loop().run_in_executor(None, _read, clients[1])) == b""
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+def _read(client: socket.socket) -> bytes:
+    client.settimeout(60)
+    try:
+        return client.recv(10)
+    except ConnectionResetError:
+        return b""
+
+
 @pytest.mark.parametrize("address", ["nowhere", "256.1.1.1:5", "127.0.0.1:99999"])
 def test_bad_addresses(address: str) -> None:
     with pytest.raises(ConfigError, match="--status-addr"):
         asyncio.run(PageServer({}).start(address))
+
+
+def test_a_taken_port_is_told() -> None:
+    async def main() -> None:
+        first = PageServer({})
+        await first.start("127.0.0.1:0")
+        with pytest.raises(ConfigError) as refused:
+            await PageServer({}).start(first.address)
+        assert refused.value.message == f"--status-addr {first.address}: the port is taken: another process listens there"
+        assert "End that process" in refused.value.hint
+        await first.stop()
+
+    asyncio.run(main())

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.certificates import Authority
+from tests.support.servers.certificates import Authority
 from tidemill import tso
 from tidemill.cli.main import main
 from tidemill.errors import SqlError, UpstreamUnavailable
@@ -153,11 +153,18 @@ def test_mistakes_are_told(tidemill: Run, arguments: tuple[str, ...]) -> None:
     assert done.err.startswith("Error TM:Err")
 
 
-def test_a_taken_port_is_told(tidemill: Run) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [(), ("--gates",), ("--pds", "3")])
+def test_a_taken_port_is_one_error(arguments: tuple[str, ...]) -> None:
+    """The address, what is wrong with it and what to do; not a line of gRPC's own."""
     with PlaygroundThread() as playground:
-        done = tidemill("playground", "--listen", playground.pd_address, "--workload", "none")
-    assert done.code == 1
-    assert "cannot listen" in done.err
+        command = [sys.executable, "-m", "tidemill.cli.main", "playground", "--listen", playground.pd_address, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == [
+        f"Error TM:ErrConfig: --listen {playground.pd_address}: the port is taken: another process listens there",
+        "  End that process, or choose another HOST:PORT with --listen; port 0 takes a free one.",
+    ]
 
 
 # control commands

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ddl_traces as t
+from tests.support.schema import ddl_traces as t
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.tidb import keys

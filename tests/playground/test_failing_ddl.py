@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tests.support.playground_history import history_of, replayed
+from tests.support.schema.playground_history import history_of, replayed
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.playground.sql.catalog import Table

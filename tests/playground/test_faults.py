@@ -11,9 +11,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from tests.support.captures import until
-from tests.support.certificates import Authority
-from tests.support.loops import run
+from tests.support.capture.captures import until
+from tests.support.capture.loops import run
+from tests.support.servers.certificates import Authority
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.errors import SqlError, UpstreamUnavailable

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.support.replays import Replay
+from tests.support.capture.replays import Replay
 
 
 def play(name: str, kind: type[Replay] = Replay, **options: Any) -> Replay:
@@ -61,7 +61,7 @@ def test_bad_requests() -> None:
 
 
 class NotLeader(Replay):
-    """Three stores; the recording notes the region and who leads it."""
+    """Three stores. The recording has the region and its leader."""
 
     STORES: ClassVar = {1: 1, 320: 2, 321: 3}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.playground_history import history_of, replayed
+from tests.support.schema.playground_history import history_of, replayed
 from tidemill.playground.server import Playground
 from tidemill.playground.store.truth import tables_at
 from tidemill.playground.workload.mixed import Options

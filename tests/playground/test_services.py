@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -12,109 +9,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.support.eventfeeds import recording
-from tidemill.playground.server import Playground
-from tidemill.playground.store.mvcc import LockKind
+from tests.support.capture.eventfeeds import recording
+from tests.support.capture.grpc_clients import Client, ended, next_error, record, serve, until_row
 from tidemill.tidb import keys
 from tidemill.tidb.codec import encode_bytes
 from tidemill.wire import cdcpb_pb2 as cdcpb
-from tidemill.wire import cdcpb_pb2_grpc, pdpb_pb2_grpc, tikvpb_pb2_grpc
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 from tidemill.wire import pdpb_pb2 as pdpb
-
-MULTIPLEXING = (("features", "stream-multiplexing"),)
-
-
-class Client:
-    """Stubs of a playground's services."""
-
-    def __init__(self, playground: Playground) -> None:
-        self.playground = playground
-        self.channels = {s.id: grpc.aio.insecure_channel(s.address) for s in playground.cluster.stores.values()}
-        self.pd = pdpb_pb2_grpc.PDStub(self.channels[1])
-        self.kv = tikvpb_pb2_grpc.TikvStub(self.channels[1])
-
-    @property
-    def header(self) -> pdpb.RequestHeader:
-        return pdpb.RequestHeader(cluster_id=self.playground.cluster.cluster_id)
-
-    def feed(self, store: int = 1, metadata: Any = MULTIPLEXING, version: str = "EventFeedV2") -> Any:
-        return getattr(cdcpb_pb2_grpc.ChangeDataStub(self.channels[store]), version)(metadata=metadata)
-
-    def context(self, key: bytes) -> kvrpcpb.Context:
-        region = self.playground.cluster.regions.at(key)
-        context = kvrpcpb.Context(region_id=region.id)
-        context.region_epoch.version, context.region_epoch.conf_ver = region.version, region.conf_ver
-        context.peer.id, context.peer.store_id = region.leader.id, region.leader.store_id
-        return context
-
-    def register(self, key: bytes, request_id: int = 1, checkpoint_ts: int = 1) -> cdcpb.ChangeDataRequest:
-        region = self.playground.cluster.regions.at(key)
-        start, end = keys.record_range(keys.physical_table_id(key))
-        request = cdcpb.ChangeDataRequest(region_id=region.id, request_id=request_id, checkpoint_ts=checkpoint_ts)
-        request.region_epoch.version = region.version
-        request.start_key, request.end_key = encode_bytes(start), encode_bytes(end)
-        request.header.cluster_id, request.header.ticdc_version = self.playground.cluster.cluster_id, "8.5.0"
-        return request
-
-    async def close(self) -> None:
-        for channel in self.channels.values():
-            await channel.close()
-
-
-@asynccontextmanager
-async def served(**options: Any) -> AsyncIterator[Client]:
-    async with Playground(resolved_interval=0.02, **options) as playground:
-        client = Client(playground)
-        try:
-            yield client
-        finally:
-            await client.close()
-
-
-def serve(test: Callable[[Client], Awaitable[None]], **options: Any) -> None:
-    async def run() -> None:
-        async with served(**options) as client:
-            await test(client)
-
-    asyncio.run(asyncio.wait_for(run(), 600))
-
-
-def record(table: str, handle: int, client: Client) -> bytes:
-    found = [t for t in client.playground.database.catalog.tables.values() if t.name == table]
-    return keys.record_key(found[0].id, handle)
-
-
-async def until_row(feed: Any, kind: int) -> list[cdcpb.Event.Row]:
-    """Rows up to and with the first of a kind."""
-    rows: list[cdcpb.Event.Row] = []
-    while True:
-        message = await feed.read()
-        for event in message.events:
-            assert not event.HasField("error"), event
-            rows += event.entries.entries
-        if any(r.type == kind for r in rows):
-            return rows
-
-
-async def next_error(feed: Any) -> cdcpb.Error:
-    while True:
-        for event in (await feed.read()).events:
-            if event.HasField("error"):
-                return event.error
-
-
-async def ended(call: Any) -> tuple[grpc.StatusCode, str]:
-    """How a stream ends, whatever comes before."""
-    try:
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    except grpc.aio.AioRpcError as error:
-        return error.code(), error.details()
-    return await call.code(), await call.details()
-
-
-# PD
 
 
 def shape(message: Any) -> set[str]:
@@ -195,9 +96,6 @@ def test_regions_are_listed_without_holes() -> None:
         assert found.region.id == batch.regions[0].region.id
 
     serve(test)
-
-
-# reads and locks
 
 
 def test_meta_reads_give_descriptions() -> None:
@@ -294,194 +192,6 @@ def test_locks_are_found_checked_and_resolved() -> None:
         assert (await client.kv.KvCheckTxnStatus(asked)).error.txn_not_found.start_ts == asked.lock_ts
         asked.rollback_if_not_exist = True
         assert (await client.kv.KvCheckTxnStatus(asked)).action == kvrpcpb.LockNotExistRollback
-
-    serve(test)
-
-
-# the change feed
-
-
-def test_a_feed_from_scan_to_resolved() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key, v int); insert into t values (1,1),(2,2)")
-        key = record("t", 1, client)
-        feed = client.feed()
-        await feed.write(client.register(key, 7))
-        rows = await until_row(feed, cdcpb.Event.INITIALIZED)
-        assert [r.type for r in rows] == [cdcpb.Event.COMMITTED] * 2 + [cdcpb.Event.INITIALIZED]
-        commit_ts = playground.execute("update t set v = 5 where id = 2").commit_ts
-        (row,) = await until_row(feed, cdcpb.Event.COMMITTED)
-        assert (row.commit_ts, bool(row.old_value)) == (commit_ts, True)
-        while (message := await feed.read()).resolved_ts.ts <= commit_ts:
-            pass
-        assert message.resolved_ts.request_id == 7
-        await feed.done_writing()
-        assert (await ended(feed))[0] == grpc.StatusCode.OK
-
-    serve(test)
-
-
-@pytest.mark.parametrize(
-    ("features", "details"), [("foo", "foo"), ("", ""), ("stream-multiplexing,foo", "foo"), ("stream-multiplexing", None)]
-)
-def test_features(features: str, details: str | None) -> None:
-    async def test(client: Client) -> None:
-        feed = client.feed(metadata=(("features", features),))
-        await feed.done_writing()
-        expected = (grpc.StatusCode.OK, "") if details is None else (grpc.StatusCode.UNIMPLEMENTED, details)
-        assert await ended(feed) == expected
-
-    serve(test)
-
-
-def test_a_large_scan_comes_in_pieces() -> None:
-    """As recorded in `large_txn`: events below 32 KiB of rows, cut at every 1024 rows, at most 64 events and 6 MiB a message."""
-
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key, v varchar(200))")
-        key = record("t", 1, client)
-        value = b"\x80\x00\x01\x00\x00\x00\x02\xa0\x00" + b"x" * 160
-        playground.cluster.transact([(record("t", n, client), value) for n in range(3000)])
-        feed = client.feed()
-        await feed.write(client.register(key))
-        sizes: list[int] = []
-        while True:
-            message = await feed.read()
-            assert len(message.events) <= 64
-            sizes += [len(e.entries.entries) for e in message.events]
-            if message.events[-1].entries.entries[-1].type == cdcpb.Event.INITIALIZED:
-                break
-        per_event = (32 * 1024 - 1) // (len(key) + len(value))
-        assert sum(sizes) == 3001
-        assert sizes[:7] == [per_event] * 5 + [1024 - 5 * per_event] + [per_event]
-
-    serve(test)
-
-
-def test_a_broken_store_ends_its_streams() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key)")
-        feed = client.feed()
-        await feed.write(client.register(record("t", 1, client)))
-        await until_row(feed, cdcpb.Event.INITIALIZED)
-        assert playground.feeds[1].break_streams() == 1
-        assert (await ended(feed))[0] == grpc.StatusCode.UNAVAILABLE
-        assert not playground.cluster.feeds.streams
-        again = client.feed()
-        await again.write(client.register(record("t", 1, client)))
-        await until_row(again, cdcpb.Event.INITIALIZED)
-
-    serve(test)
-
-
-def test_one_event_a_message() -> None:
-    """As an idle store sends: every write in a message of its own."""
-
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.feeds[1].max_events = 1
-        playground.execute("create table t (id int primary key)")
-        feed = client.feed()
-        await feed.write(client.register(record("t", 1, client)))
-        await until_row(feed, cdcpb.Event.INITIALIZED)
-        for n in range(5):
-            playground.execute(f"insert into t values ({n})")
-        counts = []
-        while len(counts) < 5:
-            message = await feed.read()
-            if message.events:
-                counts.append(len(message.events))
-        assert counts == [1] * 5
-
-    serve(test)
-
-
-def test_a_stopped_store_is_gone_until_it_is_back() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key, v int); insert into t values (1, 1)")
-        key = record("t", 1, client)
-        region = playground.cluster.regions.at(key)
-        store = next(p.store_id for p in region.peers if p.store_id != 1)
-        playground.cluster.transfer_leader(region.id, store)
-        feed = client.feed(store)
-        await feed.write(client.register(key))
-        await until_row(feed, cdcpb.Event.INITIALIZED)
-        await playground.stop_store(store)
-        assert (await ended(feed))[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        playground.execute("update t set v = 2")
-        await playground.restart_store(store)
-        again = client.feed(store)
-        await again.write(client.register(key))
-        assert len(await until_row(again, cdcpb.Event.INITIALIZED)) == 3
-
-    serve(test, stores=3)
-
-
-def test_a_client_that_goes_away_leaves_nothing() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key)")
-        playground.load("test.t", 200_000)
-        feed = client.feed()
-        await feed.write(client.register(record("t", 1, client)))
-        await feed.read()
-        feed.cancel()
-        while playground.cluster.feeds.streams:
-            await asyncio.sleep(0.01)
-        playground.cluster.feeds.limits.pending_scans = 1
-        again = client.feed()
-        await again.write(client.register(record("t", 1, client), checkpoint_ts=playground.cluster.oracle.next()))
-        await until_row(again, cdcpb.Event.INITIALIZED)
-
-    serve(test)
-
-
-def test_a_slow_reader_is_congested() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key, v varchar(200))")
-        playground.cluster.feeds.limits.sink_memory = 100_000
-        feed = client.feed()
-        await feed.write(client.register(record("t", 1, client)))
-        await until_row(feed, cdcpb.Event.INITIALIZED)
-        for n in range(200):  # without giving the writer its turn
-            playground.execute(f"insert into t values ({n}, '{'x' * 190}'), ({-n - 1}, '{'y' * 190}')")
-        error = await next_error(feed)
-        assert error.congested.region_id == playground.cluster.regions.at(record("t", 1, client)).id
-
-    serve(test)
-
-
-def test_pending_scans_are_limited() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key)")
-        playground.cluster.feeds.limits.pending_scans = 0
-        feed = client.feed()
-        await feed.write(client.register(record("t", 1, client)))
-        assert (await next_error(feed)).server_is_busy.reason == "too many pending incremental scans"
-
-    serve(test)
-
-
-def test_pessimistic_locks_are_invisible() -> None:
-    async def test(client: Client) -> None:
-        playground = client.playground
-        playground.execute("create table t (id int primary key)")
-        key = record("t", 1, client)
-        held = playground.cluster.prewrite([(key, None)], kind=LockKind.PESSIMISTIC)
-        feed = client.feed()
-        await feed.write(client.register(key))
-        assert [r.type for r in await until_row(feed, cdcpb.Event.INITIALIZED)] == [cdcpb.Event.INITIALIZED]
-        while (await feed.read()).resolved_ts.ts <= held.start_ts:
-            pass
-        playground.cluster.rollback(held)
-        playground.cluster.tick()
-        assert not (await feed.read()).events
 
     serve(test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.eventfeeds import recorded_messages
+from tests.support.capture.eventfeeds import recorded_messages
 from tidemill.playground.store import wirebytes as wb
 from tidemill.wire import cdcpb_pb2 as cdcpb
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.s3 import make_bucket, objects, s3_server
+from tests.support.servers.s3 import make_bucket, objects, s3_server
 from tidemill.errors import ConfigError, MalformedMessage, SinkUnavailable
 from tidemill.protocols.common.claim_check import file_name, unpack
 from tidemill.sinks.claim_check import ClaimCheckStorage

@@ -1,4 +1,4 @@
-"""Every protocol's spec names what is there, and everything that is asked of a protocol is answered by its spec."""
+"""Everything that a protocol's spec names exists, and the spec answers every question that is asked of a protocol."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.captures import caught_up, compare, running, until
-from tests.support.certificates import Authority
-from tests.support.pd_servers import PdServers, Tls, pd_server, store
+from tests.support.capture.captures import caught_up, compare, running, until
+from tests.support.capture.pd_servers import PdServers, Tls, pd_server, store
+from tests.support.servers.certificates import Authority
 from tidemill.capture.config import CaptureConfig
 from tidemill.playground.server import Playground
 from tidemill.playground.services.gate import ServerTls
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(pd_server() is None, reason="no pd-server on PAT
 
 
 async def tell_of_regions(servers: PdServers, playground: Playground) -> None:
-    """For ever, as a store does: once a second and to whoever leads."""
+    """Report regions forever, as a store does: once a second, to the present leader."""
     while True:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(3):

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.loops import run
-from tests.support.pd_servers import PdServers, Tls, pd_server, region, store
+from tests.support.capture.loops import run
+from tests.support.capture.pd_servers import PdServers, Tls, pd_server, region, store
+from tests.support.servers.certificates import Authority
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.capture.tikv.gc import GcGuard, service_id

@@ -1,3 +1,3 @@
-from tests.support.registries import front, memory, registry
+from tests.support.servers.registries import front, memory, registry
 
 __all__ = ["front", "memory", "registry"]

@@ -63,3 +63,12 @@ def test_a_line_that_a_crash_cut_costs_only_itself(tmp_path: Path) -> None:
     assert (again.get("a", "x"), again.get("a", "y")) == (1, None)
     again.put("a", "y", 2)
     assert IdCache(path, "http://h").get("a", "y") == 2
+
+
+@pytest.mark.parametrize("number", ["-1", "1e9", str(1 << 31), "null", '"7"', "9" * 100])
+def test_an_id_that_no_registry_gives_is_not_known(tmp_path: Path, number: str) -> None:
+    cache = IdCache(tmp_path / "schemas.jsonl", "http://h")
+    cache.put("a", "x", 77)
+    path = tmp_path / "schemas.jsonl"
+    path.write_text(path.read_text().replace("77", number))
+    assert IdCache(path, "http://h").get("a", "x") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.registries import Fault, Front, MemoryRegistry, Reply
+from tests.support.servers.registries import Fault, Front, MemoryRegistry, Reply
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import ConfigError, RegistryError, RegistryUnavailable, SchemaIncompatible
 from tidemill.registry import answers

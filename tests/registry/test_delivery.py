@@ -1,4 +1,4 @@
-"""Deliveries of avro through a registry: who is registered when, what a refusal, an outage and a collision do. Into message files."""
+"""Deliveries of avro with a registry into message files: when schemas are registered, and what a refusal, an outage and a collision do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.registries import Fault, Front, MemoryRegistry, Reply, forward
-from tests.support.sqllogs import SqlLog
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.servers.registries import Fault, Front, MemoryRegistry, Reply, forward
 from tidemill.changefeed import replay as module
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.config.file import parse_config
@@ -120,7 +120,7 @@ def test_a_registry_that_is_away_for_a_while_delays_the_batch(front: Front, tmp_
     front.faults = [None, None, *[Fault(Reply(503, b""))] * 4]
     reports: list[Report] = []
     replay(sql.write(tmp_path / "log"), settings(tmp_path / "out", front.url), on_batch=reports.append)
-    assert [r.tries for r in reports if r.stats.rows] == [1, 2]
+    assert [r.attempts for r in reports if r.stats.rows] == [1, 2]
     assert [one.topic for one in sent(tmp_path / "out")] == ["tidb_app_a"] * 2
 
 

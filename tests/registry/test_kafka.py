@@ -12,9 +12,9 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.support.kafka import kafka_broker
-from tests.support.logs import golden_log
-from tests.support.registries import Front, forward
+from tests.support.changelog.logs import golden_log
+from tests.support.servers.kafka import kafka_broker
+from tests.support.servers.registries import Front, forward
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.config.registry_address import with_registry

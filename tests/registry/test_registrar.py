@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.registries import Fault, Front, MemoryRegistry, Reply, forward
-from tests.support.sqllogs import SqlLog
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.servers.registries import Fault, Front, MemoryRegistry, Reply, forward
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import RegistryError, RegistryUnavailable, SchemaIncompatible

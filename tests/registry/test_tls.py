@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.registries import Front, MemoryRegistry
+from tests.support.servers.registries import Front, MemoryRegistry
 from tidemill.config.registry_address import parse_address
 from tidemill.errors import RegistryError, RegistryUnavailable
 from tidemill.playground.programs.schema_registry import RegistryProcess
@@ -21,7 +21,7 @@ TEXT = '{"type":"record","name":"t","namespace":"default.a","fields":[{"name":"a
 
 @dataclass(frozen=True)
 class Keys:
-    """PEM files: of 127.0.0.1, of a client, and of somebody else. Each signs itself."""
+    """PEM files of 127.0.0.1, of a client, and of a stranger. Each signs itself."""
 
     server: Path
     server_key: Path

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.tables import column, table
+from tests.support.golden import ticdc
+from tests.support.schema.tables import column, table
 from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
 from tidemill.rules.dispatch import DispatchMode, DispatchRule, cell_text, hashed_columns, partition

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.errors import ConfigError, MalformedRow
 from tidemill.rules.expressions import bind, parse
 from tidemill.rules.expressions.functions import FUNCTIONS, UNSTABLE

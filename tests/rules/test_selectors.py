@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
 from tidemill.rules.selectors import without

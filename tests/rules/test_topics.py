@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import ticdc
+from tests.support.golden import ticdc
 from tidemill.config.file import parse_config
 from tidemill.errors import ConfigError
 from tidemill.rules.topics import TopicExpression, check_topic

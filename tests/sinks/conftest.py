@@ -1,3 +1,3 @@
-from tests.support.kafka import kafka_broker
+from tests.support.servers.kafka import kafka_broker
 
 __all__ = ["kafka_broker"]

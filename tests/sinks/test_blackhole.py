@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.messages import context, messages_of
+from tests.support.delivery.messages import context, messages_of
 from tidemill.sinks.spec import open_driver_sink, open_task_sink
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.messages import context, messages_of
+from tests.support.delivery.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import Fenced, SinkUnavailable
 from tidemill.sinks.base import BatchContext
@@ -23,7 +23,7 @@ NOBODY = "kafka://127.0.0.1:1/t?protocol=open-protocol&partition-num=1"
 
 
 class Ending:
-    """A look that finds the try over at the `at`-th time."""
+    """A look that finds the attempt over at the `at`-th time."""
 
     def __init__(self, at: int) -> None:
         self.at, self.looks = at, 0
@@ -35,7 +35,7 @@ class Ending:
 
 
 def during(look: Ending, **more: int) -> BatchContext:
-    return replace(context(**more), look=look)
+    return replace(context(**more), check_fence=look)
 
 
 def test_a_flush_to_kafka_ends_with_the_epoch() -> None:

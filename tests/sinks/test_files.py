@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.messages import context, messages_of
+from tests.support.delivery.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import ConfigError, SinkError
 from tidemill.sinks.base import DriverSink

@@ -1,4 +1,4 @@
-"""messages://: joining parts of a batch, repeated and failed tries, torn lines."""
+"""messages://: joining parts of a batch, repeated and failed attempts, torn lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.messages import context, messages_of
+from tests.support.delivery.messages import context, messages_of
 from tidemill.config.uri import parse_sink_uri
 from tidemill.errors import SinkError, SinkUnavailable
 from tidemill.sinks import parts

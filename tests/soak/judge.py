@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.support.captures import Change, compare_changes, log_changes
+from tests.support.capture.captures import Change, compare_changes, log_changes
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.capture.tikv.read.snapshot import Snapshot

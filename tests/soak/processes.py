@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import psutil
 
-from tests.support.certificates import Authority
-from tests.support.runs import gone
+from tests.support.delivery.runs import gone
+from tests.support.servers.certificates import Authority
 from tidemill.capture.tikv.client.tls import Security
 from tidemill.playground.control import call
 

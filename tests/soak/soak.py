@@ -20,7 +20,7 @@ import psutil
 from tests.soak.judge import judge
 from tests.soak.plan import FAULTS, Plan
 from tests.soak.processes import Capture, Tls, Upstream
-from tidemill.changelog.layout import folders
+from tidemill.changelog.log_format import folders
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import SqlError, TidemillError
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.soak.judge import judge
 from tests.soak.processes import Capture
-from tests.support.captures import caught_up, config, running
-from tidemill.changelog.layout import rows_folder
+from tests.support.capture.captures import caught_up, config, running
+from tidemill.changelog.log_format import rows_folder
 from tidemill.changelog.reader import LogReader
 from tidemill.errors import LogError
 from tidemill.metrics.stalls import Stall

@@ -26,7 +26,7 @@ def test_a_short_soak(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.skipif(ROUNDS == 0 and MINUTES == 0, reason="only by make soak")
 def test_a_soak(tmp_path: Path) -> None:
-    """One seed after the other: so many rounds, or until the minutes are over."""
+    """Run one seed after the other, for a number of rounds or until the minutes are over."""
     began, seed = time.monotonic(), SEED
     while seed < SEED + ROUNDS or time.monotonic() < began + 60 * MINUTES:
         folder = tmp_path / str(seed)

@@ -13,9 +13,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructType
 
-from tests.support.registries import Front, MemoryRegistry, Reply
-from tests.support.spark_sessions import spark_session
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
+from tests.support.servers.registries import Front, MemoryRegistry, Reply
+from tests.support.spark.sessions import spark_session
 from tidemill.errors import RegistryError
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.avro.encode import AvroTable

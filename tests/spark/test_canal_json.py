@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
-from tests.support import ticdc
-from tests.support.spark_sessions import spark_session
+from tests.support.golden import ticdc
+from tests.support.spark.sessions import spark_session
 from tidemill.protocols.canal_json import RowEvent, WatermarkMessage, decode
 from tidemill.protocols.common.mysqlvalues import BINARIES, base_type
 from tidemill.spark import from_canal_json

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tests.support.feeds import World
-from tests.support.logs import START
-from tests.support.packs import OUTPUT, choose, count
+from tests.support.changelog.logs import START
+from tests.support.delivery.feeds import World
+from tests.support.delivery.packs import OUTPUT, choose, count
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs import table_pack as packs

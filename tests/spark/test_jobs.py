@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import spark_faults
-from tests.support.deliveries import batch_driver
-from tests.support.feeds import Delivered, World, expected
-from tests.support.logs import START, write_segment
-from tests.support.spark_sessions import spark_session
+from tests.support.changelog.logs import START, write_segment
+from tests.support.delivery.deliveries import batch_driver
+from tests.support.delivery.feeds import Delivered, World, expected
+from tests.support.spark import faults
+from tests.support.spark.sessions import spark_session
 from tidemill.delivery import plan
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.machine import batch_machine
@@ -31,7 +31,7 @@ session = spark_session(master="local[2]")
 
 @pytest.fixture(autouse=True)
 def divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even the smallest batch has several items, and nobody waits."""
+    """Divide even the smallest batch into several items, and do not wait."""
     monkeypatch.setattr(plan, "SMALL_BYTES", -1)
     monkeypatch.setattr(batch_machine, "GRACE_S", 0.5)
 
@@ -54,19 +54,19 @@ def test_a_job(session: Any, delivery: Callable[..., BatchDriver], tmp_path: Pat
     got = Delivered.read(tmp_path / "out")
     assert got.events == expected(world, "index-value", 2)
     assert report.stats.acked == report.stats.messages > 0
-    assert report.tries == 1
+    assert report.attempts == 1
 
 
-@pytest.mark.parametrize("fault", [spark_faults.dying, spark_faults.late])
+@pytest.mark.parametrize("fault", [faults.dying, faults.late])
 def test_a_job_that_is_lost_is_run_again_and_late_tasks_write_nothing(
-    session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], spark_faults.Job]
+    session: Any, delivery: Callable[..., BatchDriver], tmp_path: Path, fault: Callable[[str], faults.Job]
 ) -> None:
     world = World.make(seed=3)
-    runner = spark_faults.FaultyRunner(session.sparkContext, "g")
+    runner = faults.FaultyRunner(session.sparkContext, "g")
     runner.job = fault(str(tmp_path))
     driver = delivery(world.log(tmp_path / "log", partitions=2), runner)
     report = driver.run(0, START, world.end)
-    assert report.tries == 2
+    assert report.attempts == 2
     assert Delivered.read(tmp_path / "out").events == expected(world, "index-value", 2)
     outcome = tmp_path / "outcome"
     assert not outcome.exists() or "TM:ErrFenced" in outcome.read_text()  # killed before, or stopped by the fence

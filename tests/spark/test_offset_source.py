@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 
 from tests.changelog.conftest import META
-from tests.support.logs import START, batch_of, put
-from tests.support.memory_storage import Bucket, MemoryStorage
-from tidemill.changelog.layout import LogIdentity
+from tests.support.changelog.logs import START, batch_of, put
+from tests.support.changelog.memory_storage import Bucket, MemoryStorage
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.writer import LogWriter
 from tidemill.delivery.position import Position
 from tidemill.errors import LogUnavailable
 from tidemill.spark import offset_source
-from tidemill.spark.offset_source import AWAY_LOOK_S, IDLE_LOOK_S, ClockReader, Pace
+from tidemill.spark.offset_source import AWAY_POLL_S, IDLE_POLL_S, OffsetReader, Pace
 from tidemill.tso import compose
 
 
@@ -55,9 +55,9 @@ def made(storage: MemoryStorage | LocalStorage, partitions: int = 4) -> LogWrite
     return LogWriter.create(storage, LogIdentity("1", START, partitions), snapshot=META)
 
 
-def reader_of(storage: MemoryStorage | LocalStorage, monkeypatch: pytest.MonkeyPatch) -> ClockReader:
+def reader_of(storage: MemoryStorage | LocalStorage, monkeypatch: pytest.MonkeyPatch) -> OffsetReader:
     monkeypatch.setattr("tidemill.changelog.reader.open_storage", lambda location: storage)
-    return ClockReader("memory://log", Position(START), 0, 1000)
+    return OffsetReader("memory://log", Position(START), 0, 1000)
 
 
 def move(writer: LogWriter, ts: int) -> None:
@@ -66,8 +66,8 @@ def move(writer: LogWriter, ts: int) -> None:
     writer.schema.set_head(ts)
 
 
-def ticks(reader: ClockReader, time: Time, start: int, seconds: float) -> int:
-    """Ask as often as Spark does, for so long; where the batch ends in the end."""
+def ticks(reader: OffsetReader, time: Time, start: int, seconds: float) -> int:
+    """Ask as often as Spark does, for this long, and return where the batch ends then."""
     end = time.now + seconds
     while time.now < end:
         found = reader.latestOffset({"ts": start})["ts"]
@@ -88,9 +88,9 @@ def test_an_idle_clock_on_an_object_store_asks_for_one_head_every_few_seconds(ti
     place.asked.clear()
     assert ticks(reader, time, at, 600) == at
     assert set(place.asked) == {"head.json"}
-    assert place.asked["head.json"] <= 600 / IDLE_LOOK_S + 1, "12,000 looks at 5 heads before"
+    assert place.asked["head.json"] <= 600 / IDLE_POLL_S + 1, "12,000 looks at 5 heads before"
     move(writer, at + compose(1000))
-    assert ticks(reader, time, at, IDLE_LOOK_S + 0.1) == at + compose(1000)
+    assert ticks(reader, time, at, IDLE_POLL_S + 0.1) == at + compose(1000)
 
 
 def test_a_clock_that_follows_a_capture_lags_little_on_an_object_store(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,14 +130,14 @@ def test_storage_that_is_away_ends_no_query_and_is_looked_for_ever_more_rarely(t
     at = START + compose(1000)
     writer.partition(0).publish(at, [batch_of([put(7, 1, START + 1)])])
     move(writer, at)
-    assert ticks(reader, time, START, AWAY_LOOK_S + 1) == at
+    assert ticks(reader, time, START, AWAY_POLL_S + 1) == at
     place.is_away = True
     place.asked.clear()
     assert ticks(reader, time, at, 3600) == at
-    assert place.asked.total() <= 3600 / AWAY_LOOK_S + 6
+    assert place.asked.total() <= 3600 / AWAY_POLL_S + 6
     place.is_away = False
     move(writer, at + compose(1000))
-    assert ticks(reader, time, at, AWAY_LOOK_S + 1) == at + compose(1000)
+    assert ticks(reader, time, at, AWAY_POLL_S + 1) == at + compose(1000)
 
 
 def test_the_head_that_was_behind_is_looked_at_first() -> None:
@@ -145,14 +145,14 @@ def test_the_head_that_was_behind_is_looked_at_first() -> None:
     writer, place = made(MemoryStorage(bucket)), Place(bucket)
     move(writer, START + 50)
     reader = LogReader(place)
-    assert reader.resolved_beyond(START) == START + 50
+    assert reader.resolved_ts_if_above(START) == START + 50
     for p in (0, 1, 3):
         writer.partition(p).set_head(START + 60)
     writer.schema.set_head(START + 70)
-    assert reader.resolved_beyond(START + 50) == START + 50
+    assert reader.resolved_ts_if_above(START + 50) == START + 50
     place.asked.clear()
     for _ in range(5):
-        assert reader.resolved_beyond(START + 50) == START + 50
+        assert reader.resolved_ts_if_above(START + 50) == START + 50
     assert place.asked["head.json"] == 5
     writer.partition(2).set_head(START + 55)
-    assert reader.resolved_beyond(START + 50) == START + 55 == reader.resolved_ts()
+    assert reader.resolved_ts_if_above(START + 50) == START + 55 == reader.resolved_ts()

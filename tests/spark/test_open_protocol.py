@@ -12,9 +12,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, LongType, StructType
 
-from tests.support import ticdc
-from tests.support.open_options import encode, golden, message
-from tests.support.spark_sessions import spark_session
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import encode, golden, message
+from tests.support.spark.sessions import spark_session
 from tidemill.protocols.open import Column, DdlMessage, RowEvent, decode
 from tidemill.protocols.open.codes import ColumnFlag
 from tidemill.protocols.open.encode import framed

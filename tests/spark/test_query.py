@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.feeds import World
+from tests.support.delivery.feeds import World
 from tidemill.delivery.epoch_fence import Interval
 from tidemill.delivery.position import Position
-from tidemill.spark.offset_source import ClockReader
+from tidemill.spark.offset_source import OffsetReader
 from tidemill.spark.query import Changefeed, next_begin, set_aside_broken
 
 
@@ -65,10 +65,10 @@ def test_the_batch_that_was_under_way_is_cut_as_it_was(tmp_path: Path) -> None:
     log = world.log(tmp_path / "log", segments=3)
     commits = sorted({c.commit_ts for c in world.rows})
     at, end = commits[10], commits[15]
-    assert ClockReader(log, Position(at), 0, 0, Position(end)).latestOffset() == {"ts": end}
-    assert ClockReader(log, Position(at), 0, 0, Position(end)).latestOffset({"ts": end})["ts"] > end
-    assert ClockReader(log, Position(at), commits[12], 0, Position(end)).latestOffset() == {"ts": commits[12]}, "a target before it"
-    assert ClockReader(log, Position(at), 0, 0).latestOffset()["ts"] > end
+    assert OffsetReader(log, Position(at), 0, 0, Position(end)).latestOffset() == {"ts": end}
+    assert OffsetReader(log, Position(at), 0, 0, Position(end)).latestOffset({"ts": end})["ts"] > end
+    assert OffsetReader(log, Position(at), commits[12], 0, Position(end)).latestOffset() == {"ts": commits[12]}, "a target before it"
+    assert OffsetReader(log, Position(at), 0, 0).latestOffset()["ts"] > end
 
 
 @pytest.mark.parametrize(("planned", "first"), [((5, 9), 9), ((4, 9), None), ((5, 5), None), (None, None)])

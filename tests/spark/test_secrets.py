@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from tests.support.feeds import World
-from tests.support.logs import START
-from tests.support.s3 import filesystem, make_bucket, s3_server
+from tests.support.changelog.logs import START
+from tests.support.delivery.feeds import World
+from tests.support.servers.s3 import filesystem, make_bucket, s3_server
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.config.file import parse_config
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.sinks.spec import open_driver_sink
@@ -52,7 +52,7 @@ def test_they_are_nowhere_to_be_read(s3_server: str, tmp_path: Path) -> None:
     router = TableRouter(chosen)
     packs = PackStore(data / "packs", chosen.output, router.table, lambda topics: sink.ensure_topics(set(topics)), [chosen.sink.topic])
     reader = LogReader(log)
-    upstream = LogUpstream(reader, load_history(reader, from_ts=START), packs, router.ddl)
+    upstream = LogSource(reader, load_history(reader, from_ts=START), packs, router.ddl)
     user = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
     session: Any = start_session(data / "spark.log", master="local[2]", user=user)
     try:

@@ -1,8 +1,10 @@
-"""Which Java Spark is started with."""
+"""Which Java Spark is started with, and in which environment."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,3 +31,21 @@ def test_which_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: l
             session.find_java()
     else:
         assert session.find_java() == tmp_path / str(chosen)
+
+
+def test_only_java_gets_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program that has a session starts later is not kept from importing files of its own folder."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    given: dict[str, str] = {}
+
+    def launch(*_: Any, **__: Any) -> None:
+        given.update(os.environ)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    before = dict(os.environ)
+    with pytest.raises(session.SparkUnavailable, match="Spark at local"):
+        session.start_session(tmp_path / "spark.log", master="local[1]")
+    assert given["PYTHONSAFEPATH"] == "1"
+    assert given["JAVA_HOME"]
+    assert dict(os.environ) == before

@@ -6,13 +6,15 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+import typer
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from tests.support.feeds import World
-from tests.support.kafka import kafka_broker, new_topic_name, read_topic
-from tests.support.logs import golden_log
+from tests.support.changelog.logs import golden_log
+from tests.support.delivery.feeds import World
+from tests.support.servers.kafka import kafka_broker, new_topic_name, read_topic
 from tidemill.changefeed.replay import replay
+from tidemill.cli import show
 from tidemill.cli.verify import app
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
@@ -34,6 +36,12 @@ def test_a_topic_as_written_and_with_an_old_row_behind_it(kafka_broker: KafkaBro
     assert good.exit_code == 0, good.output
     assert f"{done.rows} rows, 0 DDLs and 3 resolved events, 0 repeats" in good.output
     assert good.output.count("holds") == 5
+    application = typer.Typer()
+    application.command()(show.command)
+    seen = CliRunner().invoke(application, [f"kafka://{kafka_broker.address}/{topic}", "--resolved"])
+    assert seen.exit_code == 0, seen.output
+    lines = seen.stdout.splitlines()
+    assert (len([line for line in lines if "  resolved  " in line]), len(lines)) == (3, done.rows + 3)
     replay(World.make(seed=31).log(tmp_path / "again"), settings)
     repeated = CliRunner().invoke(app, arguments)
     assert repeated.exit_code == 0, repeated.output

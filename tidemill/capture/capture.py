@@ -29,7 +29,7 @@ from tidemill import tso
 from tidemill.capture import clusterversion, rules
 from tidemill.capture.config import DEFAULT_PARTITIONS, LEAST_QUOTA, CaptureConfig
 from tidemill.capture.groups.divide import divide
-from tidemill.capture.groups.manager import Start, WorkerManager
+from tidemill.capture.groups.manager import GroupManager, Start
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.growth import Change, Folders, Growth, Settled, change_layout
 from tidemill.capture.heads import check_heads, durable_heads
@@ -38,21 +38,22 @@ from tidemill.capture.initial_load import Loading, loading_of, plan_beginning, p
 from tidemill.capture.lifecycle import Lifecycle, in_thread, together
 from tidemill.capture.meta import read_meta
 from tidemill.capture.status import FILE as STATUS_FILE
-from tidemill.capture.status import CaptureStatus, held_by, start_of
+from tidemill.capture.status import CaptureStatus, LogHold, held_by, start_of
 from tidemill.capture.tikv.client.pd import PdClient
-from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.feed.puller import Puller
 from tidemill.capture.tikv.gc import CAPTURE_ID, FIRST_TTL, GcGuard, service_id
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.sort.partition import Sealed
-from tidemill.capture.tikv.tables import PARTITION_BY, TableSpans
+from tidemill.capture.tikv.tables import TableSpans
 from tidemill.capture.worker import MAINTAIN_EVERY, Pulling, maintain
 from tidemill.changelog import initial_load
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import IDENTITY, LogIdentity
+from tidemill.changelog.log_format import IDENTITY, LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import check_free
 from tidemill.changelog.place import check_place
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.spread import PARTITION_BY
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
@@ -93,9 +94,10 @@ class Capture:
         self.safe_point: GcGuard
         self.loading: Loading
         self.growth: Growth
-        self.manager: WorkerManager | None = None
+        self.manager: GroupManager | None = None
         self.divided: list[tuple[int, ...]] = []  # partitions by group; empty: all are pulled here
         self._start = start
+        self._log_hold = LogHold()
         self._status_told = 0.0  # when to log again that the status cannot be written
         self._retry = StorageRetry()  # with the log's storage
         self._life: Lifecycle
@@ -194,7 +196,7 @@ class Capture:
     async def _capture(self, folder: Path) -> None:
         while await self._captures(folder):
             self.status.state = "starting"
-            self._life.collector.rest_again()
+            self._life.gc_pause.rest_again()
 
     async def _captures(self, folder: Path) -> bool:
         """Capture until the log may have another layout (True)."""
@@ -204,7 +206,7 @@ class Capture:
             self.status.cluster_id = str(self.pd.cluster_id)
             await self.pd.check_versions()
             if self.divided:
-                self.manager = WorkerManager(
+                self.manager = GroupManager(
                     self.config, self.status.cluster_id, self.divided, folder / "scratch", self._life, self._schema_end, self._start
                 )
                 await self.manager.open()
@@ -347,7 +349,7 @@ class Capture:
         config = replace(self.config, memory_quota=LEAST_QUOTA, workers=None) if self.divided else self.config
         pulling = Pulling(config, self.pd, writer, self.history, folder / "scratch", life, here, self._schema_sealed, self._retry)
         self.pulling = pulling
-        folders = Folders(lambda: writer.identity, self._ends, pulling.hold, self.pd.tso, self._split)
+        folders = Folders(lambda: writer.identity, self._ends, pulling.freeze_at, self.pd.tso, self._split, self._split_names)
         self.growth = Growth(writer.storage, self._retry, folders)
         settled: Settled | None = None
         try:
@@ -384,6 +386,12 @@ class Capture:
     async def _split(self, name: str, over: int) -> Change:
         """How a table is to be split."""
         return await split_of(self.pd, self.writer.identity, self.history.snapshot(self.history.resolved_ts), name, over)
+
+    def _split_names(self) -> dict[int, str]:
+        """Return the names of the split tables that are still there."""
+        tables = self.history.snapshot(self.history.resolved_ts).tables
+        ids = (split.table_id for split in self.writer.identity.layout.split_tables)
+        return {id_: f"{version.schema}.{version.table}" for id_ in ids if (version := tables.get(id_)) is not None}
 
     def _ends(self) -> list[int]:
         """Return the heads of the schema stream and of all partitions."""
@@ -437,7 +445,7 @@ class Capture:
     async def _plan_what_is_asked(self) -> None:
         """Plan the tables that `tidemill resync` asks for."""
         identity, history = self.writer.identity, self.history
-        wants = rules.wants_of(rules.in_force(identity, tso.MAX_TS)[0])
+        wants = rules.wants_of(identity.rules_above(tso.MAX_TS)[0])
         keep = self.loading.planning.append
         await plan_what_is_asked(
             self.writer.storage, self.pd, identity.partitions, lambda: history.snapshot(history.resolved_ts), wants, keep
@@ -484,6 +492,7 @@ class Capture:
             status.gc_ttl_used = round(self.safe_point.used, 3)
             status.start_ts = self.writer.identity.start_ts
             status.refresh(self.resolved_ts)
+            status.holding = self._log_hold.look(status, self.pulling.held_at, time.monotonic())
         return status.as_dict()
 
     def _samples(self) -> Any:

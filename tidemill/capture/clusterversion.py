@@ -10,7 +10,7 @@ from functools import partial
 
 from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient, Store, parse_version
-from tidemill.changelog.layout import UpstreamVersion
+from tidemill.changelog.log_format import UpstreamVersion
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
 from tidemill.errors import UpstreamError
@@ -54,7 +54,7 @@ async def follow(pd: PdClient, writer: LogWriter, retry: StorageRetry) -> None:
 
 
 async def _note_ahead(pd: PdClient, writer: LogWriter, version: str) -> None:
-    """Record a version that holds from a moment in the future. The ts is taken for each try, because a storage outage may last longer than
-    that."""
+    """Record a version that holds from a moment in the future. The ts is taken for each attempt, because a storage outage may last longer
+    than that."""
     from_ts = await pd.tso() + (AHEAD_MS << tso.LOGICAL_BITS)
     await asyncio.to_thread(writer.declare, version=UpstreamVersion(from_ts, version))

@@ -6,20 +6,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidemill.capture.tikv.client.tls import Security, security_of
 from tidemill.capture.tikv.feed.base import Transport
-from tidemill.capture.tikv.receive.ingest import Options
-from tidemill.capture.tikv.watchdog.detect import StuckThresholds
-from tidemill.changelog.layout import CaptureRules
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.options import DEFAULTS, HOUR_MS
 from tidemill.errors import ConfigError
 from tidemill.process.places import is_in_process, local_cores
 
+if TYPE_CHECKING:  # kernels and gRPC take a second, and a supervisor that only checks settings needs none of them
+    from tidemill.capture.tikv.client.tls import Security
+    from tidemill.capture.tikv.receive.ingest import Options
+    from tidemill.capture.tikv.watchdog.detect import StuckThresholds
+
 DEFAULT_PARTITIONS = 4
 LEAST_QUOTA = 64 << 20
-DEFAULT_QUOTA, DEFAULT_STUCK = "1GiB", "60s"  # of --memory-quota and --stuck-after
+DEFAULT_QUOTA, DEFAULT_STUCK = "1GiB", "60s"  # of --memory-quota and --region-stuck-after
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?b?)?", re.IGNORECASE)
@@ -53,7 +55,7 @@ def split_table(text: str) -> tuple[str, int]:
 
 
 _OF_GROUPS = (
-    *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after"),
+    *("compression", "transport", "memory_quota", "row_budget", "prewrite_budget", "low_water_bytes", "stuck_after", "filter_loop"),
     *("ca", "cert", "key"),
 )
 """Settings that a coordinator sends to its groups, besides PD's addresses."""
@@ -91,6 +93,7 @@ class CaptureConfig:
     cert: Path | None = None
     key: Path | None = None
     stuck_after: float = 60.0  # seconds without progress after which a region is subscribed again
+    filter_loop: bool = False  # without the rows that another change data capture wrote
 
     def __post_init__(self) -> None:
         if not any(a.strip() for a in self.pd):
@@ -104,7 +107,7 @@ class CaptureConfig:
         if self.memory_quota < LEAST_QUOTA:
             raise ConfigError(f"--memory-quota {self.memory_quota}: at least {LEAST_QUOTA} bytes")
         if self.stuck_after < 1:
-            raise ConfigError(f"--stuck-after {self.stuck_after} s: at least one second")
+            raise ConfigError(f"--region-stuck-after {self.stuck_after} s: at least one second")
         if self.gc_ttl < 60:
             raise ConfigError(f"--gc-ttl {self.gc_ttl}: at least 60 seconds")
         if self.master is not None and _MASTER.fullmatch(self.master) is None:  # checked here, before a log exists
@@ -163,11 +166,15 @@ class CaptureConfig:
     @property
     def security(self) -> Security | None:
         """TLS to PD and TiKV; None: not wanted. Raises ConfigError."""
+        from tidemill.capture.tikv.client.tls import security_of
+
         return security_of(self.pd, self.ca, self.cert, self.key)
 
     @property
     def receiving(self) -> Options:
         """The memory budgets of the receiver."""
+        from tidemill.capture.tikv.receive.ingest import Options
+
         options = Options.of_quota(self.memory_quota)
         given = {"row_budget": self.row_budget, "prewrite_budget": self.prewrite_budget}
         return replace(options, **{name: value for name, value in given.items() if value is not None})
@@ -175,6 +182,8 @@ class CaptureConfig:
     @property
     def stuck_thresholds(self) -> StuckThresholds:
         """The thresholds of the watchdog. A scan may take ten times as long: TiKV may have queued it behind thousands."""
+        from tidemill.capture.tikv.watchdog.detect import StuckThresholds
+
         return StuckThresholds(silent=self.stuck_after, frozen=self.stuck_after, scanning=10 * self.stuck_after)
 
     @property

@@ -1,10 +1,9 @@
-"""A log whose layout changes while it is captured: more partitions, or a hot table split over several, for the rows above a ts that all
-folders have reached and none has passed.
+"""Changes the layout of a log while it is captured: more partitions, or a hot table split over several.
 
-`tidemill log grow` and `tidemill log split` leave a request in growth.json. The capture holds the schema stream at a ts a moment ahead, and
-with it all rows. When every partition has got exactly there, it ends what it pulls, writes the new layout to log.json, and begins again
-with it. So no partition ever has rows of two layouts to tell apart, and a crash at any moment leaves either layout whole. While a table
-is held up nothing is held: the request waits.
+`tidemill log grow` and `tidemill log split` leave a request in growth.json. The capture then chooses a ts a moment ahead, at which the
+schema stream stops, and with it all rows. Once every folder is complete up to exactly this ts, the capture ends its subscriptions, writes
+the new layout to log.json, and begins again. So rows of two layouts never mix, and after a crash log.json has either the old layout or the
+new one. While a table is held up, nothing is stopped: the request waits.
 """
 
 from __future__ import annotations
@@ -12,55 +11,66 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
-from tidemill import tso
+from tidemill import statefile, tso
 from tidemill.capture.heads import durable_heads
-from tidemill.changelog.layout import GROWTH, LogIdentity
+from tidemill.changelog.log_format import GROWTH, SCHEMA, LogIdentity
 from tidemill.changelog.reader import LogReader
-from tidemill.changelog.spread import SplitTable, whole
+from tidemill.changelog.spread import MAX_PARTITIONS, SplitTable
+from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.retry import StorageRetry
 from tidemill.changelog.writer import LogWriter
-from tidemill.errors import LogError, UpstreamUnavailable
+from tidemill.errors import LogCorrupt, LogError, UpstreamUnavailable, redact
+from tidemill.statefile import Fields
 
-ERROR = "error"
+ERROR, HINT = "error", "hint"
 LOOK_EVERY = 2.0
 POLL = 0.05
 AHEAD_MS = 2000
-"""No folder has got as far as this when it is held: a resolved ts comes from the cluster's past."""
+"""How far ahead the chosen ts is. No folder is there yet, because a resolved ts comes from the cluster's past."""
 CLOSE_MS = 10_000
-"""Partitions that are further behind the present would keep the others waiting."""
+"""How far behind the present a partition may be. One that is further behind would keep the others waiting."""
 HOLD_S, REST_S = 30.0, 60.0
-"""So long all partitions wait for the slowest, and so long nobody tries again where that was in vain."""
+"""Seconds that all partitions wait for the slowest one; if it does not arrive, seconds until the next attempt."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What growth.json asks for: so many partitions, or a table over so many of them."""
+    """The request in growth.json: the log is to have `partitions`, or `table` is to be split over so many of them."""
 
     partitions: int = 0
     table: str = ""
     over: int = 0
-    layouts: int = 0  # that log.json had when a split was asked for: with more of them it is done
+    layouts: int = 0  # how many layouts log.json had when a split was requested
+
+    def __post_init__(self) -> None:
+        if bool(self.table) == bool(self.partitions):
+            raise ValueError("a request names either a number of partitions or a table")
 
     def __str__(self) -> str:
         return f"{self.table} over {self.over} partitions" if self.table else f"to {self.partitions} partitions"
 
     def is_done(self, identity: LogIdentity) -> bool:
-        """Whether the log is laid out so already, by a change after the request was left."""
+        """Whether the log has the requested layout. A split counts only if the layout has changed since the request."""
         if not self.table:
             return self.partitions == identity.partitions
-        over = next((len(one.partitions) for one in identity.layout.split_tables if one.name.lower() == self.table.lower()), 1)
-        return len(identity.layouts) > self.layouts and over == self.over
+        split = identity.layout.split_named(self.table)
+        return len(identity.layouts) > self.layouts and (len(split.partitions) if split is not None else 1) == self.over
+
+    def asks_the_same(self, other: Request) -> bool:
+        """Whether both ask for the same, at whatever time."""
+        return replace(self, layouts=0, table=self.table.lower()) == replace(other, layouts=0, table=other.table.lower())
 
     def check(self, identity: LogIdentity) -> None:
-        """Raises LogError, saying why that cannot be."""
+        """Raise LogError if the log cannot have this layout."""
         if self.table:
             identity.check_split(self.over)
         else:
@@ -72,33 +82,40 @@ class Request:
         return {"split": split} if self.table else {"partitions": self.partitions}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Request:
-        """Raises KeyError, TypeError, ValueError."""
+    def from_fields(cls, fields: Fields) -> Request:
+        """Raises the error of the fields' file."""
         if "split" not in fields:
-            return cls(partitions=whole(fields["partitions"]))
-        split = fields["split"]
-        if not split["table"] or not whole(split["over"]):
-            raise ValueError("a split names a table, and one partition or more")
-        return cls(table=str(split["table"]), over=whole(split["over"]), layouts=whole(split["layouts"]))
+            return cls(partitions=fields.integer("partitions", 1, MAX_PARTITIONS))
+        split = fields.part("split")
+        if not (table := split.text("table")):
+            raise split.broken("split.table is empty")
+        return cls(table=table, over=split.integer("over", 1, MAX_PARTITIONS), layouts=split.integer("layouts"))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next layout of a log: what a request has become."""
+    """A request, worked out: what is to change in the log's layout."""
 
     partitions: int = 0
     split: SplitTable | None = None
     gathered: int = 0  # id of a table that is to be in one partition again
+    names: Mapping[int, str] | None = None  # of the split tables that are still there; None: of all, as log.json has them
 
     def of(self, identity: LogIdentity, ts: int) -> LogIdentity:
-        """The log with it. Raises LogError."""
+        """Return the log's identity with this change, for rows above `ts`. Split tables get their names now, and those that are gone are
+        left out. Raises LogError."""
         if self.split is not None:
-            return identity.spread(ts, self.split)
-        return identity.gathered(ts, self.gathered) if self.gathered else identity.grown(ts, self.partitions)
+            changed = identity.spread(ts, self.split)
+        else:
+            changed = identity.gathered(ts, self.gathered) if self.gathered else identity.grown(ts, self.partitions)
+        if self.names is None:
+            return changed
+        own = {self.split.table_id: self.split.name} if self.split is not None else {}
+        return changed.with_names({**self.names, **own})
 
 
 class Settled(Exception):
-    """Not an error: all folders are complete up to exactly `ts`, and stay there. What is pulled has to end: the layout is to change."""
+    """Not an error: it ends the capture's tasks. All folders are complete up to exactly `ts` and stay there, so the layout can change."""
 
     def __init__(self, ts: int, change: Change) -> None:
         super().__init__(f"another layout from {ts} on")
@@ -107,52 +124,118 @@ class Settled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """What a change of the layout asks of a capture. `heads`: of the schema stream and of all partitions; `hold`: none passes a ts any
-    more, or, without one, all go on; `split`: how a table by that name is to be split over so many partitions."""
+    """The parts of a capture that a change of the layout needs. `heads`: those of the schema stream and of all partitions. `freeze_at(ts)`
+    stops all of them at a ts; `freeze_at(None)` lets them go on. `split(name, n)` says how a table is divided over n partitions."""
 
     identity: Callable[[], LogIdentity]
     heads: Callable[[], list[int]]
-    hold: Callable[[int | None], None]
+    freeze_at: Callable[[int | None], None]
     now: Callable[[], Awaitable[int]]
     split: Callable[[str, int], Awaitable[Change]]
+    names: Callable[[], Mapping[int, str]] = dict
+    """The names of the log's split tables that are still there, by id."""
 
 
-def ask(storage: Storage, request: Request) -> None:
-    """Leave a request. The one before, if it is still there, is replaced."""
-    storage.replace(GROWTH, json.dumps(request.to_dict()).encode())
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What growth.json says: a request, and why the capture refuses it, if it does."""
+
+    request: Request
+    refusal: LogError | None = None
 
 
-def refusal(storage: Storage) -> str | None:
+def ask(storage: Storage, request: Request) -> Request:
+    """Leave a request. Returns the one that waits now: one that asks for the same may have been left before.
+
+    Raises LogError if another one waits. One that was refused is replaced."""
+
+    def decide(data: bytes | None) -> tuple[bytes | None, Request]:
+        waiting = _waiting(data, storage)
+        if waiting is None:
+            return json.dumps(request.to_dict()).encode(), request
+        if not waiting.asks_the_same(request):
+            raise LogError(
+                f"{redact(storage.location)}: another request for a layout waits for the capture: {waiting}",
+                hint="Wait until it is done, or take it back with `tidemill log cancel`. Then ask again.",
+            )
+        return None, waiting
+
+    return _in_one_step(storage, decide)
+
+
+def cancel(storage: Storage) -> Request | None:
+    """Take back the request that waits. Returns it; None if there is none."""
+    waiting = _waiting(storage.read(GROWTH), storage)
+    storage.delete(GROWTH)
+    return waiting
+
+
+def refuse(storage: Storage, request: Request, error: LogError) -> None:
+    """Write down why the request cannot be done, unless it has been taken back meanwhile."""
+    answer = json.dumps({**request.to_dict(), ERROR: error.message, HINT: error.hint}).encode()
+    _in_one_step(storage, lambda data: (answer if _waiting(data, storage) == request else None, request))
+
+
+def left(storage: Storage) -> Left | None:
+    """What was asked for last, refused or not; None: nothing, or it cannot be read."""
+    data = storage.read(GROWTH)
+    try:
+        return None if data is None else _parsed(data, storage)
+    except LogCorrupt:
+        return None
+
+
+def refusal(storage: Storage) -> LogError | None:
     """Why a request was refused."""
-    error = (_fields(storage) or {}).get(ERROR)
-    return None if error is None else str(error)
+    found = left(storage)
+    return None if found is None else found.refusal
 
 
 def requested(storage: Storage) -> Request | None:
-    """What is asked for and not refused yet."""
-    if storage.read(GROWTH) is None:
-        return None
-    try:
-        fields = _fields(storage) or {}
-        return None if ERROR in fields else Request.from_dict(fields)
-    except (KeyError, ValueError, TypeError):
-        _log.warning("%s is removed: it does not say what `tidemill log grow` and `split` write there", storage.path(GROWTH))
-        storage.delete(GROWTH)
-        return None
-
-
-def _fields(storage: Storage) -> dict[str, Any] | None:
-    """Return what growth.json says; None if there is none, or if it is not a JSON object."""
+    """What is asked for and not refused yet. What cannot be read is removed."""
     data = storage.read(GROWTH)
     try:
-        fields = None if data is None else json.loads(data)
-    except (ValueError, RecursionError):
+        found = None if data is None else _parsed(data, storage)
+    except LogCorrupt as error:
+        _log.warning("%s; it is removed: it does not say what `tidemill log grow` and `split` write there", error.message)
+        storage.delete(GROWTH)
         return None
-    return fields if isinstance(fields, dict) else None
+    return None if found is None or found.refusal is not None else found.request
+
+
+def _parsed(data: bytes, storage: Storage) -> Left:
+    fields = statefile.read(data, storage.path(GROWTH))
+    refused = LogError(fields.text(ERROR), hint=fields.text(HINT, default="")) if ERROR in fields else None
+    return Left(Request.from_fields(fields), refused)
+
+
+def _waiting(data: bytes | None, storage: Storage) -> Request | None:
+    """The request in growth.json that is not refused; None also for what cannot be read."""
+    try:
+        found = None if data is None else _parsed(data, storage)
+    except LogCorrupt:
+        return None
+    return None if found is None or found.refusal is not None else found.request
+
+
+def _in_one_step(storage: Storage, decide: Callable[[bytes | None], tuple[bytes | None, Request]]) -> Request:
+    """Read growth.json, and write what `decide` makes of it (None: nothing). Nobody comes between, where the storage can prevent that."""
+    if not storage.can_swap:
+        with FolderLock(storage.path(SCHEMA)) if storage.local else nullcontext():
+            data, request = decide(storage.read(GROWTH))
+            if data is not None:
+                storage.replace(GROWTH, data)
+            return request
+    while True:
+        found = storage.versioned(GROWTH)
+        data, request = decide(found[0] if found is not None else None)
+        if data is None or storage.swap(GROWTH, found[1] if found is not None else None, data) is not None:
+            return request
 
 
 def change_layout(writer: LogWriter, settled: Settled) -> None:
-    """Give the log its new layout: all that pulled has ended. Where a folder is elsewhere after all, the request stays for another try."""
+    """Write the new layout, after all subscriptions have ended. If a folder is not at the settled ts after all, the layout stays, and the
+    request waits for the next attempt."""
     found = durable_heads(LogReader(writer.storage))
     if any(head != settled.ts for head in found):
         _log.warning("the log keeps its layout: its folders are at %s, not all at %d", sorted(set(found)), settled.ts)
@@ -167,14 +250,14 @@ def change_layout(writer: LogWriter, settled: Settled) -> None:
 
 
 class Growth:
-    """Sees to requests. `text` tells what is done about one, for the status."""
+    """Carries out requests. `text` says for the status what is being done."""
 
     def __init__(self, storage: Storage, retry: StorageRetry, folders: Folders) -> None:
         self._storage, self._retry, self._folders = storage, retry, folders
         self.text = ""
 
     async def run(self) -> NoReturn:
-        """For ever; raises Settled when the layout may change."""
+        """Look for requests forever. Raises Settled when the layout can change."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             request = await self._retry.in_thread(partial(requested, self._storage))
@@ -188,22 +271,22 @@ class Growth:
                 self.text = f"{request}; PD is away: {e.message}"
 
     async def _change(self, request: Request) -> Change | None:
-        """What the request comes to; None: nothing is to be done. It is told where that cannot be."""
+        """Return the change that the request asks for; None: it is done already, or was refused. A refusal is written into growth.json."""
         identity = self._folders.identity()
         if request.is_done(identity):
             await self._retry.in_thread(partial(self._storage.delete, GROWTH))
             return None
         try:
             request.check(identity)
-            return await self._folders.split(request.table, request.over) if request.table else Change(request.partitions)
+            change = await self._folders.split(request.table, request.over) if request.table else Change(request.partitions)
+            return replace(change, names=self._folders.names())
         except LogError as e:
             _log.warning("the log keeps its layout: %s", e.message)
-            answer = json.dumps({**request.to_dict(), ERROR: e.message}).encode()
-            await self._retry.in_thread(partial(self._storage.replace, GROWTH, answer))
+            await self._retry.in_thread(partial(refuse, self._storage, request, e))
             return None
 
     async def _settle(self, request: Request, change: Change) -> None:
-        """Bring all folders to one ts. Raises Settled."""
+        """Bring all folders to one ts. Raises Settled once they are there."""
         folders = self._folders
         now = await folders.now()
         behind = tso.physical_ms(now) - tso.physical_ms(min(folders.heads()))
@@ -213,7 +296,7 @@ class Growth:
         ts = now + (AHEAD_MS << tso.LOGICAL_BITS)
         self.text = f"{request}, from {tso.describe(ts)} on"
         _log.info("the layout of the log changes: %s", self.text)
-        folders.hold(ts)
+        folders.freeze_at(ts)
         try:
             async with asyncio.timeout(HOLD_S):
                 while min(folders.heads()) < ts:
@@ -224,5 +307,5 @@ class Growth:
         else:
             if max(folders.heads()) == ts:
                 raise Settled(ts, change)
-        folders.hold(None)
+        folders.freeze_at(None)
         await asyncio.sleep(REST_S)

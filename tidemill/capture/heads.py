@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill import tso
-from tidemill.changelog.layout import HEAD, folders
+from tidemill.changelog.log_format import HEAD, folders
 from tidemill.changelog.reader import LogReader, read_head
 from tidemill.errors import LogCorrupt, redact
 

@@ -7,9 +7,8 @@ from bisect import bisect_left, bisect_right
 from tidemill.capture.growth import Change
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.tables import region_borders
-from tidemill.capture.tikv.tables import partition_of
-from tidemill.changelog.layout import LogIdentity
-from tidemill.changelog.spread import RECORD_PREFIX, SplitTable, even_keys
+from tidemill.changelog.log_format import LogIdentity
+from tidemill.changelog.spread import RECORD_PREFIX, SplitTable, even_keys, partition_of
 from tidemill.errors import LogError
 from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, record_range

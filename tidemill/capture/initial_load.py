@@ -8,26 +8,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
+from tidemill import statefile
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.tikv.client.channels import Backoff
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.read.tables import plan_tables
 from tidemill.changelog import initial_load
 from tidemill.changelog.initial_load import Plan
-from tidemill.changelog.layout import rows_folder
+from tidemill.changelog.log_format import rows_folder
 from tidemill.changelog.reader import read_head
 from tidemill.changelog.storage.open import Storage
 from tidemill.changelog.storage.retry import StorageRetry
-from tidemill.errors import EXIT_FATAL, DiskLow, LogError, LogUnavailable, UpstreamUnavailable, redact
+from tidemill.errors import EXIT_FATAL, DiskLow, LogCorrupt, LogError, LogUnavailable, UpstreamUnavailable, redact
+from tidemill.process import children
+from tidemill.process.lifeline import SUPERVISED
 from tidemill.tidb.schema.tracking.versions import SchemaSnapshot, TableVersion
 from tidemill.tso import describe
 
@@ -128,24 +129,19 @@ class Loading:
             await asyncio.sleep(pause)
 
     async def _process(self, ts: int) -> int:
-        process = await asyncio.create_subprocess_exec(
-            *self.command,
-            "--ts",
-            str(ts),
-            stdin=asyncio.subprocess.PIPE,  # held open: the process ends when the capture does
-            env={**os.environ, **self.environment, "TIDEMILL_SUPERVISED": "1"},
-        )
+        variables = children.environment(self.environment, {SUPERVISED: "1"})
+        process = await children.start([*self.command, "--ts", str(ts)], variables)  # its stdin is held open: it ends when the capture does
         try:
             return await process.wait()
         finally:
             if process.returncode is None:
-                process.send_signal(signal.SIGKILL)  # what it was writing has no final name yet, and its Spark ends with its stdin
+                process.kill()  # what it was writing has no final name yet, and its Spark ends with its stdin
                 await asyncio.wait_for(process.wait(), STOP_S)
 
 
 def loading_of(storage: Storage, config: CaptureConfig, retry: StorageRetry | None = None) -> Loading:
     """Return the initial loads of a capture's log."""
-    command = [sys.executable, "-m", "tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder)]
+    command = children.python("tidemill.capture.spark.snapshot", "--pd", ",".join(config.pd), "--scratch", str(config.folder))
     command += ["--log-compression", config.compression, "--log-level", config.log_level]
     for flag, value in (
         ("--log-file", config.log_file),
@@ -201,8 +197,8 @@ def requests(storage: Storage) -> list[Request]:
         if data is None:
             continue
         try:
-            found.append(Request(name, str(json.loads(data)["table"])))
-        except (ValueError, KeyError, TypeError):
+            found.append(Request(name, statefile.read(data, name).text("table")))
+        except LogCorrupt:
             _log.warning("%s/%s is not a request of `tidemill resync`; it is removed", initial_load.REQUESTS, name)
             storage.delete(f"{initial_load.REQUESTS}/{name}")
     return found
@@ -214,15 +210,16 @@ def answer(storage: Storage, request: Request, **fields: object) -> None:
     storage.delete(f"{initial_load.REQUESTS}/{request.name}")
 
 
-def answered(storage: Storage, name: str) -> dict[str, object] | None:
-    """Return the answer to a request and remove it; None: not answered yet."""
+def answered(storage: Storage, name: str) -> dict[str, Any] | None:
+    """Return the answer to a request, `ts` or `error`, and remove it; None: not answered yet."""
     path = f"{initial_load.REQUESTS}/{name}.json.done"
     data = storage.read(path)
     if data is None:
         return None
+    found = statefile.read(data, storage.path(path))
+    answer = {"error": found.text("error")} if "error" in found else {"ts": found.integer("ts", 1)}
     storage.delete(path)
-    found: dict[str, object] = json.loads(data)
-    return found
+    return answer
 
 
 class MovedOn(LogError):

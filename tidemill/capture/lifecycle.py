@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from tidemill.capture.collector import Collector
+from tidemill.capture.python_gc import GcPause
 from tidemill.metrics.stalls import StallWatch
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ class Lifecycle:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
-        self.collector = Collector()
-        """The garbage collector's pause: it lasts until the first `release`."""
+        self.gc_pause = GcPause()
+        """It lasts until the first `release`."""
 
     @property
     def is_over(self) -> bool:
@@ -66,7 +66,7 @@ class Lifecycle:
     async def lead(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` until it ends or `stop` or `fail` is called; then cancel it. Raises the error of `fail` or `work`. Meanwhile, stalls
         of the event loop are logged."""
-        with self.collector, StallWatch():
+        with self.gc_pause, StallWatch():
             task = asyncio.ensure_future(work)
             await asyncio.wait([task, self._over], return_when=asyncio.FIRST_COMPLETED)
             task.cancel()

@@ -1,4 +1,4 @@
-"""Which tables a capture subscribes to: the rules of `capture --config`, as log.json keeps them."""
+"""Which tables a capture subscribes to: the rules of `capture --capture-config`, as log.json keeps them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill import tso
-from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.writer import LogWriter
 from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -32,13 +32,6 @@ def wants_of(*entries: CaptureRules | None) -> Wants:
     return lambda version: any(f.matches(version.schema, version.table) for f in filters)
 
 
-def in_force(identity: LogIdentity, from_ts: int) -> list[CaptureRules | None]:
-    """Return the rules that apply to rows above `from_ts`, in order; None: all tables."""
-    entries = sorted(identity.capture_rules, key=lambda entry: entry.from_ts)
-    before = [entry for entry in entries if entry.from_ts <= from_ts]
-    return [before[-1] if before else None, *(entry for entry in entries if entry.from_ts > from_ts)]
-
-
 def same(one: CaptureRules | None, other: CaptureRules | None) -> bool:
     """Return whether two entries select the same tables, whatever their from_ts."""
     return _plain(one) == _plain(other)
@@ -53,6 +46,6 @@ def _plain(entry: CaptureRules | None) -> tuple[Sequence[str], bool]:
 def settle(writer: LogWriter, wanted: CaptureRules | None, log_end: int) -> None:
     """If the wanted rules differ from the log's, record that they apply from `log_end` on, which no partition has passed."""
     identity = writer.identity
-    if wanted is not None and not same(in_force(identity, tso.MAX_TS)[0], wanted):
+    if wanted is not None and not same(identity.rules_above(tso.MAX_TS)[0], wanted):
         writer.set_identity(identity.with_rules(replace(wanted, from_ts=log_end)))
         _log.info("from %s on the capture rules are %s", tso.describe(log_end), ", ".join(wanted.rules))

@@ -8,11 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.changelog.storage.outcomes import FULL
 from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.statefile import fitting
 from tidemill.tso import describe, physical_ms
 
 FILE = "status.json"
@@ -20,9 +23,11 @@ FILE = "status.json"
 
 @dataclass(slots=True)
 class Section:
-    """The status of one process of a capture. Counters begin with the process."""
+    """The status of one process of a capture. Counters begin at `counted_since`: with the process, and again when it begins again with
+    another layout of the log."""
 
     heads: dict[int, int] = field(default_factory=dict)  # per partition that it owns
+    counted_since: float = 0.0  # Unix seconds
     synced: dict[int, int] = field(default_factory=dict)  # of these, the heads that survive a crash of the machine
     tables: int = 0
     regions: dict[str, int] = field(default_factory=dict)
@@ -95,7 +100,8 @@ class CaptureStatus:
     heads: list[int] = field(default_factory=list)  # per partition
     tables: int = 0  # physical
     regions: dict[str, int] = field(default_factory=dict)  # sub-ranges by phase
-    rows: int = 0  # since the start of the process, as the counters below
+    counted_since: float = 0.0  # Unix seconds: when the counters below began; of groups, the first of them
+    rows: int = 0
     bytes: int = 0
     segments: int = 0
     received_bytes: int = 0
@@ -106,12 +112,12 @@ class CaptureStatus:
     waiting_bytes: int = 0  # rows that are not resolved yet
     prewrite_bytes: int = 0
     parts_to_read: int = 0  # of tables as of one ts (initial load, resync)
-    holding: dict[str, Any] = field(default_factory=dict)  # holds the log's resolved ts: region, store, lock, table, since
+    holding: dict[str, Any] = field(default_factory=dict)  # holds the log's resolved ts: cause, region, store, lock, table, since
     slowest: list[dict[str, Any]] = field(default_factory=list)  # the same per partition, the slowest first
     stuck: list[dict[str, Any]] = field(default_factory=list)  # regions without progress
-    held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: by what, since when; the slowest first
+    held_tables: list[dict[str, Any]] = field(default_factory=list)  # tables that are held up: cause, since when; the slowest first
     ranges_behind: int = 0  # ranges, subscribed or not, that lag so far behind that they may hold up their table
-    locks_resolved: int = 0  # locks of clients that are gone, since the start of the process
+    locks_resolved: int = 0  # locks of clients that are gone
     regions_renewed: int = 0  # subscribed again because they were stuck
     streams_renewed: int = 0  # opened again because nothing was heard on them
     matched_rows: int = 0  # received with their commit, some more than once
@@ -153,6 +159,7 @@ class CaptureStatus:
         held = (one for section in sections for one in section.held_tables)
         self.held_tables = sorted(held, key=lambda one: one["resolved_ts"])[:LISTED]
         self.holding = self.slowest[0] if self.slowest else {}
+        self.counted_since = min((section.counted_since for section in sections if section.counted_since), default=0.0)
         self.paused = next((section.paused for section in sections if section.paused), "")
 
     def refresh(self, resolved_ts: int) -> None:
@@ -179,10 +186,7 @@ class CaptureStatus:
     def write_refused(self, folder: Path) -> None:
         """Write the end of a capture that failed before it had its log. What the previous capture reported about the log stays."""
         now = time.time()
-        try:
-            before = dict(json.loads((folder / FILE).read_text()))
-        except (OSError, ValueError, TypeError):
-            before = {}
+        before = _left_in(folder)
         if before.get("log") == self.log:
             names = {f.name for f in fields(self)} - {"state", "pid", "error"}
             for name, value in before.items():
@@ -215,7 +219,7 @@ class CaptureStatus:
         yield gauge("tidemill_capture_stuck_regions", "Regions without progress", len(self.stuck))
         yield gauge("tidemill_capture_held_tables", f"Tables that are held up, {LISTED} are counted at most", len(self.held_tables))
         for one in self.held_tables[:MEASURED]:
-            labels = {"table": str(one.get("table", "?")), "partition": str(one["partition"]), "by": str(one["by"])}
+            labels = {"table": str(one.get("table", "?")), "partition": str(one["partition"]), "cause": str(one["cause"])}
             yield gauge("tidemill_capture_table_held_seconds", "How long the resolved ts of the slowest tables has not moved",
                         one["seconds"], **labels)  # fmt: skip
             yield gauge("tidemill_capture_table_resolved_ts", "Resolved ts of the slowest tables", one["resolved_ts"], **labels)
@@ -226,13 +230,51 @@ class CaptureStatus:
         yield gauge("tidemill_capture_gc_seconds_left", "How long PD keeps the history if the capture stops now", self.gc_seconds_left)
 
 
+_OF_LOG = {
+    Cause.STORAGE.value: "the log: its storage is away",
+    Cause.PAUSED.value: "the log: the capture pauses",
+    Cause.LAYOUT.value: "the log: its layout is about to change",
+    Cause.SEALING.value: "the log: rows are sealed more slowly than they come",
+}
+"""Causes that lie in no region."""
+LOG_HELD_S = 5.0
+"""Seconds without moving after which the log itself may be what holds its resolved ts. Sealing takes less."""
+
+
+class LogHold:
+    """Finds out whether the log itself holds its resolved ts: every region is further, and the log does not move."""
+
+    def __init__(self) -> None:
+        self._resolved, self._since = 0, 0.0
+
+    def look(self, status: CaptureStatus, held_at: int | None, now: float) -> dict[str, Any]:
+        """Return what holds the resolved ts at monotonic time `now`: a region (`status.holding`), or else the log itself. `held_at`: the ts
+        at which a change of the layout holds all partitions."""
+        if status.resolved_ts != self._resolved:
+            self._resolved, self._since = status.resolved_ts, now
+        seconds = now - self._since
+        if seconds < LOG_HELD_S or status.holding.get("resolved_ts", 0) <= status.resolved_ts:
+            return status.holding
+        since = datetime.fromtimestamp(status.updated - seconds, UTC).isoformat(timespec="seconds")
+        cause = self._cause(status, held_at)
+        where = {"resolved_ts": status.resolved_ts, "resolved_time": status.resolved_time}
+        return {"cause": cause.value, "seconds": round(seconds, 1), "since": since, **where}
+
+    def _cause(self, status: CaptureStatus, held_at: int | None) -> Cause:
+        if status.storage is not None:
+            return Cause.STORAGE
+        if status.paused:
+            return Cause.PAUSED
+        return Cause.LAYOUT if held_at is not None and status.resolved_ts >= held_at else Cause.SEALING
+
+
 def held_by(holding: dict[str, Any]) -> str:
     """Return what holds the log's resolved ts, as a sentence."""
-    said = f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
+    said = _OF_LOG.get(holding.get("cause", "")) or f"{holding.get('table', '?')}, {holding.get('phase', '?')}"
     if "region" in holding:
         said += f", region {holding['region']} at store {holding['store']} {holding.get('store_address', '')}".rstrip()
-    if holding.get("why"):
-        said += f", not subscribed: {holding['why']}"
+    if holding.get("last_error"):
+        said += f", {Cause.UNSUBSCRIBED}: {holding['last_error']}"
     if "lock" in holding:
         lock = holding["lock"]
         said += f", locked by the transaction {lock['start_ts']} (key {lock['key']} of {lock['table']}, primary {lock['primary']})"
@@ -243,11 +285,17 @@ def held_by(holding: dict[str, Any]) -> str:
 
 def start_of(folder: Path, log: str) -> int:
     """Return the start ts of the log by the status that the previous capture left; 0 without one, or for another log."""
+    before = _left_in(folder)
+    found: int = before.get("start_ts", 0) if before.get("log") == log else 0
+    return found
+
+
+def _left_in(folder: Path) -> dict[str, Any]:
+    """The status that the previous capture left, without what cannot be used."""
     try:
-        content = json.loads((folder / FILE).read_text())
-        return int(content["start_ts"]) if content["log"] == log else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return fitting(CaptureStatus, json.loads((folder / FILE).read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def _flow(part: Mapping[str, Any], **labels: str) -> Iterable[Sample]:

@@ -21,7 +21,7 @@ from tidemill.capture.config import CaptureConfig
 from tidemill.capture.lifecycle import Lifecycle, in_thread
 from tidemill.capture.status import Section
 from tidemill.capture.tikv.client.pd import PdClient
-from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.feed.puller import Puller
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.receive.workers import Threads
@@ -89,9 +89,9 @@ class Pulling:
             retry=self.retry,
         )
         self.machine = RegionMachine(len(logs))
-        self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail)
+        self.puller = Puller(pd, self.receiver, self.machine, config.transport, life.fail, filter_loop=config.filter_loop)
         self.watchdog = Watchdog(self.puller, self.receiver, lambda id_: self.spans.label(id_), len(logs), config.stuck_thresholds)
-        entries = rules.in_force(writer.identity, min([*self.heads(), history.resolved_ts]))
+        entries = writer.identity.rules_above(min([*self.heads(), history.resolved_ts]))
         self._left: list[Moved] = []  # moves whose old span has ended
         self.spans = TableSpans(
             *(writer.identity.layout, self._add, self.puller.remove_span, self._moved, rules.wants_of(*entries), self.partitions),
@@ -100,6 +100,8 @@ class Pulling:
         )
         self._narrowed = entries[-1] if len(entries) > 1 else None
         self.paused = ""  # why nothing is published
+        self.held_at: int | None = None  # the ts that no row of the log may pass, while its layout changes
+        self._counted_since = time.time()
         self._scratch = scratch
         self._followed = 0  # schema changes up to here are reflected in the spans
 
@@ -150,18 +152,19 @@ class Pulling:
         self._act()
         self.receiver.call(partial(self.receiver.set_ceiling, head, range(len(self.partitions))))
 
-    def hold(self, ts: int | None) -> None:
+    def freeze_at(self, ts: int | None) -> None:
         """Seal the schema stream, and with it all rows, no further than `ts`; None: without limit."""
+        self.held_at = ts
         self.receiver.call(partial(self.receiver.set_ceiling, FOREVER if ts is None else ts, [len(self.partitions)]))
 
     def tidy(self) -> None:
         """Remove spans whose end has been reached. To be called now and then."""
         self.spans.retire(self.heads())
         self._act()
-        collector, counts = self.life.collector, self.machine.counts()
+        gc_pause, counts = self.life.gc_pause, self.machine.counts()
         ranges = sum(counts.values())
-        if collector.rests and (counts.get(Phase.LIVE.value) == ranges or time.monotonic() > self._began + BEGINNING_S):
-            collector.release(ranges)
+        if gc_pause.rests and (counts.get(Phase.LIVE.value) == ranges or time.monotonic() > self._began + BEGINNING_S):
+            gc_pause.release(ranges)
 
     def _act(self) -> None:
         self.puller.act()
@@ -213,6 +216,7 @@ class Pulling:
         """Return the status of this part of the capture."""
         stats, matcher, verdicts = self.receiver.stats, self.receiver.matcher, self.watchdog.verdicts
         return Section(
+            counted_since=self._counted_since,
             heads={p: self.writer.partition(p).head for p in self.partitions},
             synced={p: self.writer.partition(p).synced_head for p in self.partitions},
             tables=len(self.spans),

@@ -9,7 +9,7 @@ from tidemill.protocols.all import spec_of
 from tidemill.sinks.spec import open_driver_sink
 
 
-def meet_sink(sink: SinkUri, stop: threading.Event | None = None) -> None:
+def check_sink_reachable(sink: SinkUri, stop: threading.Event | None = None) -> None:
     """Check that registry and sink answer and accept the credentials. Like TiCDC when a changefeed is created, this makes the sink's topic.
 
     Each is asked once. Raises ConfigError, SinkError and SinkUnavailable, of a registry RegistryError and RegistryUnavailable.

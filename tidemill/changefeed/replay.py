@@ -3,6 +3,7 @@ log, except a fence while it runs on a cluster."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import uuid
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.files.bounds import first_ts, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
+from tidemill.changelog.storage.open import LocalStorage
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import next_end
+from tidemill.delivery.inputs.log_source import next_end
 from tidemill.delivery.inputs.table_router import Settings
 from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.retry import RetryPolicy
@@ -28,6 +30,14 @@ from tidemill.spark.jobs import EitherRunner, SparkRunner
 from tidemill.tso import describe
 
 RETRY = RetryPolicy(total_s=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a changefeed's delivery stood: its newest epoch, and the end of the interval that it had begun."""
+
+    epoch: int
+    first_end: int | None = None
 
 
 @dataclass(slots=True)
@@ -78,9 +88,14 @@ def replay(
     spark_conf: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     on_batch: Callable[[Report], None] = lambda report: None,
+    resumed: Resumed | None = None,
 ) -> Delivered:
-    """Deliver the interval, in batches that end at each DDL. Raises the errors of the log, the rows and the sink."""
+    """Deliver the interval, in batches that end at each DDL. `resumed`: a changefeed's delivery goes on, instead of a new one.
+
+    Raises the errors of the log, the rows and the sink.
+    """
     reader = LogReader(log)
+    settings = settings.of_cluster(reader.identity.cluster_id)
     start, target = interval(reader, start_ts, target_ts, created=settings.sink.create_tables)
     begin = reader.start_ts
     history = load_history(reader, within(begin, target), from_ts=within(begin, start))
@@ -88,14 +103,16 @@ def replay(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-replay-")))
         stop = stop or threading.Event()
-        delivery = Delivery.open(stack, settings, stop, fresh=True)
+        delivery = Delivery.open(stack, settings, stop, fresh=resumed is None)
         packs = delivery.packs(folder / "packs")
         runner = EitherRunner(lambda: _spark(stack, folder, master, settings.feed, spark_conf, stop), parallelism)
-        fence = _fence(stack, folder, master, reader)
-        driver = delivery.driver(packs, delivery.upstream(reader, history, packs), runner, fence, RETRY)
+        fence = _fence(stack, folder, master, reader, resumed.epoch if resumed is not None else 0)
+        driver = delivery.driver(packs, delivery.source(reader, history, packs), runner, fence, RETRY, started_ts=target)
         at = start
         while True:
-            end = next_end(reader, history, at, target) if at < target else target
+            end = next_end(reader, history, at, target, settings.sink.sync_point_every_ms) if at < target else target
+            if resumed is not None and at == start and resumed.first_end is not None:
+                end = resumed.first_end
             if end == at < target:
                 raise StartTsOutOfLog(
                     f"the tables as of {describe(at + 1)} are not all in {redact(reader.location)} yet",
@@ -111,13 +128,13 @@ def replay(
     return delivered
 
 
-def _fence(stack: ExitStack, folder: Path, master: str | None, reader: LogReader) -> Fence:
+def _fence(stack: ExitStack, folder: Path, master: str | None, reader: LogReader, floor: int) -> Fence:
     """A fence in the replay's own folder. Executors of a cluster do not see that folder: there it lies beside the log."""
     if is_in_process(master):
-        return Fence.at(folder)
-    name = f"{layout.FENCES}/replay-{uuid.uuid4().hex}.json"
+        return Fence(LocalStorage(os.fspath(folder)), "epoch", floor=floor)
+    name = f"{log_format.FENCES}/replay-{uuid.uuid4().hex}.json"
     stack.callback(_remove, reader, name)
-    return Fence(reader.storage, name)
+    return Fence(reader.storage, name, floor=floor)
 
 
 def _remove(reader: LogReader, name: str) -> None:

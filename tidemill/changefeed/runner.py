@@ -20,15 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidemill import logs, tso
-from tidemill.changefeed.checkpoint import FeedFolder, FeedIdentity, Status
+from tidemill.changefeed.feed_folder import FeedFolder, FeedIdentity
+from tidemill.changefeed.feed_status import Status
 from tidemill.changefeed.states import RUNS, Event, State, after
-from tidemill.changelog import feeds, layout
+from tidemill.changelog import feeds, log_format
 from tidemill.changelog.files.bounds import is_covered, within
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader, log_exists
 from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.changelog.storage.retry import START_S, TELL_EVERY_S, StorageRetry
 from tidemill.config.file import ChangefeedConfig, load_config
+from tidemill.config.uri import with_store
 from tidemill.delivery.build import Delivery
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_router import Settings
@@ -51,6 +53,8 @@ from tidemill.errors import (
 from tidemill.process import lifeline
 from tidemill.process.ending import fail, fail_of_system
 from tidemill.process.lifeline import RETRIES, SUPERVISED
+from tidemill.protocols.all import spec_of
+from tidemill.protocols.spec import load
 from tidemill.rules.skip import SkipRow, parse_skip_rows
 from tidemill.spark import settings as spark_settings
 
@@ -83,6 +87,7 @@ class Options:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     supervised: bool = False  # `tidemill run` supervises it, and keeps the state between processes
     retries: bool = False  # it was started again after an error that may pass
+    upstream_ts: int | None = None  # PD's time when `tidemill run` started
 
 
 class Runner:
@@ -92,10 +97,10 @@ class Runner:
         self._options, self._stop = options, stop
         self._retry = StorageRetry(stop)  # waits for the storage of the log and of the changefeed's state
         # When the next warnings are due: that storage is away, that the status cannot be written.
-        self._next_storage_word = self._next_status_word = 0.0
+        self._next_storage_warning_at = self._next_status_word = 0.0
         self._folder = FeedFolder(options.data_dir, options.changefeed, options.state)
         self._status = Status(options.changefeed, pid=os.getpid(), target_ts=options.target_ts)
-        self._next_word = 0.0
+        self._next_warning_at = 0.0
 
     def run(self) -> None:
         """Deliver until a stop is asked for or the target is reached. Raises the error that ended the changefeed."""
@@ -132,6 +137,7 @@ class Runner:
         patient = self._retry.call
         self._wait_for_log()
         reader = patient(lambda: LogReader(options.log))
+        settings = settings.of_cluster(reader.identity.cluster_id)
         identity = patient(lambda: folder.settle(self._identity(reader, settings), start_given=options.start_ts is not None))
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
@@ -143,23 +149,31 @@ class Runner:
             self._note_end(Event.TARGET_REACHED)
             return
         delivery = Delivery.open(stack, settings, self._stop, schemas_file=folder.schemas)
-        self._meet(delivery, first=delivered is None)
+        self._check_reachable(delivery, first=delivered is None)
         packs = delivery.packs(folder.packs, lenient=delivered is not None)
         history = patient(lambda: load_history(reader, from_ts=within(reader.start_ts, at)))
-        upstream = delivery.upstream(reader, history, packs)
+        source = delivery.source(reader, history, packs)
         if delivery.schemas is not None:
             packs.follow(history.snapshot(within(history.start_ts, at)))  # what the registry refuses is reported before Spark starts
-        fence = Fence(reader.storage, f"{layout.FENCES}/{layout.feed_name(options.changefeed)}", floor=patient(folder.last_epoch))
+        fence = Fence(reader.storage, f"{log_format.FENCES}/{log_format.feed_name(options.changefeed)}", floor=patient(folder.last_epoch))
         epoch = patient(fence.take)
         patient(lambda: folder.claim(fence.driver, epoch))  # from here on no earlier driver can go on, wherever it runs
         delivered = patient(folder.position)
         at = identity.start_ts if delivered is None else delivered.ts
+        if settings.sink.protocol is not None:
+            load(spec_of(settings.sink.protocol).encoder)  # if kernels are to be compiled, then here, where the log shows it
         log.info("starting Spark; delivery goes on from %s", tso.describe(at))
         name = f"tidemill {options.changefeed}"
         session = start_session(folder.spark_log, master=options.master, name=name, user=options.spark_conf)
         stack.callback(stop_session, session)
         runner = SparkRunner(session.sparkContext, f"tidemill-{options.changefeed}", stop=self._stop, tell=self._note_failure)
-        driver = delivery.driver(packs, upstream, runner, fence, RetryPolicy(total_s=options.retry_s), self._note_failure)
+        started_ts = options.upstream_ts or reader.resolved_ts()  # what is above the log's end was not delivered before
+        retry = RetryPolicy(total_s=options.retry_s)
+        driver = delivery.driver(
+            *(packs, source, runner, fence, retry, self._note_failure),
+            started_ts=started_ts,
+            cluster_id=reader.identity.cluster_id,
+        )
         changefeed = Changefeed(
             session,
             driver,
@@ -173,7 +187,8 @@ class Runner:
             planned=fence.planned,
             planned_ranges=fence.planned_ranges,
             by_table=options.config.by_table,
-            look=self._look,
+            check_storage=self._check_storage,
+            sync_point_every_ms=settings.sink.sync_point_every_ms,
         )
         self._note_begin()
         reached = changefeed.run()
@@ -187,7 +202,7 @@ class Runner:
         if error.get("code") in (RegistryError.code, SchemaIncompatible.code):
             self._folder.schemas.unlink(missing_ok=True)
 
-    def _meet(self, delivery: Delivery, *, first: bool) -> None:
+    def _check_reachable(self, delivery: Delivery, *, first: bool) -> None:
         """Find out before Spark starts whether the sink refuses anything. If it is away, wait for it, but not at the very first start.
         Raises Stopped."""
 
@@ -228,7 +243,7 @@ class Runner:
             changefeed=self._options.changefeed,
             cluster_id=reader.identity.cluster_id,
             log=redact(reader.location),
-            sink=str(settings.sink),
+            sink=settings.sink.identity,
             config=settings.config.given(),
             tz=zone_name(settings.zone),
             start_ts=start_ts,
@@ -245,7 +260,7 @@ class Runner:
         before = self._folder.status() or {}
         status = self._status
         for name in ("batches", "rows", "messages", "bytes", "ddls", "slow_rows", "skipped_rows", "corrupted_rows"):
-            setattr(status, name, int(before.get(name, 0)))
+            setattr(status, name, before.get(name, 0))
         if self._options.retries and before.get("state") == State.WARNING:
             status.state, status.error, status.warning_since = State.WARNING, before.get("error"), before.get("warning_since")
         else:
@@ -274,10 +289,10 @@ class Runner:
         status.corrupted_rows += stats.corrupted_rows
         status.ddls += len(report.ddls)
         status.epoch = report.epoch
-        status.last_batch = {"batch": report.batch, "rows": stats.rows, "tries": report.tries, "cpu_ms": stats.cpu_ns / 1e6}
+        status.last_batch = {"batch": report.batch, "rows": stats.rows, "attempts": report.attempts, "cpu_ms": stats.cpu_ns / 1e6}
         self._save_status()
-        if time.monotonic() >= self._next_word:
-            self._next_word = time.monotonic() + LOG_INTERVAL_S
+        if time.monotonic() >= self._next_warning_at:
+            self._next_warning_at = time.monotonic() + LOG_INTERVAL_S
             log.info(
                 "delivered up to %s: %d rows and %d DDLs in %d batches",
                 tso.describe(report.to_ts),
@@ -293,13 +308,13 @@ class Runner:
         except (LogUnavailable, DiskLow) as error:
             log.debug("the log is not told of the checkpoint: %s", error.message)
 
-    def _look(self) -> None:
+    def _check_storage(self) -> None:
         """While no batch comes: find out whether the log's storage is away."""
         try:
             log_exists(self._options.log)
         except LogUnavailable as error:
-            if time.monotonic() >= self._next_storage_word:
-                self._next_storage_word = time.monotonic() + TELL_EVERY_S
+            if time.monotonic() >= self._next_storage_warning_at:
+                self._next_storage_warning_at = time.monotonic() + TELL_EVERY_S
                 log.warning("the log's storage is away and is looked for until it is back: %s", error.message)
             self._note_failure(error)
 
@@ -353,6 +368,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tz")
     parser.add_argument("--start-ts", help="TSO; default: the log's start")
     parser.add_argument("--target-ts", help="TSO; default: none")
+    parser.add_argument("--upstream-ts", help="TSO: PD's time; rows up to it may have been delivered before; default: the log's end")
     parser.add_argument("--master", help="Spark master; default: local[cores]")
     parser.add_argument("--spark-conf", action="append", default=[], help="NAME=VALUE: a Spark setting")
     parser.add_argument("--trigger-ms", type=int, default=1000, help="a batch begins at most this often")
@@ -375,11 +391,12 @@ def options_of(parsed: argparse.Namespace) -> Options:
         changefeed=parsed.changefeed_id,
         log=location,
         data_dir=parsed.data_dir,
-        sink_uri=sink_uri,
+        sink_uri=with_store(sink_uri, str(parsed.data_dir.absolute() / "canal")),
         config=load_config(parsed.config),
         tz=parsed.tz,
         start_ts=tso.parse(parsed.start_ts) if parsed.start_ts is not None else None,
         target_ts=tso.parse(parsed.target_ts) if parsed.target_ts is not None else None,
+        upstream_ts=tso.parse(parsed.upstream_ts) if parsed.upstream_ts is not None else None,
         master=parsed.master,
         trigger_ms=parsed.trigger_ms,
         retry_s=parsed.retry_s,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidemill.changelog.files.segment import Inspector, read_batch, regrouped, write_file
-from tidemill.changelog.layout import Interval, SegmentName
+from tidemill.changelog.log_format import Interval, SegmentName
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import Storage

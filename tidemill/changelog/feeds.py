@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.reader import read_feeds, read_identity
 from tidemill.changelog.storage.open import Storage, open_storage
 from tidemill.errors import StartTsOutOfLog, redact
@@ -16,7 +16,7 @@ from tidemill.tso import describe
 
 
 def _file(feed: str) -> str:
-    return f"{layout.FEEDS}/{layout.feed_name(feed)}"
+    return f"{log_format.FEEDS}/{log_format.feed_name(feed)}"
 
 
 def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
@@ -26,7 +26,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> N
     """
     storage = open_storage(location)
     before = storage.read(_file(feed))
-    storage.replace(_file(feed), layout.format_ts_file("checkpoint_ts", checkpoint_ts))
+    storage.replace(_file(feed), log_format.format_ts_file("checkpoint_ts", checkpoint_ts))
     start_ts = read_identity(storage).start_ts
     if checkpoint_ts < start_ts:
         if before is None:
@@ -42,7 +42,7 @@ def register(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> N
 def update(location: str | Path | Storage, feed: str, checkpoint_ts: int) -> None:
     """Move a changefeed's checkpoint: it needs nothing at or below `checkpoint_ts` any more."""
     # Not synced: a crash of the machine can only bring back an older checkpoint, which keeps more.
-    open_storage(location).replace(_file(feed), layout.format_ts_file("checkpoint_ts", checkpoint_ts), durable=False)
+    open_storage(location).replace(_file(feed), log_format.format_ts_file("checkpoint_ts", checkpoint_ts), durable=False)
 
 
 def remove(location: str | Path | Storage, feed: str) -> None:

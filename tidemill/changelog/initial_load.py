@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidemill.changelog import layout
+from tidemill import statefile
+from tidemill.changelog import log_format
 from tidemill.changelog.files.segment import bounded, write_file
 from tidemill.changelog.storage.open import Storage
 from tidemill.errors import LogCorrupt, redact
@@ -28,7 +29,7 @@ from tidemill.events import RAW_CHANGE
 
 PLAN = "plan.json"
 COMPLETE = "complete.json"
-REQUESTS = f"{layout.SNAPSHOT}/requests"
+REQUESTS = f"{log_format.SNAPSHOT}/requests"
 """Requests of `tidemill resync` to read a table again."""
 
 _TS = re.compile(r"\d{20}")
@@ -88,32 +89,38 @@ class Plan:
     @classmethod
     def from_json(cls, data: bytes, name: str) -> Plan:
         """Parse a plan. Raises LogCorrupt naming the file."""
-        fields = layout.parse_object(data, name)
-        try:
-            tables = tuple(
-                PlannedTable(int(t["id"]), str(t["name"]), tuple((bytes.fromhex(a), bytes.fromhex(b)) for a, b in t["ranges"]))
-                for t in fields["tables"]
-            )
-            return cls(int(fields["ts"]), tables)
-        except (KeyError, TypeError, ValueError) as error:
-            raise LogCorrupt(f"{name}: {error!r}") from None
+        fields = statefile.read(data, name)
+        tables = tuple(PlannedTable(t.integer("id"), t.text("name"), _ranges(t)) for t in fields.parts("tables"))
+        return cls(fields.integer("ts", 1), tables)
+
+
+def _ranges(table: statefile.Fields) -> tuple[Range, ...]:
+    try:
+        return tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in table.items("ranges"))
+    except (TypeError, ValueError) as error:
+        raise table.broken(f"a range of {table.text('name')} is not two keys in hex: {error}") from None
 
 
 def folder_of(ts: int) -> str:
     """Return the folder of the load at a ts."""
-    return f"{layout.SNAPSHOT}/{ts:020d}"
+    return f"{log_format.SNAPSHOT}/{ts:020d}"
 
 
 def timestamps(storage: Storage) -> list[int]:
     """Return the ts of all loads, complete or not, oldest first."""
-    return sorted(int(name) for name in storage.subfolders(layout.SNAPSHOT) if _TS.fullmatch(name))
+    return sorted(int(name) for name in storage.subfolders(log_format.SNAPSHOT) if _TS.fullmatch(name))
 
 
 def read_plan(storage: Storage, ts: int) -> Plan | None:
     """Return the plan of a ts; None if there is none. Raises LogCorrupt."""
     name = f"{folder_of(ts)}/{PLAN}"
     data = storage.read(name)
-    return Plan.from_json(data, redact(storage.path(name))) if data is not None else None
+    if data is None:
+        return None
+    plan = Plan.from_json(data, storage.path(name))
+    if plan.ts != ts:
+        raise LogCorrupt(f"{redact(storage.path(name))} is the plan of another ts, {plan.ts}", hint=statefile.LOG_FILE.hint)
+    return plan
 
 
 def plans(storage: Storage, start_ts: int = 0) -> list[Plan]:

@@ -25,19 +25,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidemill.changelog import layout
-from tidemill.changelog.spread import whole
+from tidemill import statefile
+from tidemill.changelog import log_format
 from tidemill.changelog.storage.flock import FolderLock, describe_holder, holder
 from tidemill.changelog.storage.open import Storage, Token
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.errors import LogCorrupt, LogError, LogFenced, LogLocked, redact
+from tidemill.errors import LogError, LogFenced, LogLocked, redact
+
+MOST_EPOCHS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """owner.json: who may publish in a folder. A higher epoch ends all lower ones.
+    """The content of owner.json: which writer may publish in a folder. A higher epoch ends all lower ones.
 
-    The pledges, on object stores: of what has been announced the owner, or one before, may be publishing still.
+    On object stores a writer announces here what it is about to publish (`pledged_to`, `joining`). Even after another writer has taken the
+    folder, an announced file may still appear.
     """
 
     epoch: int
@@ -55,17 +58,17 @@ class Owner:
 
     @classmethod
     def from_json(cls, data: bytes, name: str) -> Owner:
-        fields = layout.parse_object(data, name)
-        try:
-            pledged, joining = fields.get("pledged_to"), fields.get("joining")
-            return cls(
-                whole(fields["epoch"]),
-                str(fields["writer"]),
-                None if pledged is None else whole(pledged),
-                None if joining is None else (whole(joining[0]), whole(joining[1])),
-            )
-        except (KeyError, IndexError, TypeError, ValueError) as e:
-            raise LogCorrupt(f"{redact(name)} is not an owner: {e}") from None
+        """Raises LogCorrupt naming the file."""
+        fields = statefile.read(data, name)
+        joining = fields.integers("joining") if "joining" in fields else None
+        if joining is not None and len(joining) != 2:
+            raise fields.broken("joining is not a pair")
+        return cls(
+            fields.integer("epoch", 0, MOST_EPOCHS),
+            fields.text("writer"),
+            fields.integer("pledged_to") if "pledged_to" in fields else None,
+            (joining[0], joining[1]) if joining is not None else None,
+        )
 
     def is_same(self, other: Owner | None) -> bool:
         """The same writer, whatever it has announced."""
@@ -114,14 +117,14 @@ def lock_of(storage: Storage) -> LocalLock | None:
         return None
     with storage_errors(storage.location, writing=True):
         Path(storage.location).mkdir(parents=True, exist_ok=True)
-    return LocalLock(storage.path(layout.LOCK))
+    return LocalLock(storage.path(log_format.LOCK))
 
 
 def check_free(storage: Storage) -> None:
     """Raise LogLocked if another process writes a local log. The answer may change at once: the writer takes the lock itself."""
-    if not storage.local or layout.LOCK not in storage.names(""):
+    if not storage.local or log_format.LOCK not in storage.names(""):
         return
-    lock = LocalLock(storage.path(layout.LOCK))
+    lock = LocalLock(storage.path(log_format.LOCK))
     lock.take()
     lock.release()
 
@@ -148,8 +151,8 @@ class Share:
 
     def folders(self) -> list[str]:
         """Return its folders. Raises LogError for an empty share."""
-        found = [layout.SCHEMA] if self.schema else []
-        found += [layout.rows_folder(p) for p in sorted(self.partitions)]
+        found = [log_format.SCHEMA] if self.schema else []
+        found += [log_format.rows_folder(p) for p in sorted(self.partitions)]
         if not found:
             raise LogError("a writer of a log has the schema stream, or partitions, or both; this one has neither")
         return found
@@ -236,7 +239,7 @@ class Ownership:
         self._storage.replace(_file(folder), owner.to_json())
         self._owners[folder] = owner
         for name in self._storage.names(folder):  # under the lock: later these could be files of a live writer
-            if layout.is_temporary(name):
+            if log_format.is_temporary(name):
                 self._storage.delete(f"{folder}/{name}")
 
     def _take_by_swap(self, folder: str) -> None:
@@ -293,4 +296,4 @@ class Ownership:
 
 
 def _file(folder: str) -> str:
-    return f"{folder}/{layout.OWNER}"
+    return f"{folder}/{log_format.OWNER}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.storage.open import Storage, make_folder
 from tidemill.errors import LogError, LogRefused, redact
 
-_OURS = {layout.SCHEMA, layout.ROWS, layout.FEEDS, layout.SNAPSHOT, layout.LOCK, layout.PROBE, layout.IDENTITY}
+_OURS = {log_format.SCHEMA, log_format.ROWS, log_format.FEEDS, log_format.SNAPSHOT, log_format.LOCK, log_format.PROBE, log_format.IDENTITY}
 """Files that an interrupted creation of a log may leave."""
 
 

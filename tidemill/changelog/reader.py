@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.files import sums
 from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.files.segment import check_columns, read_batch
-from tidemill.changelog.layout import Chain, Interval, LogIdentity, SegmentName
+from tidemill.changelog.log_format import Chain, Interval, LogIdentity, SegmentName
 from tidemill.changelog.storage.open import Storage, open_segment, open_storage
 from tidemill.errors import LogCorrupt, LogError, StartTsOutOfLog, redact
 from tidemill.events import META_PAIR, RAW_CHANGE
@@ -91,16 +91,16 @@ class LogReader:
 
     def head(self, partition: int) -> int:
         """Return up to where a partition is complete."""
-        return self._head(layout.rows_folder(partition))
+        return self._head(log_format.rows_folder(partition))
 
     def schema_head(self) -> int:
         """Return up to where the schema stream is complete."""
-        return self._head(layout.SCHEMA)
+        return self._head(log_format.SCHEMA)
 
     def resolved_ts(self) -> int:
         """Return up to where the log is complete."""
         while True:
-            heads = [self._head(folder) for folder in layout.folders(self.partitions)]
+            heads = [self._head(folder) for folder in log_format.folders(self.partitions)]
             if not self.laid_out(max(heads)):
                 return min(heads)
 
@@ -112,12 +112,12 @@ class LogReader:
             if not self.laid_out(max(*heads, schema)):
                 return [min(head, schema) for head in heads]
 
-    def resolved_beyond(self, ts: int) -> int:
+    def resolved_ts_if_above(self, ts: int) -> int:
         """Return `resolved_ts` if it is above `ts`, else some head that is not. It reads no more heads than needed: usually only the one
         that was lowest at the last look."""
         while True:
             heads = []
-            for folder in sorted(layout.folders(self.partitions), key=lambda folder: folder != self._behind):
+            for folder in sorted(log_format.folders(self.partitions), key=lambda folder: folder != self._behind):
                 heads.append(self._head(folder))
                 if heads[-1] <= ts:
                     self._behind = folder
@@ -136,7 +136,7 @@ class LogReader:
 
     def durable_head(self, folder: str) -> int:
         """Return up to where a folder is complete even after a crash of the machine."""
-        self.storage.sync(f"{folder}/{layout.HEAD}")
+        self.storage.sync(f"{folder}/{log_format.HEAD}")
         return max(read_head(self.storage, folder) or 0, self._left(folder))
 
     # ---- segments
@@ -149,11 +149,11 @@ class LogReader:
         """
         if not 0 <= partition < self.partitions:
             raise LogError(f"{redact(self.location)} has partitions 0 to {self.partitions - 1}, not {partition}")
-        return self._chain(layout.rows_folder(partition), from_ts, to_ts)
+        return self._chain(log_format.rows_folder(partition), from_ts, to_ts)
 
     def schema_chain(self, from_ts: int, to_ts: int) -> list[Interval]:
         """Like `chain`, for the schema stream."""
-        return self._chain(layout.SCHEMA, from_ts, to_ts)
+        return self._chain(log_format.SCHEMA, from_ts, to_ts)
 
     def partition_bytes(self, interval: Interval) -> int:
         """Return the bytes of an interval's files, for planning."""
@@ -171,7 +171,7 @@ class LogReader:
         check_columns(file, wanted, path)
         if self._identity.format >= sums.FORMAT and not file.has_sums:
             raise LogCorrupt(
-                f"{redact(path)} has no checksums, and {layout.IDENTITY} says that all files of this log have them",
+                f"{redact(path)} has no checksums, and {log_format.IDENTITY} says that all files of this log have them",
                 hint="The file is damaged, or somebody else wrote it. Restore it from a copy.",
             )
         return file
@@ -242,7 +242,7 @@ class LogReader:
         for name in self.storage.names(folder):
             segment = old.get(name)
             if segment is None:
-                segment = layout.parse_segment(name, folder)
+                segment = log_format.parse_segment(name, folder)
                 if segment is None or segment.to_ts <= self._identity.start_ts:
                     continue  # below the start: retention has not removed it yet
                 fresh.append(segment)
@@ -267,11 +267,11 @@ class LogReader:
         if known is not None and end is not None and grown and known.chain.fault is None and not known.chain.incomplete:
             if not fresh:
                 return known.chain
-            intervals, incomplete = layout.complete_intervals(fresh, join)
+            intervals, incomplete = log_format.complete_intervals(fresh, join)
             if all(i.from_ts >= end for i in intervals):
-                more = layout.link(intervals, incomplete, before=known.chain.intervals[-1])
+                more = log_format.link(intervals, incomplete, before=known.chain.intervals[-1])
                 return Chain(known.chain.intervals + more.intervals, known.chain.inside, more.incomplete, more.fault)
-        return layout.link(*layout.complete_intervals(names.values(), join))
+        return log_format.link(*log_format.complete_intervals(names.values(), join))
 
     # ---- the schema stream
 
@@ -291,12 +291,12 @@ class LogReader:
 
     def snapshots(self) -> list[int]:
         """Return the ts of the schema snapshots, oldest first."""
-        found = (layout.parse_snapshot(name) for name in self.storage.names(layout.SCHEMA))
+        found = (log_format.parse_snapshot(name) for name in self.storage.names(log_format.SCHEMA))
         return sorted(ts for ts in found if ts is not None)
 
     def read_snapshot(self, ts: int) -> pa.Table:
         """Return the meta key-values as of `ts`, as META_PAIR rows. Raises SegmentGone, LogCorrupt."""
-        path = self.storage.path(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
+        path = self.storage.path(f"{log_format.SCHEMA}/{log_format.snapshot_name(ts)}")
         reader = self._open(path, META_PAIR)
         batches = [read_batch(reader, i, path, META_PAIR) for i in range(reader.num_record_batches)]
         return pa.table(pa.Table.from_batches(batches, reader.schema).columns, schema=META_PAIR)
@@ -314,26 +314,26 @@ _FAULT_HINT = "`tidemill log verify` lists all damage. Restore the missing file 
 
 def log_exists(location: str | Path | Storage) -> bool:
     """Return whether there is a change log."""
-    return open_storage(location).read(layout.IDENTITY) is not None
+    return open_storage(location).read(log_format.IDENTITY) is not None
 
 
 def read_identity(storage: Storage) -> LogIdentity:
     """Return log.json. Raises LogError if there is no log."""
-    data = storage.read(layout.IDENTITY)
+    data = storage.read(log_format.IDENTITY)
     if data is None:
-        raise LogError(f"{redact(storage.location)} is not a change log: it has no {layout.IDENTITY}")
-    return LogIdentity.from_json(data, redact(storage.path(layout.IDENTITY)))
+        raise LogError(f"{redact(storage.location)} is not a change log: it has no {log_format.IDENTITY}")
+    return LogIdentity.from_json(data, redact(storage.path(log_format.IDENTITY)))
 
 
 def read_head(storage: Storage, folder: str) -> int | None:
     """Return a folder's head.json; None if it is missing or, after a crash of the machine, empty."""
-    name = f"{folder}/{layout.HEAD}"
+    name = f"{folder}/{log_format.HEAD}"
     return parse_head(storage.read(name), storage.path(name))
 
 
 def read_synced(storage: Storage, folder: str) -> int | None:
     """Return a folder's synced.json; None if there is none."""
-    name = f"{folder}/{layout.SYNCED}"
+    name = f"{folder}/{log_format.SYNCED}"
     return parse_head(storage.read(name), storage.path(name))
 
 
@@ -341,20 +341,20 @@ def parse_head(data: bytes | None, name: str) -> int | None:
     """Parse a head.json; None if it is missing or empty. Raises LogCorrupt naming the file."""
     if data is None or not data.strip(b"\0 \n"):
         return None
-    return layout.parse_ts_file(data, "resolved_ts", name)
+    return log_format.parse_ts_file(data, "resolved_ts", name)
 
 
 def read_feeds(storage: Storage) -> dict[str, int]:
     """Return the checkpoints in feeds/; 0 for one that cannot be read."""
     found = {}
-    for name in storage.names(layout.FEEDS):
-        if layout.is_temporary(name) or not name.endswith(".json"):
+    for name in storage.names(log_format.FEEDS):
+        if log_format.is_temporary(name) or not name.endswith(".json"):
             continue
-        data = storage.read(f"{layout.FEEDS}/{name}")
+        data = storage.read(f"{log_format.FEEDS}/{name}")
         if data is None:  # removed meanwhile
             continue
         try:
-            found[name.removesuffix(".json")] = layout.parse_ts_file(data, "checkpoint_ts", name)
+            found[name.removesuffix(".json")] = log_format.parse_ts_file(data, "checkpoint_ts", name)
         except LogCorrupt:
             found[name.removesuffix(".json")] = 0
     return found

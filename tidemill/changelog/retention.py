@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tidemill import tso
-from tidemill.changelog import feeds, imports, initial_load, layout
+from tidemill.changelog import feeds, imports, initial_load, log_format
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader, read_feeds
 from tidemill.changelog.storage.open import Storage
@@ -82,26 +82,28 @@ class Retention:
         return True
 
     def _has_old(self, reader: LogReader, cut: int) -> bool:
-        chains = (reader.listing(folder) for folder in layout.folders(self.log.identity.partitions))
+        chains = (reader.listing(folder) for folder in log_format.folders(self.log.identity.partitions))
         return any(chain.intervals and chain.intervals[0].to_ts <= cut for chain in chains)
 
     def sweep(self) -> int:
         """Remove files that are wholly at or below the log's start, when the start has not moved for the grace period. Return their
         number."""
         storage, start = self.log.storage, self.log.identity.start_ts
-        moved = next((e.modified for e in storage.entries("") if e.name == layout.IDENTITY), None)
+        moved = next((e.modified for e in storage.entries("") if e.name == log_format.IDENTITY), None)
         if moved is None or self.clock() - moved < self.log.options.grace_s:
             return 0
         limit = min([start, *read_feeds(storage).values()])
         removed = 0
-        for folder in layout.folders(self.log.identity.partitions):
+        for folder in log_format.folders(self.log.identity.partitions):
             old = sorted((s.from_ts, name) for name, s in _segments(storage, folder) if s.to_ts <= limit)
             for _, name in old:
                 storage.delete(f"{folder}/{name}")
             removed += len(old)
-        snapshots = sorted(ts for name in storage.names(layout.SCHEMA) if (ts := layout.parse_snapshot(name)) is not None and ts <= limit)
+        snapshots = sorted(
+            ts for name in storage.names(log_format.SCHEMA) if (ts := log_format.parse_snapshot(name)) is not None and ts <= limit
+        )
         for ts in snapshots[:-1]:
-            storage.delete(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}")
+            storage.delete(f"{log_format.SCHEMA}/{log_format.snapshot_name(ts)}")
             removed += 1
         imports.forget(storage, limit)
         for ts in initial_load.timestamps(storage):
@@ -111,8 +113,8 @@ class Retention:
         return removed
 
 
-def _segments(storage: Storage, folder: str) -> list[tuple[str, layout.SegmentName]]:
-    found = ((name, layout.parse_segment(name, folder)) for name in storage.names(folder))
+def _segments(storage: Storage, folder: str) -> list[tuple[str, log_format.SegmentName]]:
+    found = ((name, log_format.parse_segment(name, folder)) for name in storage.names(folder))
     return [(name, segment) for name, segment in found if segment is not None]
 
 
@@ -181,17 +183,17 @@ def _mib(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB"
 
 
-FOLDERS = (layout.ROWS, layout.SCHEMA, layout.FEEDS, layout.FENCES, layout.SNAPSHOT, imports.FOLDER)
+FOLDERS = (log_format.ROWS, log_format.SCHEMA, log_format.FEEDS, log_format.FENCES, log_format.SNAPSHOT, imports.FOLDER)
 """Of a log."""
 
 
 def drop(storage: Storage) -> None:
     """Delete a log that nobody writes: log.json first, so that what a crash leaves behind is not a log. Other files in its folder stay, and
     the folder with them."""
-    storage.delete(layout.IDENTITY)
+    storage.delete(log_format.IDENTITY)
     storage.settle("")
     for folder in FOLDERS:
         storage.delete_folder(folder)
-    storage.delete(f"{layout.SCHEMA}.lock")
-    for name in (layout.PROBE, layout.GROWTH, layout.LOCK):
+    storage.delete(f"{log_format.SCHEMA}.lock")
+    for name in (log_format.PROBE, log_format.GROWTH, log_format.LOCK):
         storage.delete(name)

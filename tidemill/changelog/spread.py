@@ -6,13 +6,14 @@ The same ranges count for every physical table (partition) of a logical table.
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tidemill.tso import MAX_TS
+from tidemill.statefile import Fields
 
 RECORD_PREFIX = 11
 """Bytes of a record key before its handle: 't', the physical table id, '_r'."""
@@ -21,11 +22,12 @@ HandleRange = tuple[bytes, bytes]
 """Handles from the first (included) up to the second (not included); an empty end is open."""
 
 
-def whole(value: object) -> int:
-    """A number of log.json. Raises ValueError for anything else."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TS:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
+MAX_PARTITIONS = 1 << 16
+"""A folder each: more is a mistake, or a broken log.json."""
+
+
+PARTITION_BY = "crc32(logical table id)"
+"""How tables are assigned to partitions, as log.json names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,10 @@ class SplitTable:
         return {"table": self.table_id, "name": self.name, "keys": [key.hex() for key in self.keys], "partitions": list(self.partitions)}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> SplitTable:
-        """Raises KeyError, TypeError, ValueError."""
-        keys = tuple(bytes.fromhex(key) for key in fields["keys"])
-        return cls(whole(fields["table"]), str(fields["name"]), keys, tuple(whole(p) for p in fields["partitions"]))
+    def from_fields(cls, fields: Fields) -> SplitTable:
+        """Raises ValueError, and the error of the fields' file."""
+        keys = tuple(bytes.fromhex(key) for key in fields.texts("keys"))
+        return cls(fields.integer("table"), fields.text("name"), keys, fields.integers("partitions", 0, MAX_PARTITIONS - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ class Layout:
         """How a logical table is split; None: it is in one partition."""
         return next((split for split in self.split_tables if split.table_id == table_id), None)
 
+    def split_named(self, name: str) -> SplitTable | None:
+        """How the table by that name is split. Of several that had the name, the newest: the others were dropped or renamed."""
+        named = [split for split in self.split_tables if split.name.lower() == name.lower()]
+        return max(named, key=lambda split: split.table_id, default=None)
+
     def units(self) -> tuple[int, ...]:
         """For each partition the smallest one that it shares tables with, directly or through others; itself where it shares none."""
         found = list(range(self.partitions))
@@ -101,10 +108,10 @@ class Layout:
         return {"from_ts": self.from_ts, "partitions": self.partitions, **split}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Layout:
-        """Raises KeyError, TypeError, ValueError."""
-        split = tuple(SplitTable.from_dict(one) for one in fields.get("split_tables", ()))
-        return cls(whole(fields["from_ts"]), whole(fields["partitions"]), split)
+    def from_fields(cls, fields: Fields) -> Layout:
+        """Raises ValueError, and the error of the fields' file."""
+        split = tuple(SplitTable.from_fields(one) for one in fields.parts("split_tables", optional=True))
+        return cls(fields.integer("from_ts"), fields.integer("partitions", 1, MAX_PARTITIONS), split)
 
 
 def with_split(splits: Iterable[SplitTable], split: SplitTable) -> tuple[SplitTable, ...]:
@@ -127,3 +134,14 @@ def even_keys(borders: Sequence[bytes], regions: int, parts: int) -> tuple[bytes
         most = len(distinct) - (parts - cut)
         chosen.append(min(max(bisect_right(distinct, aim) - 1, least), most))
     return tuple(distinct[i] for i in chosen)
+
+
+def partition_of(table_id: int, partitions: int) -> int:
+    """Return the log partition of a logical table: the CRC-32 of its id (8 bytes, big-endian) modulo the number of partitions."""
+    return zlib.crc32(table_id.to_bytes(8, "big", signed=True)) % partitions
+
+
+def home_of(table_id: int, layout: Layout) -> int:
+    """The log partition of a logical table's rows; of a table that is split, of its first ones."""
+    split = layout.split_of(table_id)
+    return split.partitions[0] if split is not None else partition_of(table_id, layout.partitions)

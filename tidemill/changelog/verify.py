@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.changelog import initial_load, layout
+from tidemill.changelog import initial_load, log_format
 from tidemill.changelog.files.arrowfile import ArrowFile
 from tidemill.changelog.files.segment import Inspector, batch_bytes, numpy_of, read_batch
 from tidemill.changelog.history import follow, load_history
-from tidemill.changelog.layout import Affinity, Chain, Interval, LogIdentity
+from tidemill.changelog.log_format import Affinity, Chain, Interval, LogIdentity
 from tidemill.changelog.ownership import Owner
 from tidemill.changelog.reader import LOOKS, LogReader, read_head, read_synced
 from tidemill.changelog.spread import RECORD_PREFIX, SplitTable
@@ -32,7 +32,7 @@ from tidemill.tidb.schema.metakeys import META_TABLE_ID
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tso import MAX_TS
 
-_KNOWN = {layout.HEAD, layout.SYNCED, layout.OWNER}
+_KNOWN = {log_format.HEAD, log_format.SYNCED, log_format.OWNER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Check:
         history = self._schema()
         if history is not None:
             self._homes = _homes(history)
-        heads = [self._folder(folder, history) for folder in layout.folders(self.identity.partitions)]
+        heads = [self._folder(folder, history) for folder in log_format.folders(self.identity.partitions)]
         report.resolved_ts = min(heads)
         self._strangers()
         self._initial_tables()
@@ -119,7 +119,7 @@ class _Check:
     def _schema(self) -> SchemaHistory | None:
         snapshots = self.reader.snapshots()
         if not any(ts <= self.report.start_ts for ts in snapshots):
-            self.problem(layout.SCHEMA, f"there is no schema snapshot at or before the log's start {self.report.start_ts}")
+            self.problem(log_format.SCHEMA, f"there is no schema snapshot at or before the log's start {self.report.start_ts}")
             return None
         for ts in snapshots:
             try:
@@ -127,13 +127,13 @@ class _Check:
             except _NOT_SEEN:
                 raise
             except TidemillError as e:
-                self.problem(f"{layout.SCHEMA}/{layout.snapshot_name(ts)}", e.message)
+                self.problem(f"{log_format.SCHEMA}/{log_format.snapshot_name(ts)}", e.message)
         try:
             return load_history(self.reader)
         except _NOT_SEEN:
             raise
         except TidemillError as e:
-            self.problem(layout.SCHEMA, f"the schema history cannot be read: {e.message}")
+            self.problem(log_format.SCHEMA, f"the schema history cannot be read: {e.message}")
             return None
 
     # ---- folders
@@ -152,7 +152,7 @@ class _Check:
         for path in chain.incomplete:
             self.note(self.storage.name(path), "other parts of its interval are missing, so it does not count")
         if head is not None and head < end:
-            self.note(f"{folder}/{layout.HEAD}", f"says {head}, the last segment ends at {end}")
+            self.note(f"{folder}/{log_format.HEAD}", f"says {head}, the last segment ends at {end}")
         counted = self.report.rows  # a row counts once, not in leftovers too
         for interval in chain.inside:
             self._interval(folder, interval, history)
@@ -166,7 +166,7 @@ class _Check:
         try:
             return read_synced(self.storage, folder) or 0
         except LogError as e:
-            self.problem(f"{folder}/{layout.SYNCED}", e.message)
+            self.problem(f"{folder}/{log_format.SYNCED}", e.message)
             return 0
 
     def _head(self, folder: str) -> int | None:
@@ -175,14 +175,14 @@ class _Check:
         except _NOT_SEEN:
             raise
         except LogError as e:
-            self.problem(f"{folder}/{layout.HEAD}", e.message)
+            self.problem(f"{folder}/{log_format.HEAD}", e.message)
             return None
         if head is None:
-            self.note(f"{folder}/{layout.HEAD}", "is not there; the last segment's end counts")
+            self.note(f"{folder}/{log_format.HEAD}", "is not there; the last segment's end counts")
         return head
 
     def _owner(self, folder: str) -> None:
-        name = f"{folder}/{layout.OWNER}"
+        name = f"{folder}/{log_format.OWNER}"
         data = self.storage.read(name)
         if data is None:
             return  # as in a log that was not written since folders have owners
@@ -196,15 +196,15 @@ class _Check:
     def _chain(self, folder: str) -> Chain:
         for name in self.storage.names(folder):
             try:
-                known = name in _KNOWN or layout.is_temporary(name) or layout.parse_segment(name) is not None
+                known = name in _KNOWN or log_format.is_temporary(name) or log_format.parse_segment(name) is not None
             except _NOT_SEEN:
                 raise
             except LogError as e:
                 self.problem(f"{folder}/{name}", e.message)
                 return Chain(())
-            if not known and not (folder == layout.SCHEMA and layout.parse_snapshot(name) is not None):
+            if not known and not (folder == log_format.SCHEMA and log_format.parse_snapshot(name) is not None):
                 self.problem(f"{folder}/{name}", "is not a file of a change log")
-            elif layout.is_temporary(name):
+            elif log_format.is_temporary(name):
                 self.note(f"{folder}/{name}", "was never published")
         for _ in range(LOOKS):
             self.reader.refresh()
@@ -260,14 +260,14 @@ class _Check:
         inspector = Inspector("out of order", interval.from_ts, interval.to_ts)
         for batch in self._batches(path):
             batch.validate(full=True)
-            if batch.num_rows > layout.MAX_BATCH_ROWS:
-                self.problem(name, f"a record batch has {batch.num_rows} rows, more than {layout.MAX_BATCH_ROWS}")
-            if batch.num_rows > 1 and batch_bytes(batch) > layout.MAX_BATCH_BYTES:
-                self.problem(name, f"a record batch has {batch_bytes(batch)} bytes, more than {layout.MAX_BATCH_BYTES}")
+            if batch.num_rows > log_format.MAX_BATCH_ROWS:
+                self.problem(name, f"a record batch has {batch.num_rows} rows, more than {log_format.MAX_BATCH_ROWS}")
+            if batch.num_rows > 1 and batch_bytes(batch) > log_format.MAX_BATCH_BYTES:
+                self.problem(name, f"a record batch has {batch_bytes(batch)} bytes, more than {log_format.MAX_BATCH_BYTES}")
             inspector.check(batch)
-            for text in _row_faults(batch, folder == layout.SCHEMA):
+            for text in _row_faults(batch, folder == log_format.SCHEMA):
                 self.problem(name, text)
-            if folder != layout.SCHEMA:
+            if folder != log_format.SCHEMA:
                 self._tables(folder, name, batch, history)
         self.report.rows += inspector.rows
 
@@ -369,7 +369,7 @@ class _Check:
 
     def _feeds(self) -> None:
         for feed, checkpoint in sorted(self.reader.feeds().items()):
-            name = f"{layout.FEEDS}/{feed}.json"
+            name = f"{log_format.FEEDS}/{feed}.json"
             if not checkpoint:
                 self.problem(name, "has no checkpoint_ts that can be read; retention keeps everything")
             elif checkpoint < self.report.start_ts:

@@ -16,11 +16,11 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.compaction import Compactor
 from tidemill.changelog.files.segment import Inspector, bounded, ipc_options, same_columns, write_file
 from tidemill.changelog.files.smallfiles import HeadFile, IdentityFile
-from tidemill.changelog.layout import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
+from tidemill.changelog.log_format import Affinity, Chain, LogIdentity, SegmentName, Source, UpstreamVersion
 from tidemill.changelog.options import DEFAULTS, LogOptions
 from tidemill.changelog.ownership import Ownership, Share, check_shareable, lock_of
 from tidemill.changelog.reader import LOOKS, LogReader, read_identity
@@ -213,16 +213,16 @@ def write_snapshot(storage: Storage, ts: int, pairs: pa.Table, publishing: Abstr
     if not same_columns(pairs.schema, META_PAIR):
         raise LogError(f"a schema snapshot has the columns key and value, not {', '.join(pairs.column_names)}")
     ordered = pa.table(pairs.columns, schema=META_PAIR).sort_by("key").combine_chunks()
-    draft = storage.draft(layout.SCHEMA)
-    name = layout.snapshot_name(ts)
+    draft = storage.draft(log_format.SCHEMA)
+    name = log_format.snapshot_name(ts)
     try:
-        write_file(draft, storage.path(layout.SCHEMA), ordered.to_batches(max_chunksize=layout.MAX_BATCH_ROWS), META_PAIR, "none")
+        write_file(draft, storage.path(log_format.SCHEMA), ordered.to_batches(max_chunksize=log_format.MAX_BATCH_ROWS), META_PAIR, "none")
         with publishing or nullcontext():
             draft.publish(name)
     finally:
         draft.discard()
-    storage.settle(layout.SCHEMA)
-    return storage.path(f"{layout.SCHEMA}/{name}")
+    storage.settle(log_format.SCHEMA)
+    return storage.path(f"{log_format.SCHEMA}/{name}")
 
 
 def _inspected(batches: Iterable[pa.RecordBatch], inspector: Inspector) -> Iterable[pa.RecordBatch]:
@@ -247,7 +247,7 @@ class LogWriter:
         self.storage, self.options = storage, options
         self._maintaining = threading.Lock()
         self._identity = read_identity(storage)
-        self._folders = share.folders() if share else layout.folders(self._identity.partitions)
+        self._folders = share.folders() if share else log_format.folders(self._identity.partitions)
         self._check_share(share)
         self._lock = lock_of(storage) if self._has_schema else None
         if self._lock:
@@ -259,7 +259,7 @@ class LogWriter:
                 self._clean()
                 self._identity_file.take()
             self._identity = self._identity_file.read()
-            self._writers = {f: (SchemaWriter if f == layout.SCHEMA else PartitionWriter)(self, f) for f in self._folders}
+            self._writers = {f: (SchemaWriter if f == log_format.SCHEMA else PartitionWriter)(self, f) for f in self._folders}
             self._reader = LogReader(storage)
             self._retention = Retention(self)
             self._compactor = Compactor(storage, self.ownership, options.compression, options.compact_rows, options.grace_s)
@@ -269,7 +269,7 @@ class LogWriter:
 
     @property
     def _has_schema(self) -> bool:
-        return layout.SCHEMA in self._folders
+        return log_format.SCHEMA in self._folders
 
     def _check_share(self, share: Share | None) -> None:
         if share is None:
@@ -298,7 +298,7 @@ class LogWriter:
         if lock:
             lock.take()
         try:
-            if storage.read(layout.IDENTITY) is not None:
+            if storage.read(log_format.IDENTITY) is not None:
                 raise LogError(f"{redact(storage.location)} is a change log already")
             if (text := no_room(storage, options.low_water_bytes)) is not None:
                 error = DiskLow(f"{text}; no log is created there", hint="Free disk space, or create it on another disk.")
@@ -309,8 +309,8 @@ class LogWriter:
             # log.json makes the folder a log, so it is written last.
             data = identity.to_json().encode()
             if not storage.can_swap:
-                storage.replace(layout.IDENTITY, data)
-            elif storage.swap(layout.IDENTITY, None, data) is None:
+                storage.replace(log_format.IDENTITY, data)
+            elif storage.swap(log_format.IDENTITY, None, data) is None:
                 raise LogError(f"{redact(storage.location)} was just created by somebody else")
         finally:
             if lock:
@@ -371,13 +371,13 @@ class LogWriter:
     @property
     def schema(self) -> SchemaWriter:
         """The schema stream's writer. Raises LogError if another writer has it."""
-        writer = self._writer(layout.SCHEMA)
+        writer = self._writer(log_format.SCHEMA)
         assert isinstance(writer, SchemaWriter)
         return writer
 
     def partition(self, p: int) -> PartitionWriter:
         """Return a partition's writer. Raises LogError if another writer has the partition."""
-        return self._writer(layout.rows_folder(p))
+        return self._writer(log_format.rows_folder(p))
 
     def _writer(self, folder: str) -> PartitionWriter:
         writer = self._writers.get(folder)
@@ -388,7 +388,7 @@ class LogWriter:
     @property
     def partitions(self) -> list[int]:
         """The partitions of this writer, ascending."""
-        return [p for p in range(self._identity.partitions) if layout.rows_folder(p) in self._writers]
+        return [p for p in range(self._identity.partitions) if log_format.rows_folder(p) in self._writers]
 
     @property
     def resolved_ts(self) -> int:
@@ -415,7 +415,7 @@ class LogWriter:
 
     def set_identity(self, identity: LogIdentity) -> None:
         """Write log.json again. Raises LogFenced; LogError if another writer has the schema stream."""
-        self._writer(layout.SCHEMA)
+        self._writer(log_format.SCHEMA)
         self._identity = self._identity_file.write(identity)
 
     @property
@@ -478,7 +478,7 @@ class LogWriter:
     def _clean(self) -> None:
         """Remove versions of log.json that a dead writer did not publish. This writer has the log's lock, so nobody uses them."""
         for name in self.storage.names(""):
-            if layout.is_temporary(name):
+            if log_format.is_temporary(name):
                 self.storage.delete(name)
 
 

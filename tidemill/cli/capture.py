@@ -15,7 +15,7 @@ from tidemill.capture.config import DEFAULT_QUOTA, DEFAULT_STUCK, CaptureConfig,
 from tidemill.capture.groups.plan import groups_of
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.changelog.files.segment import COMPRESSIONS
-from tidemill.changelog.layout import CaptureRules
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.cli.options import (
     LogLevelOption,
     MemoryQuotaOption,
@@ -26,7 +26,7 @@ from tidemill.cli.options import (
 )
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
 from tidemill.errors import ConfigError, LogUnavailable
-from tidemill.process.places import meet_master
+from tidemill.process.places import check_master_reachable
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -50,7 +50,8 @@ def command(
         str, typer.Option("--log-retention", help="Keep the log for at least this long, and longer while a changefeed needs it.")
     ] = "24h",
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML with filter.rules: tables that no rule wants are not captured.")
+        Path | None,
+        typer.Option("--capture-config", "--config", help="TOML with filter.rules: a table that no rule wants is left out."),
     ] = None,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Begin a new log with the rows that the tables have at its start, read by Spark.")
@@ -82,6 +83,10 @@ def command(
     cert: CertOption = None,
     key: KeyOption = None,
     stuck_after: StuckAfterOption = None,
+    filter_loop: Annotated[
+        bool,
+        typer.Option("--filter-loop", help="Without rows that TiCDC or Tidemill wrote: for changefeeds with bdr-mode only."),
+    ] = False,
     status_addr: StatusAddrOption = None,
     data_dir: Annotated[
         Path | None,
@@ -98,7 +103,7 @@ def command(
     if transport not in tuple(Transport):
         raise ConfigError(f"--transport {transport!r} is unknown", hint="Use h2 or grpc.")
     logs.setup(log_level, log_file, part="capture")
-    meet_master(master)
+    check_master_reachable(master)
     settings = CaptureConfig(
         pd=tuple(pd.split(",")),
         log=log,
@@ -113,7 +118,8 @@ def command(
         ca=ca,
         cert=cert,
         key=key,
-        stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--stuck-after") / 1000,
+        stuck_after=duration_ms(stuck_after or DEFAULT_STUCK, "--region-stuck-after") / 1000,
+        filter_loop=filter_loop,
         status_addr=status_addr,
         data_dir=data_dir,
         snapshot=snapshot,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidemill.changefeed.checkpoint import FeedFolder
+from tidemill.changefeed.feed_folder import FeedFolder
 from tidemill.cli.feeds import DATA_DIR, choose
 from tidemill.errors import ConfigError, UpstreamUnavailable
 
 app = typer.Typer(no_args_is_help=True)
+
+_PID = re.compile(r"[1-9][0-9]{0,8}")
 
 
 @app.callback()
@@ -29,7 +32,7 @@ def resume(
         str | None, typer.Option("--changefeed-id", "-c", help="Which changefeed, if the data directory has several.")
     ] = None,
 ) -> None:
-    """Resume a changefeed that failed or waits for its next try. It goes on from its checkpoint at once.
+    """Resume a changefeed that failed or waits for its next attempt. It goes on from its checkpoint at once.
 
     Run it on the machine of `tidemill run`, also where --state is a URL: it sends that process SIGUSR1. To resume with another command
     line (a new password, a --skip-row), stop the run and start it again with the new one.
@@ -50,12 +53,12 @@ def resume(
 def keeper_of(folder: FeedFolder) -> int | None:
     """The process id of the `tidemill run` of a changefeed, which holds its lock; None if none runs."""
     try:
-        with open(folder.path / "run.lock", encoding="ascii") as file:
+        with open(folder.path / "run.lock", encoding="ascii", errors="replace") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 text = file.read().strip()
-                return int(text) if text.isdecimal() else None
+                return int(text) if _PID.fullmatch(text) else None
     except FileNotFoundError:
         pass
     return None

@@ -29,7 +29,9 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 def command(
     sink_uri: Annotated[
         str,
-        typer.Option("--sink-uri", "--downstream-uri", help="sqlite:///FILE, kafka://, file://, messages:// or blackhole://."),
+        typer.Option(
+            "--sink-uri", "--downstream-uri", help="sqlite:///FILE, mysql://, tidb://, kafka://, file://, messages:// or blackhole://."
+        ),
     ],
     topic: TopicOption = None,
     kafka: KafkaOption = None,
@@ -56,7 +58,7 @@ def command(
     ] = None,
     flush_interval: Annotated[str, typer.Option("--flush-interval", help="Rows are written at least this often.")] = "500ms",
     memory_quota: Annotated[str, typer.Option("--memory-quota", help="Pending rows in memory; more go to disk (K, M, G).")] = "256M",
-    retry: Annotated[str, typer.Option("--retry", help="How long to wait for a broker or sink that does not answer.")] = "10m",
+    retry: Annotated[str, typer.Option("--sink-retry", "--retry", help="How long a broker or sink may be away.")] = "10m",
     tz: Annotated[str | None, typer.Option("--tz", help="The changefeed's time zone. Default: the system's.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML for a sink of messages: dispatchers.")] = None,
     status_addr: Annotated[str | None, typer.Option("--status-addr", help="Serve /status here, HOST:PORT.")] = None,
@@ -86,7 +88,7 @@ def command(
         stop_at_end=stop_at_end,
         skipped_ddls=frozenset(skip_ddl or ()),
         ended_topics=frozenset(ended_topic or ()),
-        retry_s=_seconds(parse_duration, retry, "--retry"),
+        retry_s=_seconds(parse_duration, retry, "--sink-retry"),
     )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -97,7 +99,7 @@ def command(
         stack.callback(topics.close)
         if stop_at_end:
             topics.require()  # before a file is made for it
-        target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config)
+        target = open_target(sink_uri, zone=parse_zone(tz), state=state, config=config, consumer=group or upstream.names)
         stack.callback(target.close)
         consumer = Consumer(topics, target, reader(upstream.protocol, fetch_of(upstream.claim_check_uri)), options)
         log.info(
@@ -120,7 +122,7 @@ def upstream_of(
     """What is read, by the flags of `consume` and `verify`. Raises ConfigError."""
     from dataclasses import replace
 
-    from tidemill.consumer.reading import Protocol, parse_protocol
+    from tidemill.consumer.reading import parse_protocol
     from tidemill.consumer.upstream import upstream
 
     if (uri is None) == (kafka is None):
@@ -129,7 +131,7 @@ def upstream_of(
     asked = parse_protocol(protocol)
     return replace(
         found,
-        protocol=found.protocol if asked is Protocol.AUTO else asked,
+        protocol=found.protocol if asked is None else asked,
         partition_num=partition_num or found.partition_num,
         claim_check_uri=claim_check or found.claim_check_uri,
     )

@@ -1,14 +1,11 @@
-"""`tidemill decode key|row|message`: what bytes mean, for people who debug.
+"""`tidemill decode key|row|message|canal`: what bytes mean, for people who debug.
 
 Bytes are given as hex or base64 (what consists of hex digits alone is hex), or as `@FILE`, whose content they are.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import tzinfo
@@ -18,11 +15,10 @@ from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tidemill import tso
+from tidemill.cli import decode_canal
+from tidemill.cli.explained import BytesHelp, Line, cut, print_lines, print_table, read_bytes, shown_bytes, text_of
 from tidemill.errors import ConfigError, MalformedBytes, MalformedKey, MalformedRow
 from tidemill.protocols.open import DdlMessage, Event, RowEvent, decode
 from tidemill.tidb import keys
@@ -37,10 +33,7 @@ from tidemill.tidb.types.times import MAX_FSP, format_datetime, format_duration,
 
 app = typer.Typer()
 
-_HEX = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
-_SHOWN_BYTES = 256
 _LIKELY_TIME = 1 << 60  # packed times of the years from 1261 on
-_PIPE_WIDTH = 1000  # columns of an output that is not a terminal
 _SYSTEM_TABLES = {
     keys.DDL_JOB_TABLE_ID: "mysql.tidb_ddl_job",
     keys.DDL_REORG_TABLE_ID: "mysql.tidb_ddl_reorg",
@@ -48,16 +41,13 @@ _SYSTEM_TABLES = {
     keys.MDL_INFO_TABLE_ID: "mysql.tidb_mdl_info",
 }
 
-Line = tuple[str, str]
-
-
-BytesHelp = "hex, base64, or @FILE"
+app.command("canal")(decode_canal.command)
 
 
 @app.command("key")
 def key_command(key: Annotated[str, typer.Argument(help=f"A raw or encoded key: {BytesHelp}.", show_default=False)]) -> None:
     """Explain a key of TiKV: its spelling, and the parts of a record, index or meta key."""
-    _print_lines(explain_key(read_bytes(key, "key")))
+    print_lines(explain_key(read_bytes(key, "key")))
 
 
 @app.command("row")
@@ -73,14 +63,14 @@ def row_command(
     stored, zone = read_bytes(value, "row value"), read_zone(tz)
     record = _spelled_raw(read_bytes(key, "key"))[0] if key is not None else None
     row = decode_row(stored)
-    _print_lines(_row_head(row, stored))
+    print_lines(_row_head(row, stored))
     if table is None:
-        _print_table(("id", "stored", "as text"), _raw_columns(row))
+        print_table(("id", "stored", "as text"), _raw_columns(row))
         return
     info = read_table(table)
-    _print_table(("id", "column", "type", "value"), _columns(info, row, record, stored, zone))
+    print_table(("id", "column", "type", "value"), _columns(info, row, record, stored, zone))
     if row.checksum is not None and record is not None:
-        _print_lines([("verdict", verify_checksum(record, stored, info).value)])
+        print_lines([("verdict", verify_checksum(record, stored, info).value)])
 
 
 @app.command("message")
@@ -90,27 +80,10 @@ def message_command(
 ) -> None:
     """Explain a message of the Open Protocol: the events in it, each with its time, and its columns or statement."""
     for number, event in enumerate(decode(read_bytes(key, "key"), read_bytes(value, "value")), 1):
-        _print_lines([(f"event {number}", _open_head(event)), *_open_body(event)])
+        print_lines([(f"event {number}", _open_head(event)), *_open_body(event)])
 
 
 # Input
-
-
-def read_bytes(text: str, what: str) -> bytes:
-    """The bytes of an argument. Raises ConfigError."""
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"the {what} cannot be read from {text[1:]}: {error.strerror}") from None
-    text = text.strip()
-    found = _HEX.fullmatch(text)
-    if found is not None:
-        return bytes.fromhex(found.group(1))
-    try:
-        return base64.b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
-    except binascii.Error:
-        raise ConfigError(f"the {what} {text[:40]!r} is neither hex nor base64", hint="Give a file with its bytes as @FILE.") from None
 
 
 def read_zone(name: str) -> tzinfo:
@@ -127,7 +100,7 @@ def read_table(path: Path) -> TableInfo:
         return TableInfo.from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigError(f"the table's description cannot be read from {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
 
 
@@ -201,7 +174,7 @@ def _datums(data: bytes) -> list[Line]:
 
 def _datum(datum: Datum) -> str:
     value = datum.value
-    shown = _bytes(value) if isinstance(value, bytes) else "" if value is None else str(value)
+    shown = shown_bytes(value) if isinstance(value, bytes) else "" if value is None else str(value)
     if datum.flag is DatumFlag.UINT and isinstance(value, int) and value > _LIKELY_TIME:
         with suppress(MalformedBytes):
             shown += f" (as a time: {format_datetime(unpack_time(value), MAX_FSP)})"
@@ -211,10 +184,10 @@ def _datum(datum: Datum) -> str:
 
 
 def _meta_parts(meta: keys.MetaKey) -> list[Line]:
-    lines = [("kind", f"meta {meta.kind.name.lower().replace('_', ' ')}"), ("name", _bytes(meta.name))]
+    lines = [("kind", f"meta {meta.kind.name.lower().replace('_', ' ')}"), ("name", shown_bytes(meta.name))]
     if meta.kind is keys.MetaKind.HASH_FIELD:
         is_id = meta.name == keys.DDL_JOB_HISTORY and len(meta.field) == 8
-        lines.append(("field", f"job {int.from_bytes(meta.field, 'big')}" if is_id else _bytes(meta.field)))
+        lines.append(("field", f"job {int.from_bytes(meta.field, 'big')}" if is_id else shown_bytes(meta.field)))
     elif meta.kind is keys.MetaKind.LIST_ITEM:
         lines.append(("index", str(meta.index)))
     return lines
@@ -242,9 +215,9 @@ def _raw_columns(row: RawRow) -> Iterable[Sequence[str]]:
         if stored is None:
             yield str(column), "NULL", ""
         elif isinstance(stored, Datum):
-            yield str(column), stored.flag.name, _bytes(stored.value) if isinstance(stored.value, bytes) else str(stored.value)
+            yield str(column), stored.flag.name, shown_bytes(stored.value) if isinstance(stored.value, bytes) else str(stored.value)
         else:
-            yield str(column), _cut(stored.hex()), _text(stored) or ""
+            yield str(column), cut(stored.hex()), text_of(stored) or ""
 
 
 def _columns(info: TableInfo, row: RawRow, key: bytes | None, stored: bytes, zone: tzinfo) -> Iterable[Sequence[str]]:
@@ -257,7 +230,7 @@ def _columns(info: TableInfo, row: RawRow, key: bytes | None, stored: bytes, zon
         yield str(column.id), column.name, _type(column), _cell(column, value) + (" (not in the row value)" if elsewhere else "")
     known = {column.id for column in info.output_columns}
     for unknown in sorted(set(row.columns) - known):
-        yield str(unknown), "(not in the table)", "", _cut(str(row.columns[unknown]))
+        yield str(unknown), "(not in the table)", "", cut(str(row.columns[unknown]))
 
 
 _NOT_IN_VALUE = object()
@@ -286,14 +259,14 @@ def _cell(column: ColumnInfo, value: Cell | object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
-        return _bytes(value)
+        return shown_bytes(value)
     if isinstance(value, int) and column.tp in (MySQLType.ENUM, MySQLType.SET):
         try:
             names = enum_name(value, column.elems) if column.tp == MySQLType.ENUM else set_names(value, column.elems)
         except ValueError as error:
             names = str(error)
         return f"{value} ({names})"
-    return _cut(str(value))
+    return cut(str(value))
 
 
 # Messages
@@ -334,43 +307,4 @@ def _named(code: int) -> str:
 def _open_value(value: Cell) -> str:
     if value is None:
         return "NULL"
-    return _bytes(value) if isinstance(value, bytes) else _cut(str(value))
-
-
-# Output
-
-
-def _text(data: bytes) -> str | None:
-    """Bytes as text where they are some."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return _cut(text) if text.isprintable() and text else None
-
-
-def _bytes(data: bytes) -> str:
-    text = _text(data)
-    return f"'{text}'" if text is not None else f"0x{_cut(data.hex())}" if data else "''"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}… ({len(text)} characters)"
-
-
-def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=_PIPE_WIDTH)
-
-
-def _print_lines(lines: Iterable[Line]) -> None:
-    console = _console()
-    for name, text in lines:
-        console.print(f"[bold]{name:<10}[/bold] {escape(text)}")
-
-
-def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(*header, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(escape(part) for part in row))
-    _console().print(table)
+    return shown_bytes(value) if isinstance(value, bytes) else cut(str(value))

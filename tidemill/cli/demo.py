@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,10 +19,16 @@ from rich.table import Table
 
 from tidemill import tso
 from tidemill.demo.session import Delivery, DemoFailed, Upstream, tables_of
+from tidemill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidemill.demo.canal import JavaReader
+    from tidemill.protocols.canal.events import Entry
 
 REFRESH_S = 0.5
 SHOWN_DIFFERENCES = 20
 TOPIC = "tidemill-demo"
+DESTINATION = "demo"
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Options:
     stores: int
     partitions: int
     kafka: bool
+    mysql: bool
+    canal: bool
     folder: Path
 
 
@@ -66,6 +74,10 @@ def command(
     stores: Annotated[int, typer.Option("--stores", min=1, help="TiKV stores of the upstream.")] = 2,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the topic.")] = 3,
     kafka: Annotated[bool, typer.Option("--kafka", help="Deliver into a real Kafka broker, instead of files.")] = False,
+    mysql: Annotated[bool, typer.Option("--mysql", help="Deliver into a real MariaDB, and compare by `tidemill diff`.")] = False,
+    canal: Annotated[
+        bool, typer.Option("--canal", help="Serve the changes to Canal's clients, and read them with Canal's own Java client.")
+    ] = False,
     folder: Annotated[Path | None, typer.Option("--dir", help="Keep log, state and output here. Default: a temporary folder.")] = None,
 ) -> None:
     """Capture an embedded TiDB upstream, deliver its changes, and compare what was delivered with its tables.
@@ -73,13 +85,15 @@ def command(
     Starts a playground with a small random workload (all types, transactions, DDL, region splits), captures it, delivers its changes
     through Spark, applies them in order, and compares the result with the upstream's tables. Ends with 0 only if they are equal.
     """
+    if kafka + mysql + canal > 1:
+        raise ConfigError("give one of --kafka, --mysql and --canal")
     console = Console(highlight=False)
     place = folder or Path(tempfile.mkdtemp(prefix="tidemill-demo-"))
     place.mkdir(parents=True, exist_ok=True)
     if any(place.iterdir()):
         raise DemoFailed(f"{place} is not empty", hint="Give --dir a new folder: a demo begins from nothing.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no process behind
-    options = Options(seconds, rate, seed, stores, partitions, kafka, place)
+    options = Options(seconds, rate, seed, stores, partitions, kafka, mysql, canal, place)
     console.print(f"Everything of this demo lies in {place}")
     outcome = run(options, console)
     summarize(outcome, console)
@@ -97,27 +111,46 @@ def run(options: Options, console: Console) -> Outcome:
     folder = options.folder
     with ExitStack() as stack:
         broker = _broker(stack, console) if options.kafka else ""
+        database = _database(stack, console) if options.mysql else ""
+        reader = _reader(stack, console) if options.canal else None
         sink = f"kafka://{broker}/{TOPIC}" if broker else f"file://{folder}/delivered"
+        uri = database or (reader.uri if reader is not None else f"{sink}?protocol=open-protocol&partition-num={options.partitions}")
         console.print("Starting the upstream …")
         upstream = stack.enter_context(
             Upstream(folder, seed=options.seed, rate=options.rate, options=("--stores", str(options.stores), "--resolved-interval", "0.5"))
         )
         upstream.call("pause")
         console.print(f"Upstream: PD at {upstream.pd}. Starting capture and Spark (some seconds) …")
-        uri = f"{sink}?protocol=open-protocol&partition-num={options.partitions}"
         delivery = stack.enter_context(Delivery(folder, upstream, uri, start_ts=upstream.began_ts))
         began = time.monotonic()
         _watch(options, upstream, delivery, outcome, console)
         end_ts = upstream.rest()
         console.print("The workload rests; waiting until all of it is delivered …")
         delivery.wait_until(end_ts)
+        if reader is not None:
+            delivery.wait_until_served(end_ts)
         outcome.seconds = time.monotonic() - began
-        truth = tables_of(upstream, end_ts)
+        truth = {} if database else tables_of(upstream, end_ts)
+        entries = [] if reader is None else list(reader.end())
         outcome.upstream, outcome.feed = upstream.stats(), dict(delivery.feed_status())
         if delivery.stop() != 0:
             raise DemoFailed("tidemill run did not end with 0", hint=f"See {delivery.output}.")
-        _compare(options, broker, truth, outcome)
+        if database:
+            _diff(upstream, database, outcome, console)
+        elif reader is not None:
+            _compare_entries(options, entries, truth, outcome)
+        else:
+            _compare(options, broker, truth, outcome)
     return outcome
+
+
+def _reader(stack: ExitStack, console: Console) -> JavaReader:
+    from tidemill.demo.canal import JavaReader
+    from tidemill.playground.programs.kafka_broker.broker import free_ports
+
+    console.print("Starting Canal's Java client …")
+    (port,) = free_ports(1)
+    return stack.enter_context(JavaReader(f"127.0.0.1:{port}", DESTINATION))
 
 
 def _broker(stack: ExitStack, console: Console) -> str:
@@ -125,6 +158,35 @@ def _broker(stack: ExitStack, console: Console) -> str:
 
     console.print("Starting a Kafka broker …")
     return str(stack.enter_context(KafkaBroker()).address)
+
+
+def _database(stack: ExitStack, console: Console) -> str:
+    from tidemill.playground.programs.mariadb import MariaDbServer
+
+    console.print("Starting a MariaDB …")
+    return stack.enter_context(MariaDbServer()).uri
+
+
+def _diff(upstream: Upstream, database: str, outcome: Outcome, console: Console) -> None:
+    """Compare by `tidemill diff`, as a person would: the run has ended, its checkpoint is in the database."""
+    from tidemill.diff.job import Place
+    from tidemill.diff.moment import choose
+    from tidemill.diff.repair import shown
+    from tidemill.diff.session import Comparison, Options
+    from tidemill.diff.upstream import Wish, of_cluster
+    from tidemill.rules.table_filter import TableFilter
+
+    wish = Wish(TableFilter(["*.*"]))
+    place, ts = choose(Place(uri=database), None, None)
+    console.print("tidemill diff: reading the upstream's tables at the checkpoint …")
+    found = of_cluster(upstream.pd, (None, None, None), ts, wish)
+    report = Comparison(found, place, wish, Options(), lambda what, items: lambda done: None).run()
+    feed = outcome.feed or {}
+    outcome.rows, outcome.ddls, outcome.tables = feed.get("rows", 0), feed.get("ddls", 0), len(report.tables)
+    outcome.differences = (
+        *(f"{one.name} {one.problem}" for one in report.tables if one.problem),
+        *(shown(report.compared[one.table], one) for one in report.differences),
+    )
 
 
 def _watch(options: Options, upstream: Upstream, delivery: Delivery, outcome: Outcome, console: Console) -> None:
@@ -176,6 +238,20 @@ def _compare(options: Options, broker: str, truth: Any, outcome: Outcome) -> Non
     outcome.differences = tuple(str(d) for d in compare(tables, truth))
 
 
+def _compare_entries(options: Options, entries: list[Entry], truth: Any, outcome: Outcome) -> None:
+    from tidemill.consumer.tables.sqlite import SqliteTables
+    from tidemill.demo.canal import EntryAudit
+    from tidemill.demo.compare import compare
+
+    tables = SqliteTables(options.folder / "tables.db")
+    audit = EntryAudit(tables)
+    audit.take(entries)
+    audit.finish()
+    outcome.rows, outcome.messages, outcome.ddls, outcome.tables = audit.rows, audit.entries, audit.ddls, len(truth)
+    outcome.problems = tuple(audit.problems)
+    outcome.differences = tuple(str(d) for d in compare(tables, truth))
+
+
 def summarize(outcome: Outcome, console: Console) -> None:
     """Print the end of the story."""
     upstream, feed, lags = outcome.upstream or {}, outcome.feed or {}, sorted(outcome.lags_s or [0.0])
@@ -183,9 +259,8 @@ def summarize(outcome: Outcome, console: Console) -> None:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("upstream wrote", f"{upstream.get('rows_written', 0):,} rows in {upstream.get('transactions', 0):,} transactions")
-    table.add_row(
-        "delivered", f"{outcome.rows:,} row events, {outcome.ddls} DDLs, {outcome.messages:,} messages, {outcome.repeats} repeats"
-    )
+    messages = f", {outcome.messages:,} messages, {outcome.repeats} repeats" if outcome.messages else ""
+    table.add_row("delivered", f"{outcome.rows:,} row events, {outcome.ddls} DDLs{messages}")
     rate = outcome.rows / max(outcome.seconds, 0.1)
     table.add_row("batches", f"{feed.get('batches', 0):,} in {outcome.seconds:.1f} s (Spark's start included), {rate:,.0f} rows/s")
     table.add_row("lag", f"median {lags[len(lags) // 2]:.1f} s, longest {lags[-1]:.1f} s behind the upstream's clock")

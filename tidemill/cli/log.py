@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +13,8 @@ import typer
 
 from tidemill import tso
 from tidemill.capture import growth
-from tidemill.changelog import feeds, layout
+from tidemill.changelog import feeds, log_format
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import LogIdentity
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.ownership import lock_of
 from tidemill.changelog.reader import LogReader
@@ -24,7 +23,7 @@ from tidemill.changelog.verify import verify
 from tidemill.changelog.writer import LogWriter
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import LogError, LogInUse, redact
+from tidemill.errors import LogError, LogInUse, UpstreamUnavailable, redact
 
 app = typer.Typer()
 
@@ -34,7 +33,7 @@ GROW_POLL_S = 0.5
 Location = Annotated[str, typer.Argument(metavar="LOG", help="Folder or URL of the change log.")]
 Wait = Annotated[
     int,
-    typer.Option("--wait", min=0, help="Seconds to wait for the result. If it takes longer, the capture does it later."),
+    typer.Option("--wait", min=0, help="Seconds to wait for the result; 0: do not wait. The request stays if it takes longer."),
 ]
 
 
@@ -105,7 +104,7 @@ def describe(reader: LogReader) -> dict[str, Any]:
     identity = json.loads(reader.identity.to_json())
     snapshot = load_history(reader).snapshot(resolved_ts)
     tables = sorted(f"{v.schema}.{v.table}" for v in snapshot.tables.values())
-    folders = [_folder(reader, folder) for folder in layout.folders(reader.partitions)]
+    folders = [_folder(reader, folder) for folder in log_format.folders(reader.partitions)]
     return {
         "location": redact(reader.location),
         **identity,
@@ -123,7 +122,7 @@ def describe(reader: LogReader) -> dict[str, Any]:
 def _folder(reader: LogReader, folder: str) -> dict[str, Any]:
     chain = reader.listing(folder)
     parts = [path for interval in chain.intervals for path in interval.parts]
-    head = reader.schema_head() if folder == layout.SCHEMA else reader.head(int(folder.rpartition("/")[2]))
+    head = reader.schema_head() if folder == log_format.SCHEMA else reader.head(int(folder.rpartition("/")[2]))
     return {
         "folder": folder,
         "segments": len(parts),
@@ -168,11 +167,12 @@ def grow_command(
 ) -> None:
     """Add partitions to a log. Its capture does it, within seconds or when it is started next. Changefeeds go on without a restart."""
     reader = LogReader(log)
-    if reader.identity.partitions != partitions:
-        reader.identity.check_growth(partitions)
-        growth.ask(reader.storage, growth.Request(partitions))
-    if _wait_for(reader, lambda identity: identity.partitions == partitions, wait):
-        typer.echo(f"{redact(reader.location)} has {partitions} partitions, for rows from {_since(reader)} on")
+    if reader.identity.partitions == partitions:
+        typer.echo(f"{redact(reader.location)} has {partitions} partitions already{_since(reader)}")
+        return
+    reader.identity.check_growth(partitions)
+    if _wait_for(reader, growth.ask(reader.storage, growth.Request(partitions)), wait):
+        typer.echo(f"{redact(reader.location)} has {partitions} partitions{_since(reader)}")
 
 
 @app.command("split")
@@ -187,32 +187,60 @@ def split_command(
 
     The log's capture does it, now or when it runs next; changefeeds go on. Ask again to cut the table at the borders that its regions
     have by then."""
+    database, _, name = table.partition(".")
+    if not database or not name:
+        raise typer.BadParameter("--table wants DATABASE.TABLE")
     reader = LogReader(log)
     reader.identity.check_split(over)
-    request = growth.Request(table=table, over=over, layouts=len(reader.identity.layouts))
-    growth.ask(reader.storage, request)
-    if _wait_for(reader, request.is_done, wait):
-        split = next((one for one in reader.identity.layout.split_tables if one.name.lower() == table.lower()), None)
+    request = growth.ask(reader.storage, growth.Request(table=table, over=over, layouts=len(reader.identity.layouts)))
+    if _wait_for(reader, request, wait):
+        split = reader.identity.layout.split_named(table)
         where = f"over the partitions {_listed(split.partitions)}" if split is not None else "in one partition"
-        typer.echo(f"{redact(reader.location)} has {table} {where}, for rows from {_since(reader)} on")
+        typer.echo(f"{redact(reader.location)} has {table} {where}{_since(reader)}")
 
 
-def _wait_for(reader: LogReader, is_done: Callable[[LogIdentity], bool], wait: int) -> bool:
-    """Until the capture has done what is asked. Raises LogError where it refuses."""
+@app.command("cancel")
+def cancel_command(log: Location) -> None:
+    """Take back what `log grow` or `log split` asked for and the capture has not done yet.
+
+    If the capture is about to do it, it does it all the same: `log show` tells."""
+    reader = LogReader(log)
+    waiting = growth.cancel(reader.storage)
+    location = redact(reader.location)
+    typer.echo(f"{location}: nothing waits" if waiting is None else f"{location}: the request is taken back: {waiting}")
+
+
+def _wait_for(reader: LogReader, request: growth.Request, wait: int) -> bool:
+    """Until the capture has done what is asked; False at once without a wait. Raises LogError if the capture refuses, or if the request was
+    taken back or replaced; UpstreamUnavailable if it still waits at the end."""
     until = time.monotonic() + wait
-    while not is_done(reader.identity_now()):
-        if (why := growth.refusal(reader.storage)) is not None:
-            reader.storage.delete(layout.GROWTH)
-            raise LogError(f"{redact(reader.location)} keeps its layout: {why}")
+    location = redact(reader.location)
+    while True:
+        found = growth.left(reader.storage)  # before log.json: what is done is written there first, then the request is removed
+        if request.is_done(reader.identity_now()):
+            return True
+        if found is None or found.request != request:
+            instead = f"another one is there: {found.request}" if found is not None else "somebody took it back"
+            raise LogError(f"{location} keeps its layout: the request is gone, {instead}", hint="Ask again.")
+        if found.refusal is not None:
+            reader.storage.delete(log_format.GROWTH)
+            raise LogError(f"{location} keeps its layout: {found.refusal.message}", hint=found.refusal.hint)
         if time.monotonic() >= until:
-            typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
-            return False
+            break
         time.sleep(GROW_POLL_S)
-    return True
+    if wait:
+        raise UpstreamUnavailable(
+            f"{location} has not got its new layout within {wait} s: the request waits: {request}",
+            hint="Its capture does it once all partitions are close to the present. `tidemill status` tells how far it is; `tidemill log "
+            "cancel` takes the request back.",
+        )
+    typer.echo("not yet: the capture does it once all partitions are close to the present; `tidemill status` tells how far it is")
+    return False
 
 
 def _since(reader: LogReader) -> str:
-    return tso.describe(reader.identity.layout.from_ts)
+    """From when on the log is laid out so; nothing if it always was."""
+    return f", for rows from {tso.describe(reader.identity.layout.from_ts)} on" if reader.identity.layouts else ""
 
 
 def _listed(partitions: Sequence[int]) -> str:

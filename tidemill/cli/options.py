@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+STORE_VARIABLE = "TIDEMILL_CANAL_STORE"
+"""The environment's entry store for `tidemill canal`: a URL may hold a password."""
+
 
 class Output(StrEnum):
     """How a verb prints what it found."""
@@ -49,7 +52,8 @@ MemoryQuotaOption = Annotated[
     ),
 ]
 StuckAfterOption = Annotated[
-    str | None, typer.Option("--stuck-after", help="A region without progress for so long is subscribed again (60s).")
+    str | None,
+    typer.Option("--region-stuck-after", "--stuck-after", help="A region without progress is subscribed again after this time (60s)."),
 ]
 
 SchemaRegistryOption = Annotated[

@@ -19,7 +19,7 @@ from tidemill import tso
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.cli.playground_ctl import CONTEXT, PdOption, TableOption, ctl
 from tidemill.cli.tls import CaOption, CertOption, KeyOption
-from tidemill.errors import ConfigError, PlaygroundFault
+from tidemill.errors import ConfigError, PlaygroundFault, cannot_listen
 
 if TYPE_CHECKING:
     from tidemill.playground.server import Playground
@@ -35,38 +35,44 @@ app.add_typer(ctl, name="ctl")
 def serve(
     context: typer.Context,
     listen: Annotated[
-        str, typer.Option("--listen", help="HOST:PORT of PD and the first store; port 0 takes a free one.")
-    ] = "127.0.0.1:2379",
+        str, typer.Option("--listen", help="HOST:PORT of PD and of the first store; port 0 takes a free one.")
+    ] = "127.0.0.1:12379",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the workload: the same seed writes the same changes.")] = 0,
     workload: Annotated[str, typer.Option("--workload", help="mixed, bank, append, soak or none.")] = "mixed",
     rate: Annotated[float, typer.Option("--rate", help="Transactions a second; 0 is as many as possible.")] = 50.0,
     rows: Annotated[int, typer.Option("--rows", help="Rows of an ordinary transaction.")] = 4,
     tables: Annotated[str, typer.Option("--tables", help="Only these tables of the workload: SCHEMA.TABLE,…")] = "",
-    stores: Annotated[int, typer.Option("--stores", min=1, help="TiKV stores.")] = 1,
+    stores: Annotated[int, typer.Option("--stores", min=1, help="Number of TiKV stores.")] = 1,
     ddl_every: Annotated[int, typer.Option("--ddl-every", help="Transactions between two DDLs; 0 for no DDL.")] = 120,
     region_every: Annotated[int, typer.Option("--region-every", help="Transactions between two changes of regions; 0 for none.")] = 150,
-    duration: Annotated[float, typer.Option("--duration", help="Seconds of work; 0 is endless.")] = 0.0,
-    transactions: Annotated[int, typer.Option("--transactions", help="Transactions of work; 0 is endless.")] = 0,
+    duration: Annotated[float, typer.Option("--duration", help="Seconds that the workload runs; 0: without end.")] = 0.0,
+    transactions: Annotated[int, typer.Option("--transactions", help="Transactions of the workload; 0: without end.")] = 0,
     resolved_interval: Annotated[float, typer.Option("--resolved-interval", help="Seconds between two resolved timestamps.")] = 1.0,
     gc_life_time: Annotated[float, typer.Option("--gc-life-time", help="Seconds of history to keep; 0 keeps all.")] = 0.0,
     gc_barriers: Annotated[bool, typer.Option("--gc-barriers", help="PD serves GC barriers, as PD 9 does.")] = False,
-    pds: Annotated[int, typer.Option("--pds", min=0, help="PD members on ports of their own; 0: PD shares the first store's port.")] = 0,
+    pds: Annotated[int, typer.Option("--pds", min=0, help="PD members, each on its own port; 0: PD is at the first store's port.")] = 0,
     gates: Annotated[bool, typer.Option("--gates", help="Let `ctl wire` break connections.")] = False,
-    old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores know no EventFeedV2, as before 7.5.")] = False,
+    old_feed: Annotated[bool, typer.Option("--old-feed", help="Stores do not serve EventFeedV2, as before 7.5.")] = False,
     version: Annotated[
         str,
-        typer.Option("--version", help="The version that stores report. From 9.0.0-beta.2 on, JSON is printed in the new way."),
+        typer.Option("--version", help="The version that stores report to PD. From 9.0.0-beta.2 on, JSON is printed in TiDB's newer way."),
     ] = "8.5.7",
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the servers' certificate. Turns TLS on.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the key of --tls-cert.")] = None,
-    tls_client_ca: Annotated[Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this CA.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option("--tls-client-ca", help="Clients have to show a certificate of this authority.")
+    ] = None,
     orphan_every: Annotated[
-        int, typer.Option("--orphan-every", help="Transactions between two whose client dies (soak); 0 for none.")
+        int, typer.Option("--orphan-every", help="Transactions between two whose client dies (workload soak); 0 for none.")
     ] = 40,
-    large_every: Annotated[int, typer.Option("--large-every", help="Transactions between two large ones (soak); 0 for none.")] = 0,
+    large_every: Annotated[int, typer.Option("--large-every", help="Transactions between two large ones (workload soak); 0 for none.")] = 0,
     large_rows: Annotated[int, typer.Option("--large-rows", help="Rows of a large transaction.")] = 1000,
-    large_bytes: Annotated[int, typer.Option("--large-bytes", help="Bytes of each, about.")] = 1000,
-    exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the work is done, instead of serving on.")] = False,
+    large_bytes: Annotated[int, typer.Option("--large-bytes", help="Bytes of each row of a large transaction, about.")] = 1000,
+    load_kv: Annotated[
+        Path | None,
+        typer.Option("--load-kv", help="File of meta keys that the store has instead of its own: JSON lines; needs --workload none."),
+    ] = None,
+    exit_after: Annotated[bool, typer.Option("--exit-after", help="End when the workload has ended, instead of serving on.")] = False,
 ) -> None:
     """Serve an embedded TiDB cluster: PD and TiKV over gRPC, with a workload that writes and changes tables."""
     if context.invoked_subcommand is not None:
@@ -80,16 +86,17 @@ def serve(
         orphan_every=orphan_every, large_every=large_every, large_rows=large_rows, large_bytes=large_bytes,
     )  # fmt: skip
     tls = _server_tls(tls_cert, tls_key, tls_client_ca)
+    loaded = _lines(load_kv, workload)
 
     async def run() -> None:
         playground = server.Playground(
             seed, stores=stores, resolved_interval=resolved_interval, gc_life_time=gc_life_time, gc_barriers=gc_barriers, tls=tls,
-            pds=pds, gates=gates, old_feed=old_feed, version=version,
+            pds=pds, gates=gates, old_feed=old_feed, version=version, load_kv=loaded,
         )  # fmt: skip
         try:
             await playground.start(host, port)
         except OSError as error:
-            raise ConfigError(str(error)) from error
+            raise cannot_listen("--listen", listen, error) from error
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, playground.stopping.set)
@@ -106,7 +113,7 @@ def serve(
 
 
 async def _serve(playground: Playground, *, rate: float, transactions: int, seconds: float, serve_on: bool) -> None:
-    """Work, show figures, and wait for the end."""
+    """Run the workload, show figures, and wait for the end."""
     show = asyncio.ensure_future(_show(playground))
     try:
         await playground.work(rate=rate, transactions=transactions, seconds=seconds, go_on=True)
@@ -132,6 +139,18 @@ def _server_tls(certificate: Path | None, key: Path | None, client_ca: Path | No
         raise ConfigError(f"a file of TLS cannot be read: {error}") from error
 
 
+def _lines(path: Path | None, workload: str) -> list[str] | None:
+    """The lines of --load-kv. Raises ConfigError."""
+    if path is None:
+        return None
+    if workload != "none":
+        raise ConfigError("--load-kv needs --workload none", hint="A store with loaded meta keys has no SQL of its own.")
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--load-kv {path} cannot be read: {error}") from None
+
+
 def _address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
@@ -140,7 +159,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 async def _show(playground: Playground) -> None:
-    """A live table of figures on a terminal; nothing elsewhere."""
+    """Show a live table of figures if this is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         return

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tidemill import logs, tso
+from tidemill.cli.log_times import ts_in
 from tidemill.cli.options import (
     LogLevelOption,
     SchemaRegistryOption,
@@ -24,13 +25,27 @@ log_ = logging.getLogger(__name__)
 
 
 def command(
-    log: Annotated[str, typer.Option("--log", help="Folder or URL of the change log; nothing is written into it.")],
-    sink_uri: Annotated[
-        str, typer.Option("--sink-uri", help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, blackhole://.")
+    log: Annotated[
+        str,
+        typer.Option(
+            "--log", help="Folder or URL of the change log. On a cluster a fence is kept in it while this runs; nothing else is written."
+        ),
     ],
-    start_ts: Annotated[str | None, typer.Option("--start-ts", help="TSO or RFC 3339: rows above it. Default: the log's start.")] = None,
+    sink_uri: Annotated[
+        str,
+        typer.Option(
+            "--sink-uri",
+            help="Where to deliver: kafka://, kafka+ssl://, file://, s3://, messages://, canal://, mysql://, tidb://, blackhole://.",
+        ),
+    ],
+    start_ts: Annotated[
+        str | None, typer.Option("--start-ts", help="TSO, RFC 3339, or -2h from the log's end: rows above it. Default: the log's start.")
+    ] = None,
     target_ts: Annotated[
-        str | None, typer.Option("--target-ts", help="TSO or RFC 3339: rows up to it. Default: the log's resolved ts.")
+        str | None,
+        typer.Option(
+            "--target-ts", help="TSO, RFC 3339, or -2h from the log's end: rows up to it. Default: the log's end, its resolved ts."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="Changefeed TOML, TiCDC's keys.")] = None,
     schema_registry: SchemaRegistryOption = None,
@@ -52,20 +67,19 @@ def command(
 
     Needs no TiDB cluster and keeps no state. Ctrl-C or SIGTERM ends it at the end of a batch.
     """
-    from tidemill.changefeed.preflight import meet_sink
+    from tidemill.changefeed.preflight import check_sink_reachable
     from tidemill.changefeed.replay import replay
     from tidemill.config.file import load_config
     from tidemill.config.registry_address import with_registry
     from tidemill.config.values import with_parameter
     from tidemill.delivery.inputs.table_router import Settings
     from tidemill.delivery.zone import parse_zone
-    from tidemill.process.places import meet_master
+    from tidemill.process.places import check_master_reachable
     from tidemill.rules.skip import parse_skip_rows
     from tidemill.spark import settings as sparkconf
 
     logs.setup(log_level, log_file, part="replay")
-    start = tso.parse(start_ts) if start_ts is not None else None
-    target = tso.parse(target_ts) if target_ts is not None else None
+    start, target = ts_in(log, start_ts), ts_in(log, target_ts)
     changefeed = load_config(config)
     sink_uri = with_parameter(with_registry(sink_uri, schema_registry), "create-tables", "true" if create_tables else None)
     sink = changefeed.sink_uri(sink_uri)
@@ -76,8 +90,8 @@ def command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     wanted = sparkconf.options(spark_conf or ())
-    meet_master(master)
-    meet_sink(sink, stop)
+    check_master_reachable(master)
+    check_sink_reachable(sink, stop)
     done = replay(
         log,
         settings,

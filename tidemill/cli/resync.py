@@ -52,7 +52,7 @@ def command(
         reader.storage.delete(f"{initial_load.REQUESTS}/{name}.json")
     if "error" in answer:
         raise LogError(f"{table} cannot be read again: {answer['error']}")
-    ts = int(str(answer["ts"]))
+    ts: int = answer["ts"]
     plan = initial_load.read_plan(reader.storage, ts)
     parts = len(plan.parts()) if plan is not None else 0
     typer.echo(f"{table} is read again at {tso.describe(ts)}, in {parts} parts")

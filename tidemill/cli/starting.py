@@ -8,8 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from tidemill.changefeed.checkpoint import FeedFolder
-from tidemill.changefeed.health import old_processes
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.run_status import old_processes
 from tidemill.changelog.storage.retry import START_S, StorageRetry
 
 ORPHANS_S, ORPHANS_EVERY_S = 40.0, 0.2

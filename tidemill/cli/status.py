@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,22 +17,25 @@ from rich.console import Console
 from rich.table import Table
 
 from tidemill.capture.config import CaptureConfig
-from tidemill.capture.status import FILE, held_by
-from tidemill.capture.tikv.watchdog.holding import MARKS
+from tidemill.capture.status import FILE, CaptureStatus, held_by
+from tidemill.capture.tikv.watchdog.causes import Cause
+from tidemill.capture.tikv.watchdog.gc_patience import MARKS
+from tidemill.changefeed.feed_status import Status, usable_status
 from tidemill.changefeed.states import State
 from tidemill.cli.feeds import DATA_DIR, choose, known
 from tidemill.cli.options import JsonOption, Output, OutputOption, form
 from tidemill.errors import ConfigError, UpstreamUnavailable
+from tidemill.statefile import fitting
 from tidemill.tso import describe, physical_ms
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 TIMEOUT = 5.0
 RUN, DELIVERY = "status.json", "delivery.json"
 LIVING = ("starting", "running", "stopping")
-SILENT = 15.0  # seconds: a capture tells of itself every second, and a batch mostly takes less
+SILENT = 15.0  # seconds without a new status. A capture writes one each second, a delivery after each batch, which rarely takes longer
 HELD_SHOWN = 10  # tables that are held up
-SCHEMA, BESIDE = "schema", "a lock beside it"  # words of the status: the label of the meta keys; a table that waits for others
-HELD = 10.0  # seconds: so long a region may be the slowest without anything being wrong
+SCHEMA = "schema"  # the label of the meta keys in the status
+HELD = 10.0  # seconds: some region is always the slowest; it is named only if it has not moved for so long
 
 
 def command(
@@ -58,15 +62,22 @@ def command(
     if form(output, as_json) is Output.JSON:
         typer.echo(json.dumps(status, indent=2))
         return
+    try:
+        lines, stuck = summary(status), _stuck_table(status["stuck"]) if status.get("stuck") else None
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+        raise ConfigError(
+            f"the status holds something that no capture writes: {error!r}",
+            hint="`--output json` prints it as it is. A running capture writes it again.",
+        ) from None
     console = Console(highlight=False, soft_wrap=True)
-    for line in summary(status):
+    for line in lines:
         console.print(line, markup=False)
-    if status.get("stuck"):
-        console.print(_stuck_table(status["stuck"]))
+    if stuck is not None:
+        console.print(stuck)
 
 
 def _folder(data_dir: Path, changefeed_id: str | None) -> Path:
-    """Where the capture of a data directory keeps its status: that of a run has one for each changefeed. Raises ConfigError."""
+    """Return the folder with a capture's status. In the data directory of a run each changefeed has a folder. Raises ConfigError."""
     if not known(data_dir):
         return data_dir
     return data_dir / "changefeeds" / choose(data_dir, changefeed_id) / "capture"
@@ -80,36 +91,42 @@ def _read(log: str | None, data_dir: Path | None, changefeed_id: str | None) -> 
     folder = _folder(data_dir, changefeed_id) if data_dir is not None else CaptureConfig(pd=("-",), log=log or "").folder
     run = [status for name in (RUN, DELIVERY) if (status := _status_of(folder.parent / name)) is not None]
     try:
-        found: dict[str, Any] = json.loads((folder / FILE).read_text())
+        found = fitting(CaptureStatus, json.loads((folder / FILE).read_bytes()), others=True)
     except FileNotFoundError:
         if not run:
             raise ConfigError(
                 f"{folder / FILE} does not exist", hint="The capture of a `tidemill run` is found by its --data-dir."
             ) from None
         found = {"state": "starting"}
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise ConfigError(f"{folder / FILE} cannot be read: {e}") from None
     if run:
-        newest = max(run, key=lambda status: float(status.get("updated_at") or 0))
+        newest = max(run, key=lambda status: status.get("updated_at", 0.0))
         found["delivery"] = {name: value for name, value in newest.items() if name != "capture"}
     return found
 
 
 def _status_of(file: Path) -> dict[str, Any] | None:
-    """What a run or its changefeed says of itself; None for a capture alone, and before the first word."""
+    """Return the status that a run or its changefeed wrote; None if there is none: of a capture alone, or before the first one."""
     try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError):
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "changefeed" in found else None
+    if not isinstance(found, dict) or "changefeed" not in found:
+        return None
+    known = {f.name for f in fields(Status)}
+    others = {name: value for name, value in fitting(Status, found, others=True).items() if name not in known}
+    return {**others, **usable_status(found)}
 
 
 def _ask(address: str) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"http://{address}/status", timeout=TIMEOUT) as answer:
-            found: dict[str, Any] = json.load(answer)
-    except (OSError, ValueError) as e:
+            found = json.load(answer)
+    except (OSError, ValueError, RecursionError) as e:
         raise UpstreamUnavailable(f"no capture answers at {address}: {e}") from None
+    if not isinstance(found, dict):
+        raise UpstreamUnavailable(f"no capture answers at {address}: its status is not a JSON object")
     if isinstance(found.get("capture"), dict):  # of a run
         return {**found["capture"], "delivery": {name: value for name, value in found.items() if name != "capture"}}
     return found
@@ -125,7 +142,7 @@ def summary(status: dict[str, Any]) -> list[str]:
         f"log        {status.get('log', '')}",
         f"resolved   {status.get('resolved_time', '')}, {_behind(status)}",
         f"captured   {status.get('tables', 0)} tables; regions: {regions}",
-        f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments",
+        f"rows       {status.get('rows', 0)} in {status.get('segments', 0)} segments{_counted_since(status)}",
         f"waiting    {status.get('waiting_bytes', 0)} bytes of rows, {status.get('prewrite_bytes', 0)} of prewrites",
     ]
     if status.get("parts_to_read"):
@@ -148,21 +165,29 @@ def summary(status: dict[str, Any]) -> list[str]:
     return lines + delivered(status["delivery"], status.get("resolved_ts", 0)) if status.get("delivery") else lines
 
 
+def _counted_since(status: dict[str, Any]) -> str:
+    """Since when the capture counts. It counts from 0 again when it was started again, by a person or by itself."""
+    since = status.get("counted_since")
+    if not since:
+        return ""
+    return f" since the capture started at {_moment(since)}" + (", or since its group was started again" if status.get("groups") else "")
+
+
 def held_lines(held: Sequence[dict[str, Any]]) -> list[str]:
-    """The tables that are held up, a line each. Those that only wait for the lock of another come last."""
-    causes_first = sorted(held, key=lambda one: bool(one["by"] == BESIDE))
-    lines = [f"held up    {_place(one)}{held_by(one)}; by {one['by']}, ranges: {one['ranges']}" for one in causes_first[:HELD_SHOWN]]
+    """Return a line for each table that is held up. Tables that only wait for another table's lock come last."""
+    causes_first = sorted(held, key=lambda one: bool(one["cause"] == Cause.LOCK_BESIDE))
+    lines = [f"held up    {_place(one)}{held_by(one)}; cause: {one['cause']}, ranges: {one['ranges']}" for one in causes_first[:HELD_SHOWN]]
     more = len(held) - HELD_SHOWN
     return [*lines, f"held up    and {more} tables more (--output json lists them)"] if more > 0 else lines
 
 
 def _place(held: dict[str, Any]) -> str:
     """The log partition of a table. The schema stream has none."""
-    return "" if held.get("table") == SCHEMA else f"part {held['partition']}: "
+    return "" if held.get("table") == SCHEMA else f"partition {held['partition']}: "
 
 
 def partition_lines(status: dict[str, Any]) -> list[str]:
-    """How far each partition of the log is, where they are not about equally far."""
+    """Return a line for each partition of the log, if they are ten seconds apart."""
     heads = [int(head) for head in status.get("heads", ())]
     newest = max(heads, default=0)
     if physical_ms(newest) - physical_ms(min(heads, default=newest)) < 1000 * HELD:
@@ -173,30 +198,30 @@ def partition_lines(status: dict[str, Any]) -> list[str]:
 
 def _partition_line(partition: int, head: int, newest: int, held: int) -> str:
     behind = (physical_ms(newest) - physical_ms(head)) / 1000
-    said = f"part {partition}".ljust(11) + describe(head)
+    said = f"partition {partition} " + describe(head)
     said += f", {behind:.1f} s behind the one that is furthest" if behind >= 0.05 else ""
     return said + (f"; {held} table{'s are' if held > 1 else ' is'} held up" if held else "")
 
 
 def _is_held(status: dict[str, Any]) -> bool:
-    """Some region is always the slowest; is it worth a word?"""
+    """Return whether the slowest region is worth a line: something is wrong with it, or it has not moved for HELD seconds."""
     holding = status.get("holding") or {}
-    return bool(holding and (status.get("stuck") or "why" in holding or "lock" in holding or holding.get("seconds", 0) >= HELD))
+    return bool(holding and (status.get("stuck") or "last_error" in holding or "lock" in holding or holding.get("seconds", 0) >= HELD))
 
 
 def _age(status: dict[str, Any]) -> float:
-    """Seconds since the capture told of itself."""
+    """Seconds since the capture wrote its status."""
     return max(0.0, time.time() - float(status.get("updated") or time.time()))
 
 
 def _silence(status: dict[str, Any]) -> str:
-    """A process that was killed says nothing of its end."""
+    """Return a remark if the status is old: a process that was killed cannot write that it has ended."""
     age = _age(status)
     return f", silent for {age:.0f} s: is it gone?" if status.get("state") in LIVING and age > SILENT else ""
 
 
 def _behind(status: dict[str, Any]) -> str:
-    """How far the log is behind; that of a process that is gone says nothing of now."""
+    """Return how far the log is behind. If the process is gone, return since when instead: the figure would be old."""
     if status.get("state") in LIVING and _age(status) <= SILENT:
         return f"{status.get('lag_s', 0)} s behind"
     how = status.get("state", "?") if status.get("state") not in LIVING else "silent"
@@ -208,7 +233,7 @@ def _moment(seconds: float | None) -> str:
 
 
 def _history(status: dict[str, Any]) -> str:
-    """The history that PD keeps for the log, and for how long if the barrier is not renewed."""
+    """Return from when on PD keeps the history for the log, and for how long if the capture ends now."""
     used = status.get("gc_ttl_used", 0.0)
     if used >= MARKS[0] and status.get("state") in LIVING:
         return f"kept by PD from {describe(status['gc_safe_point'])} on; {used:.0%} of --gc-ttl are over without the log catching up: " + (
@@ -223,17 +248,17 @@ def _history(status: dict[str, Any]) -> str:
 
 
 def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
-    """The delivery of a run in lines for people. `resolved_ts`: how far the log is."""
+    """Return the delivery of a run in lines for people. `resolved_ts`: how far the log is."""
     checkpoint = delivery.get("checkpoint_ts") or 0
     behind = max(0, physical_ms(resolved_ts) - physical_ms(checkpoint)) / 1000 if resolved_ts and checkpoint else None
-    done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs"
+    done = f"{delivery.get('rows') or 0} rows and {delivery.get('ddls') or 0} DDLs in all"
     lines = [
         f"delivery   {_delivery_state(delivery, behind or 0.0)}",
         f"delivered  {describe(checkpoint) if checkpoint else 'nothing yet'}; {done}"
         + (f"; {behind:.1f} s behind the log" if behind is not None else ""),
     ]
     if parts := delivery.get("partitions"):
-        lines += [f"  of part {p}".ljust(11) + describe(end) for p, end in enumerate(parts)]
+        lines += [f"  of partition {p} " + describe(end) for p, end in enumerate(parts)]
     if error := delivery.get("error"):
         lines.append(f"error      {error.get('code')}: {error.get('message')}")
     if delivery.get("resume"):
@@ -242,7 +267,7 @@ def delivered(delivery: dict[str, Any], resolved_ts: int = 0) -> list[str]:
 
 
 def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
-    """What the changefeed is at, since when, and what comes next."""
+    """Return what the changefeed is doing, since when, and what comes next."""
     state, now = delivery.get("state", "?"), time.time()
     if delivery.get("run") in ("stopped", "failed"):
         return f"{state}; the run {'ended' if delivery['run'] == 'stopped' else 'failed'} at {_moment(delivery.get('updated_at'))}"
@@ -258,6 +283,8 @@ def _delivery_state(delivery: dict[str, Any], behind: float) -> str:
             process = f"it is tried again in {max(0.0, retry_at - now):.0f} s"
         return f"warning{since} ({process})"
     still = now - float(delivery.get("moved_at") or now)
+    if state == State.NORMAL and delivery.get("running") and not delivery.get("last_batch"):
+        return f"starting{f' ({process})' if delivery.get('pid') else ''}: the first batch has not been delivered yet"
     if state == State.NORMAL and delivery.get("running") and still > SILENT and behind > SILENT:
         return f"nothing was acknowledged for {still:.0f} s ({process}): the sink does not answer, or a batch takes long"
     return f"{state} ({process})"
@@ -276,11 +303,11 @@ def group_line(one: dict[str, Any]) -> str:
 
 
 def _stuck_table(stuck: list[dict[str, Any]]) -> Table:
-    table = Table("region", "store", "table", "problem", "for", "resolved", "lock", title="without progress")
+    table = Table("region", "store", "table", "cause", "for", "resolved", "lock", title="without progress")
     for one in stuck:
         store = f"{one.get('store', '')} {one.get('store_address', '')}".strip()
         lock = one.get("lock", {}).get("key", "")
-        problem = f"{one['problem']}: {one['why']}" if one.get("why") else one["problem"]
-        row = (one.get("region", ""), store, one.get("table", ""), problem, f"{one['seconds']} s", one["resolved_time"], lock)
+        cause = f"{one['cause']}: {one['last_error']}" if one.get("last_error") else one["cause"]
+        row = (one.get("region", ""), store, one.get("table", ""), cause, f"{one['seconds']} s", one["resolved_time"], lock)
         table.add_row(*(str(cell) for cell in row))
     return table

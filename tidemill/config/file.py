@@ -39,12 +39,13 @@ from tidemill.rules.names import did_you_mean
 from tidemill.rules.selectors import ColumnSelector, ColumnSelectors
 from tidemill.rules.table_filter import ColumnFilter, TableFilter
 from tidemill.rules.topics import TopicExpression
+from tidemill.statefile import is_shallow
 
 _EMPTY_COUNTS = {"csv-quote", "csv-null"}
 """Parameters that may be set to an empty text. For others an empty text in the file means the default, as in TiCDC."""
 
 
-_MAY_CHANGE = {"changefeed_error_stuck_duration", "progress"}
+_MAY_CHANGE = {"canal", "changefeed_error_stuck_duration", "progress"}
 """Keys that may change at any start, because they do not affect what is delivered."""
 
 
@@ -140,11 +141,16 @@ class ChangefeedConfig(ConfigSection):
     def sink_uri(self, text: str) -> uri.SinkUri:
         """Return the sink URI with the file's parameters added. Its `.text` is all that workers need. Raises ConfigError."""
         found = uri.parse_sink_uri(text, self.parameters())
-        if self.by_table and found.scheme in STORAGE:
+        if self.by_table and found.scheme in STORAGE | {Scheme.CANAL}:
+            what = "files" if found.scheme in STORAGE else "entries"
             raise ConfigError(
-                f'progress = "table" is not for {found.scheme.value}://: files are published by intervals of time of all tables together',
+                f'progress = "table" is not for {found.scheme.value}://: {what} are published by intervals of time of all tables together',
                 hint='Take progress = "global" (the default), or a Kafka sink.',
             )
+        if self.canal and found.scheme is not Scheme.CANAL:
+            found = replace(found, warnings=(*found.warnings, f"[canal] has no meaning for {found.scheme.value}://"))
+        if self.by_table and found.scheme is Scheme.MYSQL:
+            raise ConfigError('progress = "table" is not for mysql:// yet', hint='Take progress = "global" (the default).')
         if self.force_replicate:
             found = replace(found, warnings=(*found.warnings, *check_with_force_replicate(found.encoding)))
         if found.protocol is not None and spec_of(found.protocol).uses_registry:
@@ -185,8 +191,12 @@ def parse_config(text: str, name: str = "configuration") -> ChangefeedConfig:
     """Check a changefeed's TOML text. Raises ConfigError that begins with `name`, ManyFaults if there are several."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also for a number of thousands of digits
         raise ConfigError(f"{name}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: it is nested too deep") from None
+    if not is_shallow(data):  # keys with many dots are nested, too
+        raise ConfigError(f"{name}: it is nested too deep")
     faults = Faults()
     judge = _Judge(name, faults)
     known = judge.known(data, ChangefeedConfig, "")

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill import tso
 from tidemill.config import values as v
+from tidemill.config.database import Atomicity
 from tidemill.config.registry_address import parse_address
+from tidemill.errors import TidemillError
 from tidemill.protocols.all import PROTOCOLS
 from tidemill.protocols.options import BigintUnsignedMode, BinaryEncoding, Compression, DecimalMode, LargeMessageOption, MessageFormat
 from tidemill.rules.topics import check_topic
@@ -22,8 +25,10 @@ class Scheme(enum.Enum):
     KAFKA = "kafka"
     FILE = "file"
     S3 = "s3"
+    CANAL = "canal"
     MESSAGES = "messages"
     BLACKHOLE = "blackhole"
+    MYSQL = "mysql"
 
 
 class DateSeparator(enum.Enum):
@@ -39,7 +44,10 @@ ALL_SCHEMES = frozenset(Scheme)
 STORAGE = frozenset({Scheme.FILE, Scheme.S3})
 _KAFKA = frozenset({Scheme.KAFKA})
 _S3 = frozenset({Scheme.S3})
-_NO_BROKER = ALL_SCHEMES - _KAFKA
+_CANAL = frozenset({Scheme.CANAL})
+_MYSQL = frozenset({Scheme.MYSQL})
+WITH_MESSAGES = ALL_SCHEMES - _MYSQL
+_NO_BROKER = WITH_MESSAGES - _KAFKA - _CANAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +59,14 @@ class Parameter:
     default: str
     about: str
     keys: tuple[str, ...] = ()
-    schemes: frozenset[Scheme] = ALL_SCHEMES
+    schemes: frozenset[Scheme] = WITH_MESSAGES
     secret: bool = False
 
     @property
     def protocols(self) -> frozenset[MessageFormat]:
-        """The protocols that use the parameter: those that list it, else all."""
+        """The protocols that use the parameter: those that list it, else all. Those of files of tables: protocols that have such files."""
+        if self.schemes == STORAGE:
+            return frozenset(f for f, spec in PROTOCOLS.items() if spec.file_extension)
         return frozenset(f for f, spec in PROTOCOLS.items() if self.name in spec.options) or frozenset(PROTOCOLS)
 
 
@@ -67,8 +77,17 @@ def _registry(text: str) -> str:
     return text
 
 
+def _start_ts(text: str) -> int:
+    """Parse a TSO or a time. Raises ValueError."""
+    try:
+        return tso.parse(text)
+    except TidemillError as error:
+        raise ValueError(error.message) from None
+
+
 _K, _CODEC, _LARGE = "sink.kafka-config.", "sink.kafka-config.codec-config.", "sink.kafka-config.large-message-handle."
 _CLOUD = "sink.cloud-storage-config."
+_M = "sink.mysql-config."
 
 _ENCODING = [
     Parameter("max-message-bytes", v.integer(1, 1_000_000_000), "10485760", "largest size of a message", (_K + "max-message-bytes",)),
@@ -190,6 +209,7 @@ _DELIVERY = [
     Parameter(
         *("create-tables", v.parse_bool, "false", "CREATE TABLE ahead of the rows of an initial load or a resync (Tidemill's own)"),
         keys=("sink.create-tables",),
+        schemes=ALL_SCHEMES,
     ),
     Parameter(
         *("split-on-dispatch-key", v.parse_bool, "false", "an update that changes a dispatched column is split too (Tidemill's own)"),
@@ -212,8 +232,14 @@ _KAFKA_ONLY = [
     Parameter("kafka-client-id", v.client_id, "", "what the broker calls the client", (_K + "kafka-client-id",), _KAFKA),
     Parameter("max-retry", v.integer(1, 2**31 - 1), "", "how often a message is sent again", (), _KAFKA),
     Parameter("dial-timeout", v.parse_duration, "", "of a connection", (_K + "dial-timeout",), _KAFKA),
-    Parameter("write-timeout", v.parse_duration, "", "of a request", (_K + "write-timeout",), _KAFKA),
-    Parameter("read-timeout", v.parse_duration, "", "of an answer", (_K + "read-timeout",), _KAFKA),
+    Parameter(
+        *("write-timeout", v.parse_duration, "", "of a request; mysql: 2m", (_K + "write-timeout", _M + "write-timeout")),
+        schemes=_KAFKA | _MYSQL,
+    ),
+    Parameter(
+        *("read-timeout", v.parse_duration, "", "of an answer; mysql: 2m", (_K + "read-timeout", _M + "read-timeout")),
+        schemes=_KAFKA | _MYSQL,
+    ),
     Parameter("enable-tls", v.parse_bool, "", "TLS to the broker", (_K + "enable-tls",), _KAFKA),
     Parameter("ca", v.text, "", "file of the authorities' certificates", (_K + "ca",), _KAFKA),
     Parameter("cert", v.text, "", "file of the client's certificate", (_K + "cert",), _KAFKA),
@@ -268,12 +294,95 @@ _STORAGE_ONLY = [
     Parameter("session-token", v.text, "", "of temporary keys", (), _S3, secret=True),
     Parameter("force-path-style", v.parse_bool, "true", "the bucket stands in the path, not in the host name", (), _S3),
 ]
-PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY]}
+_CANAL_ONLY = [
+    Parameter("store", v.text, "", "folder or URL of the entry store; without it DATA-DIR/canal", (), _CANAL),
+    Parameter("start-ts", _start_ts, "", "where a client's first subscription begins: a TSO or a time", (), _CANAL),
+    Parameter(
+        *("get.wait", v.one_of("all", "any"), "all", "a client's GET waits for a full batch, or until there is any entry"),
+        schemes=_CANAL,
+    ),
+    Parameter("server-id", v.integer(1, 2**32 - 1), "", "serverId in the entries' headers; empty: made of the cluster's id", (), _CANAL),
+    Parameter("enum-set-as-text", v.parse_bool, "false", "ENUM and SET are the texts of their elements, not numbers", (), _CANAL),
+    Parameter("store-age", v.duration(1, 366 * 86_400_000), "", "entries are kept for so long at most; empty: no limit", (), _CANAL),
+    Parameter("store-size", v.integer(1, 2**62), "", "bytes of entries that are kept at most; empty: no limit", (), _CANAL),
+]
+_MYSQL_ONLY = [
+    Parameter(
+        *("worker-count", v.bounded(v.integer(1, 2**31), (1, "1"), (1024, "1024")), "16", "connections that write rows, of all tasks"),
+        keys=(_M + "worker-count",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("max-txn-row", v.bounded(v.integer(1, 2**31), (1, "1"), (2048, "2048")), "256", "rows of a transaction downstream"),
+        keys=(_M + "max-txn-row",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("max-multi-update-row", v.bounded(v.integer(1, 2**31), (1, "1"), (256, "256")), "40", "updated rows of a statement"),
+        keys=(_M + "max-multi-update-row",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("max-multi-update-row-size", v.bounded(v.integer(0, 2**31), (0, "0"), (8192, "8192")), "1024"),
+        "updates of rows that are larger on average (bytes) are statements of their own",
+        keys=(_M + "max-multi-update-row-size",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("tidb-txn-mode", v.one_of("optimistic", "pessimistic"), "optimistic", "tidb_txn_mode of a TiDB downstream"),
+        keys=(_M + "tidb-txn-mode",),
+        schemes=_MYSQL,
+    ),
+    Parameter("ssl-ca", v.text, "", "file of the authorities' certificates", (_M + "ssl-ca",), _MYSQL),
+    Parameter("ssl-cert", v.text, "", "file of the client's certificate", (_M + "ssl-cert",), _MYSQL),
+    Parameter("ssl-key", v.text, "", "file of the client's key", (_M + "ssl-key",), _MYSQL),
+    Parameter("time-zone", v.any_text, "", "time_zone of the sessions; empty: the changefeed's", (_M + "time-zone",), _MYSQL),
+    Parameter("timeout", v.parse_duration, "2m", "of a connection that is opened", (_M + "timeout",), _MYSQL),
+    Parameter("safe-mode", v.parse_bool, "false", "rows always replace what is there", ("sink.safe-mode",), _MYSQL),
+    Parameter(
+        *("batch-dml-enable", v.parse_bool, "true", "statements of many rows", (_M + "enable-batch-dml",)),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("multi-stmt-enable", v.parse_bool, "true", "a packet holds the statements of a transaction", (_M + "enable-multi-statement",)),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *(
+            "transaction-atomicity",
+            v.member(Atomicity),
+            "none",
+            "table: a transaction stays whole in one table; global: in all",
+        ),
+        keys=("sink.transaction-atomicity",),
+        schemes=_MYSQL,
+    ),
+    Parameter("async-ddl-timeout", v.duration(), "10s", "rows wait for ADD INDEX for so long", (_M + "async-ddl-timeout",), _MYSQL),
+    Parameter(
+        *("enable-sync-point", v.parse_bool, "false", "moments at which the tables are those of one ts are noted"),
+        keys=("enable-sync-point",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("sync-point-interval", v.duration(30_000, 366 * 86_400_000), "10m", "of the upstream's clock between two sync points"),
+        keys=("sync-point-interval",),
+        schemes=_MYSQL,
+    ),
+    Parameter(
+        *("sync-point-retention", v.duration(3_600_000, 366 * 86_400_000), "24h", "sync points are kept for so long"),
+        keys=("sync-point-retention",),
+        schemes=_MYSQL,
+    ),
+    Parameter("password-file", v.text, "", "file that holds the password (Tidemill's own)", (), _MYSQL),
+    Parameter("password-env", v.text, "", "environment variable that holds the password (Tidemill's own)", (), _MYSQL),
+]
+PARAMETERS = {p.name: p for p in [*_ENCODING, *_DELIVERY, *_KAFKA_ONLY, *_STORAGE_ONLY, *_CANAL_ONLY, *_MYSQL_ONLY]}
 """All parameters except `protocol`, which is in `uri`."""
 
 UNUSED = {
     "kafka-version": "the client asks the broker",
     "worker-count": "Spark's cores are used: --master local[N]",
+    "cache-prep-stmts": "statements are sent as text",
     "flush-concurrency": "Spark's cores are used: --master local[N]",
     "spool-disk-quota": "nothing is spooled: the change log is read again",
     "spool-base-dir": "nothing is spooled: the change log is read again",
@@ -288,6 +397,7 @@ UNSUPPORTED: dict[str, str] = {
     "avro-include-before-value": "false",
     "output-row-key": "false",
     "transaction-atomicity": "none",
+    "enable-sync-point": "false",
     **dict.fromkeys(
         [f"sasl-gssapi-{k}" for k in ("auth-type", "keytab-path", "kerberos-config-path", "service-name", "user", "password", "realm")], ""
     ),

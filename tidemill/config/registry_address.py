@@ -52,7 +52,7 @@ def with_registry(sink_uri: str, address: str | None) -> str:
 
 
 def _file(text: str) -> str:
-    if not text:
+    if not text or "\0" in text:
         raise ValueError("expected a file")
     return text
 

@@ -176,6 +176,26 @@ class CloudStorageSection(Section):
     output_raw_change_event: bool | None = None
 
 
+class MysqlSection(Section):
+    """[sink.mysql-config]"""
+
+    worker_count: int | None = None
+    max_txn_row: int | None = None
+    max_multi_update_row: int | None = None
+    max_multi_update_row_size: int | None = None
+    tidb_txn_mode: str | None = None
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    time_zone: str | None = None
+    timeout: str | None = None
+    read_timeout: str | None = None
+    write_timeout: str | None = None
+    async_ddl_timeout: str | None = None
+    enable_batch_dml: bool | None = None
+    enable_multi_statement: bool | None = None
+
+
 class CsvSection(Section):
     """[sink.csv]"""
 
@@ -222,11 +242,14 @@ class SinkSection(Section):
     send_all_bootstrap_at_start: bool | None = None
     split_on_dispatch_key: bool | None = None
     create_tables: bool | None = None
+    safe_mode: bool | None = None
+    transaction_atomicity: str | None = None
     csv: CsvSection = CsvSection()
     open: OpenSection = OpenSection()
     integrity: IntegritySection = IntegritySection()
     kafka_config: KafkaSection = KafkaSection()
     cloud_storage_config: CloudStorageSection = CloudStorageSection()
+    mysql_config: MysqlSection = MysqlSection()
 
 
 def _word(text: str) -> str:
@@ -302,9 +325,14 @@ class ConfigSection(Section):
     ignore_ineligible_table: bool = False
     changefeed_error_stuck_duration: Annotated[str, AfterValidator(_stuck_duration)] = "30m"
     progress: Annotated[str, AfterValidator(_progress)] = "global"
+    bdr_mode: bool = False
+    enable_sync_point: bool | None = None
+    sync_point_interval: str | None = None
+    sync_point_retention: str | None = None
     filter: FilterSection = FilterSection()
     sink: SinkSection = SinkSection()
     integrity: IntegritySection = IntegritySection()
+    canal: dict[str, Any] = {}  # Canal's properties for the server of a canal:// sink, which reads them itself
 
 
 def value_at(section: Section, path: str) -> Any:

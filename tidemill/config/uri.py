@@ -2,6 +2,8 @@
 
     kafka://HOST:PORT[,HOST:PORT…]/TOPIC?protocol=…        kafka+ssl:// the same over TLS
     file:///DIR?protocol=…          s3://BUCKET/PREFIX?protocol=…          messages:///FILE.jsonl?protocol=…          blackhole:///[?protocol=…]
+    canal://HOST:PORT/DESTINATION[?store=…]          canal:///FOLDER
+    mysql://USER:PASSWORD@HOST:PORT/               also mysql+ssl://, tidb://, tidb+ssl://
 
 Parameters are TiCDC's (`parameters`). An unknown, malformed or repeated one is a ConfigError. One of TiCDC without meaning here is a
 warning, unless it would change what is delivered. The TOML file may set them too; the URI wins.
@@ -11,16 +13,18 @@ Secrets are in `SinkUri.text` and in fields that no repr shows.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tidemill.config import parameters as p
+from tidemill.config.database import MysqlOptions, mysql_options
 from tidemill.config.encoding import encoding_options
 from tidemill.config.faults import Faults, unknown_parameter
 from tidemill.config.parameters import DateSeparator, Parameter, Scheme
-from tidemill.config.values import Adjusted, any_text
+from tidemill.config.values import Adjusted, any_text, with_parameter
 from tidemill.errors import ConfigError, redact
 from tidemill.protocols.all import PROTOCOLS, SPELLINGS, spec_of
 from tidemill.protocols.options import EncodingOptions, MessageFormat
@@ -31,17 +35,23 @@ DEFAULT_TOPIC = "tidemill"
 NEW_TOPIC_PARTITIONS = 3  # partitions of a topic that the Kafka sink creates without partition-num
 
 _LATER_PROTOCOLS = {"maxwell", "craft", "debezium", "debezium-avro"}
-_SCHEME_WORDS = {"kafka": Scheme.KAFKA, "kafka+ssl": Scheme.KAFKA, **{s.value: s for s in Scheme}}
+_SCHEME_WORDS = {
+    "kafka": Scheme.KAFKA,
+    "kafka+ssl": Scheme.KAFKA,
+    **{s.value: s for s in Scheme},
+    **dict.fromkeys(("mysql+ssl", "tidb", "tidb+ssl"), Scheme.MYSQL),
+}
 _LATER_SCHEMES = {
-    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https", "mysql", "mysql+ssl", "tidb", "tidb+ssl"),
+    *("pulsar", "pulsar+ssl", "pulsar+http", "pulsar+https"),
     *("gcs", "gs", "azblob", "azure", "noop"),
 }
+_DESTINATION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@,]+):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS settings with paths of PEM files. Empty: the system's authorities, no client certificate."""
+    """TLS settings with paths of PEM files. Empty: the system's CAs, no client certificate."""
 
     ca: str = ""
     cert: str = ""
@@ -102,6 +112,19 @@ class StorageOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CanalOptions:
+    """A server for Canal's clients, and the entry store that it reads."""
+
+    listen: str  # HOST:PORT; empty: only the store is written
+    destination: str  # empty: without a server
+    store: str  # folder or URL; empty: not given
+    start_ts: int | None = None  # of a first subscription
+    any_wait: bool = False  # a GET ends with any entry
+    age_ms: int | None = None  # of the oldest entries that are kept
+    size: int | None = None  # bytes that are kept
+
+
+@dataclass(frozen=True, slots=True)
 class SinkUri:
     """A checked sink URI. `text` is complete, with secrets and parameters from the TOML file: pass it to workers, but print `str()`."""
 
@@ -115,10 +138,28 @@ class SinkUri:
     create_tables: bool  # send CREATE TABLE before the rows that tables have at the start
     kafka: KafkaOptions | None
     storage: StorageOptions | None
+    canal: CanalOptions | None = None
+    mysql: MysqlOptions | None = None
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return redact(self.text)
+
+    @property
+    def identity(self) -> str:
+        """What a changefeed is bound to, without secrets. A store of entries may be served elsewhere and otherwise at any time."""
+        if self.canal is None:
+            return str(self)
+        return f"canal:// with the store {redact(self.canal.store)}"
+
+    def of_cluster(self, cluster_id: str) -> SinkUri:
+        """The sink of changes of this cluster: the entries' serverId comes from it, unless one is given."""
+        if self.canal is None or self.encoding.canal_server_id:
+            return self
+        number = server_id_of(cluster_id)
+        return replace(
+            self, text=with_parameter(self.text, "server-id", str(number)), encoding=replace(self.encoding, canal_server_id=number)
+        )
 
     @property
     def protocol(self) -> MessageFormat | None:
@@ -143,6 +184,18 @@ class SinkUri:
         )
 
     @property
+    def sync_point_every_ms(self) -> int:
+        """Batches end at the multiples of so many milliseconds of the upstream's clock. 0: they need not."""
+        return self.mysql.sync_point_every if self.mysql is not None else 0
+
+    @property
+    def database(self) -> MysqlOptions:
+        """The options of a mysql:// URI."""
+        if self.mysql is None:
+            raise ConfigError(f"{self} is not the address of a database")
+        return self.mysql
+
+    @property
     def broker(self) -> KafkaOptions:
         """The Kafka part of a kafka:// URI."""
         if self.kafka is None:
@@ -162,7 +215,7 @@ def parse_protocol(text: str) -> MessageFormat:
 
 
 PARAMETERS = {
-    "protocol": Parameter("protocol", parse_protocol, "", "the form of messages", ("sink.protocol",)),
+    "protocol": Parameter("protocol", parse_protocol, "", "the form of messages", ("sink.protocol",), p.ALL_SCHEMES),
     **p.PARAMETERS,
 }
 
@@ -181,11 +234,17 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
             parsed = _value(name, value, warnings, "configuration, [sink]")
             if scheme in PARAMETERS[name].schemes:
                 given[name], values[name] = value, parsed
+            elif value.lower() not in (p.UNSUPPORTED.get(name, value.lower()), ""):
+                raise ConfigError(f"configuration, [sink]: {name} is not supported for {scheme.value}://")
             elif parsed != default_of(PARAMETERS[name]):
                 warnings.append(f"{name} has no meaning for {scheme.value}://")
     faults.check()
-    protocol = values.get("protocol")
-    if protocol is None and scheme is not Scheme.BLACKHOLE:
+    protocol = values.get("protocol", MessageFormat.CANAL if scheme is Scheme.CANAL else None)
+    if scheme is Scheme.CANAL and protocol is not MessageFormat.CANAL:
+        raise ConfigError("sink URI: canal:// writes Canal's own entries; leave out the protocol")
+    if scheme is Scheme.MYSQL and protocol is not None:
+        raise ConfigError(f"sink URI {redact(text)}: a database has no protocol", hint="Leave out the protocol, also in the TOML file.")
+    if protocol is None and scheme not in (Scheme.BLACKHOLE, Scheme.MYSQL):
         raise ConfigError(f"sink URI {redact(text)}: no protocol", hint="Add ?protocol=open-protocol, or sink.protocol to the TOML file.")
     spec = spec_of(protocol) if protocol is not None else None
     if scheme is Scheme.S3 and (spec is None or not spec.file_extension):
@@ -197,19 +256,42 @@ def parse_sink_uri(text: str, defaults: Mapping[str, str] | None = None) -> Sink
     if values.get("split-on-dispatch-key") and values.get("output-raw-change-event"):
         raise ConfigError("sink URI: split-on-dispatch-key and output-raw-change-event ask for the opposite of each other")
     whole = {name: default_of(parameter) for name, parameter in PARAMETERS.items()} | values
+    encoding = replace(encoding_options(protocol, whole), as_sql=scheme is Scheme.MYSQL)
+    if scheme is Scheme.CANAL:  # an update of a key is an update for Canal's clients
+        encoding = replace(
+            encoding,
+            canal_server_id=whole["server-id"] or 0,
+            canal_member_names=whole["enum-set-as-text"],
+            output_raw_change_event=True,
+        )
     return SinkUri(
         text=f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?" + urlencode(given, quote_via=quote) if given else ""),
         scheme=scheme,
-        encoding=encoding_options(protocol, whole),
+        encoding=encoding,
         topic=_kafka_topic(parts, text) if scheme is Scheme.KAFKA else whole["topic"],
         path=_path(scheme, parts, text),
         partition_num=whole["partition-num"],
-        split_on_dispatch_key=whole["split-on-dispatch-key"],
+        split_on_dispatch_key=whole["split-on-dispatch-key"] and scheme is not Scheme.CANAL,
         create_tables=whole["create-tables"],
         kafka=_kafka_options(parts, values, text) if scheme is Scheme.KAFKA else None,
         storage=_storage_options(scheme, parts, whole) if scheme in p.STORAGE else None,
+        canal=_canal_options(parts, whole, text) if scheme is Scheme.CANAL else None,
+        mysql=mysql_options(parts, whole, text) if scheme is Scheme.MYSQL else None,
         warnings=tuple(warnings),
     )
+
+
+def server_id_of(cluster_id: str) -> int:
+    """A number for the headers of a cluster's entries, as MySQL servers have one: 31 bits, not 0."""
+    number = int(cluster_id) if cluster_id.isdecimal() else zlib.crc32(cluster_id.encode())
+    return (number ^ number >> 32) & 0x7FFFFFFF or 1
+
+
+def with_store(text: str, folder: str) -> str:
+    """Give a canal:// URI with a server this entry store, unless it names one."""
+    if not text.startswith("canal://") or text.startswith("canal:///") or re.search(r"[?&]store=", text):
+        return text
+    return with_parameter(text, "store", folder)
 
 
 def check_alone(text: str) -> None:
@@ -225,6 +307,8 @@ def _read(text: str, faults: Faults) -> tuple[SplitResult, Scheme, dict[str, str
         parts = urlsplit(text.strip())
     except ValueError as error:
         raise ConfigError(f"sink URI {redact(text)}: {error}") from None
+    if "\0" in unquote(parts.netloc + parts.path):
+        raise ConfigError(f"sink URI {redact(text)}: it has a zero byte (%00)")
     scheme = _scheme(parts, text)
     given, warnings = _parameters(scheme, parts, text, faults)
     values: dict[str, Any] = {}
@@ -279,7 +363,9 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
                 faults.add(ConfigError(f"sink URI: {name} is given twice"))
             continue
         seen.add(name)
-        if name in p.UNSUPPORTED:
+        if name in PARAMETERS and scheme in PARAMETERS[name].schemes:
+            given[name] = value
+        elif name in p.UNSUPPORTED:
             if value.lower() not in (p.UNSUPPORTED[name], ""):
                 faults.add(ConfigError(f"sink URI: {name} is not supported yet"))
         elif name in p.UNUSED:
@@ -287,8 +373,6 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
         elif name not in PARAMETERS:
             known = {*PARAMETERS, *p.UNUSED, *p.UNSUPPORTED}
             faults.add(unknown_parameter("sink URI", name, known))
-        elif scheme in PARAMETERS[name].schemes:
-            given[name] = value
         else:
             warnings.append(f"{name} has no meaning for {scheme.value}://")
     return given, warnings
@@ -297,6 +381,8 @@ def _parameters(scheme: Scheme, parts: SplitResult, text: str, faults: Faults) -
 def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
     parameter = PARAMETERS[name]
     try:
+        if "\0" in text and parameter.parse is not any_text and not parameter.secret:
+            raise ValueError("it has a zero byte")
         return parameter.parse(text)
     except Adjusted as adjusted:
         warnings.append(f"{name} = {text}: {adjusted}")
@@ -309,7 +395,7 @@ def _value(name: str, text: str, warnings: list[str], where: str) -> Any:
 def _path(scheme: Scheme, parts: SplitResult, text: str) -> str:
     path = unquote(parts.path)
     if scheme is Scheme.S3:
-        if not parts.netloc or "@" in parts.netloc:
+        if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc:
             raise ConfigError(f"sink URI {redact(text)}: expected s3://BUCKET/PREFIX; keys go into the parameters")
         return path.strip("/")
     if scheme not in (Scheme.FILE, Scheme.MESSAGES):
@@ -378,6 +464,21 @@ def _sasl(values: Mapping[str, Any]) -> Sasl | None:
     if user is None or password is None:
         raise ConfigError("sink URI: sasl-user and sasl-password belong together")
     return Sasl(values.get("sasl-mechanism", "plain").upper(), user, password)
+
+
+def _canal_options(parts: SplitResult, values: Mapping[str, Any], text: str) -> CanalOptions:
+    path, store, host = unquote(parts.path), values["store"] or "", ""
+    destination = path.strip("/") if parts.netloc else ""
+    if parts.netloc:
+        host, *others = _hosts(parts, text)
+        if others or not _DESTINATION.fullmatch(destination):
+            raise ConfigError(f"sink URI {redact(text)}: expected canal://HOST:PORT/DESTINATION, or canal:///FOLDER")
+    elif not path.strip("/") or store:
+        raise ConfigError(f"sink URI {redact(text)}: canal:///FOLDER names the entry store itself, without store=")
+    else:
+        store = path.rstrip("/")
+    any_wait = values["get.wait"] == "any"
+    return CanalOptions(host, destination, store, values["start-ts"], any_wait, values["store-age"], values["store-size"])
 
 
 def _storage_options(scheme: Scheme, parts: SplitResult, values: Mapping[str, Any]) -> StorageOptions:

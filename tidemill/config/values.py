@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 _STORAGES = ("file", "local", "s3", "gcs", "gs", "abfs", "abfss", "hdfs", "viewfs")
@@ -115,6 +115,8 @@ def any_text(value: str) -> str:
 def storage_uri(value: str) -> str:
     """Check the storage of claim checks: a folder, or an address with a known scheme. Nothing is opened."""
     kind, mark, _ = value.partition("://")
+    if "\0" in unquote(value):
+        raise ValueError("it has a zero byte")
     if mark and kind.lower() not in _STORAGES:
         raise ValueError(f"expected a folder or one of {', '.join(f'{known}://' for known in _STORAGES)}")
     return value

@@ -6,4 +6,6 @@ order/         the state machine: duplicates, order, the frontier of resolved ts
 targets        the targets: tables, or messages again
 kafka, run     the consumer as a process (IO)
 spark          the same with Structured Streaming
+
+In: messages of topics. Out: rows and DDLs in tables, messages of another sink, lines for people. Read `reading.py`, then `run.py`.
 """

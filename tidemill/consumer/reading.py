@@ -1,65 +1,85 @@
-"""A message's bytes → events, for every protocol that the consumer supports. Pure.
+"""A message's bytes → events, for every protocol that the consumer reads. Pure.
 
-All events are converted to those of Open Protocol, whose columns have their types.
+All events are converted to those of Open Protocol, whose columns have their types. `READERS` has one entry for each protocol. Errors name
+other protocols as far as `foreign.py` recognises them.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tidemill.consumer.canal import open_events
 from tidemill.consumer.foreign import foreign_protocol
 from tidemill.errors import ConfigError, MalformedMessage
 from tidemill.protocols import canal_json
 from tidemill.protocols import open as open_protocol
+from tidemill.protocols.all import PROTOCOLS, SPELLINGS
 from tidemill.protocols.open.codes import VERSION
 from tidemill.protocols.open.decode import Fetch
 from tidemill.protocols.open.events import Event
+from tidemill.protocols.options import MessageFormat
 
-
-class Protocol(enum.Enum):
-    """The protocol of a topic. AUTO decides for each message."""
-
-    AUTO = "auto"
-    OPEN = "open-protocol"
-    CANAL_JSON = "canal-json"
-
+AUTO = "auto"
+"""As --protocol: the protocol is decided for each message."""
 
 Read = Callable[[bytes | None, bytes | None], list[Event]]
 """Turns key and value of a message into its events. Raises MalformedMessage."""
 
 _OPEN_VERSION = VERSION.to_bytes(8, "big")
-_READABLE = "open-protocol, and canal-json with the TiDB extension"
-_WORDS = {"auto": Protocol.AUTO, "open-protocol": Protocol.OPEN, "default": Protocol.OPEN, "canal-json": Protocol.CANAL_JSON}
 
 
-def parse_protocol(text: str) -> Protocol:
-    """Parse a protocol by TiCDC's word for it. Raises ConfigError."""
-    found = _WORDS.get(text.lower())
-    if found is None:
-        raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(p.value for p in Protocol)}.")
-    return found
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How messages of one protocol are read. `recognises`: whether a message, by key and value, looks like one of it."""
+
+    read: Callable[[bytes | None, bytes | None, Fetch | None], list[Event]]
+    recognises: Callable[[bytes | None, bytes | None], bool]
+    only: str = ""  # which messages of the protocol can be read, if not all
 
 
-def reader(protocol: Protocol, fetch: Fetch | None = None) -> Read:
-    """Return the function that reads messages of a protocol. `fetch` reads the files of claim checks."""
+READERS: dict[MessageFormat, Reader] = {
+    MessageFormat.OPEN: Reader(
+        lambda key, value, fetch: open_protocol.decode(key or b"", value, fetch=fetch),
+        lambda key, _: key is not None and key[:8] == _OPEN_VERSION,
+    ),
+    MessageFormat.CANAL_JSON: Reader(
+        lambda _, value, fetch: open_events(canal_json.decode(value or b"", fetch=fetch)),
+        lambda _, value: value is not None and value[:1] == b"{",
+        only="with the TiDB extension",
+    ),
+}
+"""The protocols that the consumer reads. A message is of the first one that recognises it."""
 
-    def read_open(key: bytes | None, value: bytes | None) -> list[Event]:
-        return open_protocol.decode(key or b"", value, fetch=fetch)
+_READABLE = ", and ".join(f"{PROTOCOLS[protocol].spellings[0]} {one.only}".rstrip() for protocol, one in READERS.items())
 
-    def read_canal(key: bytes | None, value: bytes | None) -> list[Event]:
-        return open_events(canal_json.decode(value or b"", fetch=fetch))
+
+def parse_protocol(text: str) -> MessageFormat | None:
+    """Parse a protocol by TiCDC's word for it; None for `auto`. Raises ConfigError."""
+    if text.lower() == AUTO:
+        return None
+    spec = SPELLINGS.get(text.lower())
+    if spec is None or spec.format not in READERS:
+        words = [AUTO, *(PROTOCOLS[protocol].spellings[0] for protocol in READERS)]
+        raise ConfigError(f"protocol {text!r} cannot be read", hint=f"Use one of {', '.join(words)}.")
+    return spec.format
+
+
+def reader(protocol: MessageFormat | None = None, fetch: Fetch | None = None) -> Read:
+    """Return the function that reads messages of a protocol (None: of whichever one each message is). `fetch` reads the files of claim
+    checks."""
 
     def read_any(key: bytes | None, value: bytes | None) -> list[Event]:
-        if key is not None and key[:8] == _OPEN_VERSION:
-            return read_open(key, value)
-        if value is not None and value[:1] == b"{":
-            return read_canal(key, value)
+        for one in READERS.values():
+            if one.recognises(key, value):
+                return one.read(key, value, fetch)
         begins = f"its key begins with {(key or b'')[:8].hex() or 'nothing'}, its value with {(value or b'')[:8]!r}"
         raise MalformedMessage(f"it is of no protocol that can be read: {begins}", hint=f"Readable are {_READABLE}.")
 
-    return {Protocol.AUTO: read_any, Protocol.OPEN: read_open, Protocol.CANAL_JSON: read_canal}[protocol]
+    if protocol is None:
+        return read_any
+    chosen = READERS[protocol]
+    return lambda key, value: chosen.read(key, value, fetch)
 
 
 def read_at(read: Read, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> list[Event]:

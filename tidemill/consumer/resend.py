@@ -18,7 +18,7 @@ import numpy as np
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
-from tidemill.consumer.order.progress import Progress
+from tidemill.consumer.order.progress import STATE, Progress
 from tidemill.consumer.rawrows import Shape, Shapes, cells_of, raw_record, style_of_row, targets_of
 from tidemill.delivery.inputs.table_pack import Output
 from tidemill.delivery.inputs.table_router import control_messages_of
@@ -27,8 +27,8 @@ from tidemill.delivery.task.encoder import RowEncoder
 from tidemill.errors import ConfigError, MalformedBytes, SinkError, SinkUnavailable
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
+from tidemill.protocols.all import PROTOCOLS, spec_of
 from tidemill.protocols.open.events import DdlMessage, RowEvent
-from tidemill.protocols.options import MessageFormat
 from tidemill.rules.dispatch import partition
 from tidemill.sinks.base import BatchContext
 from tidemill.sinks.parts import file_errors, sync_folder
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 FEED = "consume"
 _CHUNK_ROWS = 4096
-_FROM_EVENTS = {MessageFormat.OPEN, MessageFormat.CANAL_JSON, MessageFormat.SIMPLE}
 
 
 @dataclass(slots=True)
@@ -56,11 +55,12 @@ class _Batch:
 class Republish:
     """See the module. Raises ConfigError for a protocol or layout that needs table versions, which events do not show."""
 
+    commits_before_ddls = False
+
     def __init__(self, sink: SinkUri, config: ChangefeedConfig, state: Path) -> None:
-        if sink.protocol not in _FROM_EVENTS:
-            raise ConfigError(
-                f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint="Use open-protocol, canal-json or simple."
-            )
+        if sink.protocol is None or not spec_of(sink.protocol).from_events:
+            words = ", ".join(spec.spellings[0] for spec in PROTOCOLS.values() if spec.from_events)
+            raise ConfigError(f"--sink-uri {sink}: messages of this protocol cannot be made of events", hint=f"Use one of {words}.")
         if wants_tables(sink):
             raise ConfigError(
                 f"--sink-uri {sink}: files of tables cannot be made of events, which tell no table's schema",
@@ -86,11 +86,11 @@ class Republish:
         """Return progress, epoch and number of the last batch. Each start begins a new epoch."""
         try:
             first, second = self._state.read_text().splitlines()
+            epoch, number = map(int, second.split())
         except FileNotFoundError:
             return Progress(), 1, 0
         except (OSError, ValueError) as error:
-            raise MalformedBytes(f"the consumer's state {self._state} cannot be read: {error}") from None
-        epoch, number = map(int, second.split())
+            raise MalformedBytes(f"the consumer's state {self._state} cannot be read: {error}", hint=STATE.hint) from None
         return Progress.from_json(first), epoch + 1, number
 
     def _store(self, progress: Progress) -> None:

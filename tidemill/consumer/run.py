@@ -54,7 +54,7 @@ class Patience:
         self._waits = iter(RETRY_S)
 
     def wait_after(self, error: TidemillError) -> float | None:
-        """Return the pause before the next try, or None when the time is used up."""
+        """Return the pause before the next attempt, or None when the time is used up."""
         wait, now = next(self._waits, RETRY_S[-1]), time.monotonic()
         if now + wait > self._began + self._total_s:
             return None
@@ -270,6 +270,9 @@ class Consumer:
                 self.counters.rows += len(step.rows)
                 self.counters.transactions += 1
             else:
+                if self._target.commits_before_ddls:
+                    self._commit(self.ordering.partly_flushed(max(step.ts - 1, self.ordering.flushed_ts)))
+                    rows = 0
                 self._apply_ddl(step)
         done = self.ordering.flushed(upto)
         if has_steps or time.monotonic() - self._committed_at > IDLE_COMMIT_S or self._reached(upto):

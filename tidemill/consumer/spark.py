@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from tidemill.consumer.kafka import KafkaTopics
 from tidemill.consumer.order.progress import TopicPartition
-from tidemill.consumer.reading import Protocol, read_at, reader
+from tidemill.consumer.reading import read_at, reader
 from tidemill.consumer.run import Consumer, Options, Patience
 from tidemill.consumer.targets import ConsumerTarget
 from tidemill.consumer.upstream import Upstream
 from tidemill.errors import ConfigError, SinkUnavailable, TopicUnavailable
+from tidemill.protocols.options import MessageFormat
 from tidemill.sinks.claim_check import ClaimCheckStorage
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MAX_OFFSETS = 100_000
 """The default maxOffsetsPerTrigger. Without a limit a query that begins late would read everything at once."""
-LOOK_S = 1.0
+POLL_S = 1.0
 
 _COLUMNS = ("topic", "partition", "offset", "key", "value")
 
@@ -143,7 +144,7 @@ class SparkConsumer:
         """Wait. Returns whether the query is still active."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if self._closed.wait(min(left, LOOK_S)) or (self._query is not None and not self._query.isActive):
+            if self._closed.wait(min(left, POLL_S)) or (self._query is not None and not self._query.isActive):
                 return False
         return True
 
@@ -171,7 +172,7 @@ def _in_order(decoded: DataFrame) -> Iterator[Any]:
     return iter(decoded.orderBy("topic", "partition", "offset").toLocalIterator())
 
 
-def _events_column(protocol: Protocol, claim_check_uri: str) -> Any:
+def _events_column(protocol: MessageFormat | None, claim_check_uri: str) -> Any:
     """Return the column function that tasks run: Arrow batches of messages → events."""
     from pyspark.sql.pandas.functions import arrow_udf
 
@@ -220,5 +221,6 @@ def consume_stream(
     from tidemill.consumer.targets import open_target
     from tidemill.consumer.upstream import upstream
 
-    consumer = SparkConsumer(upstream(uri, topics), open_target(sink_uri))
+    source = upstream(uri, topics)
+    consumer = SparkConsumer(source, open_target(sink_uri, consumer=source.names))
     return consumer.start(spark, trigger=trigger, options=options), consumer

@@ -19,6 +19,10 @@ from tidemill.rules.names import did_you_mean
 class ConsumerTarget(Protocol):
     """Takes transactions and DDLs in order. They take effect with `commit`. Raises SinkError, SinkUnavailable, SchemaError."""
 
+    @property
+    def commits_before_ddls(self) -> bool:
+        """Whether everything before a DDL is to be committed first: the DDL takes effect at once."""
+
     def progress(self) -> Progress:
         """Return the progress of the last commit."""
 
@@ -41,6 +45,8 @@ class ConsumerTarget(Protocol):
 class Nowhere:
     """`blackhole://`: drops everything, also progress."""
 
+    commits_before_ddls = False
+
     def progress(self) -> Progress:
         return Progress()
 
@@ -60,13 +66,20 @@ class Nowhere:
         pass
 
 
-def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, config: Path | None = None) -> ConsumerTarget:
-    """Return the target of a URI. Raises ConfigError."""
+def open_target(
+    uri: str, *, zone: tzinfo = UTC, state: Path | None = None, config: Path | None = None, consumer: str = "tidemill"
+) -> ConsumerTarget:
+    """Return the target of a URI. `consumer`: the name of its progress in a database. Raises ConfigError."""
     scheme = uri.partition("://")[0]
     if scheme == "sqlite":
         return _tables(uri, zone)
     if scheme == "blackhole":
         return Nowhere()
+    if scheme in ("mysql", "mysql+ssl", "tidb", "tidb+ssl"):
+        from tidemill.config.file import load_config
+        from tidemill.consumer.database import DatabaseTables
+
+        return DatabaseTables(load_config(config).sink_uri(uri), consumer, zone=zone)
     if scheme in ("kafka", "kafka+ssl", "file", "messages"):
         from tidemill.config.file import load_config
         from tidemill.consumer.resend import Republish, default_state
@@ -75,7 +88,8 @@ def open_target(uri: str, *, zone: tzinfo = UTC, state: Path | None = None, conf
         sink = settings.sink_uri(uri)
         return Republish(sink, settings, state or default_state(sink))
     raise ConfigError(
-        f"--sink-uri {redact(uri)}: no such sink", hint="Give sqlite:///FILE, kafka://, file://, messages:// or blackhole://."
+        f"--sink-uri {redact(uri)}: no such sink",
+        hint="Give sqlite:///FILE, mysql://, tidb://, kafka://, file://, messages:// or blackhole://.",
     )
 
 

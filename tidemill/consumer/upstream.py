@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tidemill.config.uri import KafkaOptions, parse_sink_uri
-from tidemill.consumer.reading import Protocol, parse_protocol
+from tidemill.consumer.reading import AUTO, parse_protocol
 from tidemill.errors import ConfigError, redact
+from tidemill.protocols.options import MessageFormat
 from tidemill.rules.topics import check_topic
 
 _SCHEMES = ("kafka", "kafka+ssl")
@@ -21,14 +22,14 @@ _ANY_TOPIC = "tidemill-consumer"
 class Upstream:
     """The source. `topics` are names; `patterns` also match topics that appear later.
 
-    `partition_num`: read only the first partitions of each topic, because the writer uses no others. `claim_check_uri`: the storage of
-    messages that were too large.
+    `protocol`: None if it is decided for each message. `partition_num`: read only the first partitions of each topic, because the writer
+    uses no others. `claim_check_uri`: the storage of messages that were too large.
     """
 
     kafka: KafkaOptions
     topics: tuple[str, ...]
     patterns: tuple[re.Pattern[str], ...]
-    protocol: Protocol = Protocol.AUTO
+    protocol: MessageFormat | None = None
     partition_num: int | None = None
     max_message_bytes: int = 10 << 20
     claim_check_uri: str = ""
@@ -43,9 +44,13 @@ class Upstream:
         patterns = (pattern for pattern in self.patterns if not any(pattern.fullmatch(topic) for topic in there))
         return (*(topic for topic in self.topics if topic not in there), *(pattern.pattern for pattern in patterns))
 
+    @property
+    def names(self) -> str:
+        """The topics and patterns in one text."""
+        return ",".join([*self.topics, *(pattern.pattern for pattern in self.patterns)])
+
     def __str__(self) -> str:
-        names = [*self.topics, *(pattern.pattern for pattern in self.patterns)]
-        return f"{','.join(names)} at {','.join(self.kafka.hosts)}"
+        return f"{self.names} at {','.join(self.kafka.hosts)}"
 
 
 def topic_pattern(text: str) -> re.Pattern[str] | None:
@@ -77,7 +82,7 @@ def upstream(uri: str, topics: Sequence[str]) -> Upstream:
     if parts.scheme not in _SCHEMES:
         raise ConfigError(f"upstream {redact(uri)}: it has to begin with kafka:// or kafka+ssl://")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    protocol = parse_protocol(given.pop("protocol", "auto"))
+    protocol = parse_protocol(given.pop("protocol", AUTO))
     for name in ("version", "consumer-group-id"):  # TiCDC's consumers take them; they have no effect here
         given.pop(name, None)
     claim_check_uri = given.pop("claim-check-storage-uri", "")

@@ -20,20 +20,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.delivery import plan
+from tidemill.delivery import plan, time_plan
 from tidemill.delivery.corrupted_rows import CorruptedRows
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import Target
 from tidemill.delivery.machine import actions as A
 from tidemill.delivery.machine import events as E
-from tidemill.delivery.machine.batch_machine import BatchMachine, Phase
+from tidemill.delivery.machine.batch_machine import BatchMachine
 from tidemill.delivery.machine.retry import RetryPolicy
+from tidemill.delivery.machine.state import Phase
 from tidemill.delivery.position import Position, Ranges, end_of
 from tidemill.delivery.work_item import TaskResult, WorkItem
 from tidemill.errors import BatchFailed, TidemillError, made
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.base import BatchContext, DriverSink
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tso import describe
@@ -51,14 +53,17 @@ class JobRunner(Protocol):
     def run(self, items: Sequence[WorkItem]) -> list[TaskResult]: ...
 
 
-class Upstream(Protocol):
+class BatchSource(Protocol):
     """What a batch asks of the log and its schema history."""
 
     def follow(self, to_ts: int) -> None:
         """Learn the schemas up to to_ts, if they are not known yet."""
 
-    def loads(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[plan.Load]:
+    def inputs(self, from_ts: int, to_ts: int, ranges: Ranges = ()) -> list[plan.PartitionInput]:
         """What each log partition holds of the interval; partitions without a row in it may be left out."""
+
+    def samples(self, from_ts: int, to_ts: int) -> list[time_plan.Sample]:
+        """How the rows of the interval are spread over time."""
 
     def barriers(self, from_ts: int, to_ts: int) -> list[int]:
         """Ends that a batch may not pass, in (from_ts, to_ts]."""
@@ -76,10 +81,10 @@ class Upstream(Protocol):
 class Events(Protocol):
     """DDL and resolved events as the sink's protocol writes them."""
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
+    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
         """Topic, key, value and partitions; None if the protocol has none."""
 
-    def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
+    def resolved(self, ts: int) -> KeyValue | None:
         """Key and value; None if the protocol has none."""
 
     def targets(self) -> Sequence[Target]:
@@ -95,7 +100,7 @@ class BatchDriver:
     """Runs the batches of one changefeed, one at a time."""
 
     feed: str
-    upstream: Upstream
+    source: BatchSource
     events: Events
     sink: DriverSink
     sink_uri: str
@@ -103,6 +108,13 @@ class BatchDriver:
     fence: Fence
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     stop: threading.Event = field(default_factory=threading.Event)
+    by_commit_ts: bool = False
+    """Items own ranges of commit ts, because the sink keeps one order over all tables."""
+    one_task: bool = False
+    """One item has all rows, in the order of their commits."""
+    cluster_id: str = ""
+    started_ts: int = 0
+    """The upstream's time when this delivery started, see `BatchContext`."""
     refresh_topics: Callable[[], bool] = lambda: False
     """Asks the sink for its topics again; whether they differ from before."""
     bootstraps: Callable[[], Iterable[E.BootstrapMessage]] | None = None
@@ -189,7 +201,7 @@ class BatchDriver:
             case A.DiscardAttempt(attempt):
                 self.sink.discard(self._context(attempt))
             case A.RefreshLog():
-                self.upstream.refresh()
+                self.source.refresh()
             case A.NoteFailure(error):
                 self.on_failure(error)
             case A.ReportCorrupted(stats):
@@ -204,8 +216,8 @@ class BatchDriver:
     def _answer(self, request: A.Request) -> Iterator[E.Event]:
         match request:
             case A.LearnSchemas(from_ts, to_ts):
-                self.upstream.follow(to_ts)
-                yield E.SchemasLearned(tuple(self.upstream.barriers(from_ts, to_ts)))
+                self.source.follow(to_ts)
+                yield E.SchemasLearned(tuple(self.source.barriers(from_ts, to_ts)))
             case A.ListBootstraps(ts):
                 yield E.BootstrapsListed(self._bootstraps(ts))
             case A.TakeEpoch(from_ts, to_ts, ranges):
@@ -213,8 +225,8 @@ class BatchDriver:
             case A.SendBootstraps(attempt, messages):
                 self._send_bootstraps(attempt, messages)
                 yield E.BootstrapsSent()
-            case A.LookAtTopics():
-                yield E.TopicsSeen(self.refresh_topics())
+            case A.CheckTopics():
+                yield E.TopicsChecked(self.refresh_topics())
             case A.BeginAttempt(attempt):
                 self.sink.begin_batch(self._context(attempt))
                 yield E.AttemptBegun()
@@ -224,10 +236,10 @@ class BatchDriver:
                 yield from [E.ItemReported(result) for result in self.runner.run([*items])]
                 yield E.JobEnded(self.clock())
             case A.CheckFence():
-                self.fence.look(now=True)
+                self.fence.check(now=True)
                 yield E.FenceHeld()
             case A.ListDdls(from_ts, to_ts):
-                yield E.DdlsListed(tuple(self.upstream.ddl_events(from_ts, to_ts)))
+                yield E.DdlsListed(tuple(self.source.ddl_events(from_ts, to_ts)))
             case A.SendDdl(ddl):
                 self._send_ddl(ddl)
                 yield E.DdlSent()
@@ -252,11 +264,18 @@ class BatchDriver:
 
     def _context(self, attempt: A.Attempt) -> BatchContext:
         return BatchContext(
-            feed=self.feed, batch=attempt.batch, epoch=attempt.epoch, from_ts=attempt.from_ts, to_ts=attempt.to_ts, look=self.fence.look
+            feed=self.feed,
+            batch=attempt.batch,
+            epoch=attempt.epoch,
+            from_ts=attempt.from_ts,
+            to_ts=attempt.to_ts,
+            check_fence=self.fence.check,
+            cluster_id=self.cluster_id,
+            started_ts=self.started_ts,
         )
 
     def _bootstraps(self, ts: int) -> tuple[E.BootstrapMessage, ...]:
-        self.upstream.pack(ts, ts)  # which tables there are
+        self.source.pack(ts, ts)  # which tables there are
         return tuple(self.bootstraps()) if self.bootstraps is not None else ()
 
     def _send_bootstraps(self, attempt: A.Attempt, messages: Iterable[E.BootstrapMessage]) -> None:
@@ -268,24 +287,26 @@ class BatchDriver:
 
     def _items(self, attempt: A.Attempt) -> list[WorkItem]:
         """Who reads what, for the executors that are there now."""
-        loads = self.upstream.loads(attempt.from_ts, attempt.to_ts, attempt.ranges)
+        inputs = self.source.inputs(attempt.from_ts, attempt.to_ts, attempt.ranges)
         # also where no row needs it: it makes topics, and refuses tables
-        pack = self.upstream.pack(attempt.from_ts, attempt.to_ts, attempt.ranges)
-        if not any(load.busy for load in loads):
+        pack = self.source.pack(attempt.from_ts, attempt.to_ts, attempt.ranges)
+        if not any(one.busy for one in inputs):
             return []
-        return plan.work_items(
-            loads,
-            self.runner.parallelism,
-            feed=self.feed,
-            batch=attempt.batch,
-            epoch=attempt.epoch,
-            from_ts=attempt.from_ts,
-            to_ts=attempt.to_ts,
-            pack=pack,
-            sink=self.sink_uri,
-            fence=self.fence.place,
-            targets=len(self.events.targets()),
-        )
+        given: dict[str, Any] = {
+            "feed": self.feed,
+            "batch": attempt.batch,
+            "epoch": attempt.epoch,
+            "from_ts": attempt.from_ts,
+            "to_ts": attempt.to_ts,
+            "pack": pack,
+            "sink": self.sink_uri,
+            "fence": self.fence.place,
+        }
+        parallelism = 1 if self.one_task else self.runner.parallelism
+        if self.by_commit_ts:
+            samples = self.source.samples(attempt.from_ts, attempt.to_ts) if parallelism > 1 else []
+            return time_plan.work_items(inputs, samples, parallelism, **given)
+        return plan.work_items(inputs, parallelism, **given, targets=len(self.events.targets()))
 
     def _send_ddl(self, event: DdlEvent) -> None:
         message = self.events.ddl(event)

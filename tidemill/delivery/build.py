@@ -11,14 +11,14 @@ from pathlib import Path
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.batch import BatchDriver, JobRunner
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.registry import RegisteredSchemas, open_schemas
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.machine.retry import RetryPolicy
 from tidemill.errors import TidemillError
-from tidemill.sinks.base import DriverSink
-from tidemill.sinks.spec import open_driver_sink
+from tidemill.sinks.base import DriverSink, HeedsStop
+from tidemill.sinks.spec import open_driver_sink, spec_of
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 
 
@@ -41,6 +41,8 @@ class Delivery:
         `fresh`: the sink is written from its beginning. Raises ConfigError and what the sink refuses."""
         sink = open_driver_sink(settings.sink.text, fresh=fresh)
         stack.callback(sink.close)
+        if isinstance(sink, HeedsStop):
+            sink.heed(stop)
         router = TableRouter(settings, sink.place)
         schemas = open_schemas(settings, router, schemas_file, stop)
         if schemas is not None:
@@ -60,34 +62,42 @@ class Delivery:
             lenient=lenient,
         )
 
-    def upstream(self, reader: LogReader, history: SchemaHistory, packs: PackStore) -> LogUpstream:
+    def source(self, reader: LogReader, history: SchemaHistory, packs: PackStore) -> LogSource:
         """The change log, as the batches see it."""
         create_in = self.settings.zone if self.settings.sink.create_tables else None
-        return LogUpstream(reader, history, packs, self.router.ddl, self.router.rows, create_in)
+        return LogSource(reader, history, packs, self.router.ddl, self.router.rows, create_in)
 
     def driver(
         self,
         packs: PackStore,
-        upstream: LogUpstream,
+        source: LogSource,
         runner: JobRunner,
         fence: Fence,
         retry: RetryPolicy,
         on_failure: Callable[[TidemillError], None] = lambda error: None,
+        *,
+        started_ts: int = 0,
+        cluster_id: str = "",
     ) -> BatchDriver:
-        """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another."""
+        """The driver that runs the batches. `on_failure`: called for each failed attempt that will be followed by another. `started_ts`:
+        rows at or below it may have been delivered before."""
         events = SinkEvents(self.settings, self.router, packs)
         return BatchDriver(
             feed=self.settings.feed,
-            upstream=upstream,
+            source=source,
             events=events,
             bootstraps=events.bootstraps if events.sends_bootstrap else None,
             sink=self.sink,
             sink_uri=self.settings.sink.text,
             runner=runner,
             fence=fence,
+            by_commit_ts=spec_of(self.settings.sink).by_commit_ts,
+            one_task=spec_of(self.settings.sink).one_task(self.settings.sink),
             refresh_topics=packs.refresh_topics,
             retry=retry,
             stop=self.stop,
+            started_ts=started_ts,
+            cluster_id=cluster_id,
             on_failure=on_failure,
             on_ddl=self.schemas.foresee if self.schemas is not None else lambda event: None,
         )

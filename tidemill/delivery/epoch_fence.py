@@ -24,6 +24,7 @@ from tidemill.changelog.storage.outcomes import storage_errors
 from tidemill.delivery.guarded import DRIVER, EPOCH, GuardedFile, parsed
 from tidemill.delivery.position import Ranges
 from tidemill.errors import Fenced, TidemillError, redact
+from tidemill.statefile import FEED_FILE, Fields
 
 REMOTE_EVERY_S = 1.0
 """A fence on an object store is read this often, and whenever something is about to be published: each look is a request."""
@@ -38,7 +39,7 @@ class BrokenFence(TidemillError):
     code = "TM:ErrFence"
 
 
-class Look:
+class FenceCheck:
     """A task's look at the fence. Call it often: a remote file is not read each time."""
 
     def __init__(self, place: str, epoch: int) -> None:
@@ -136,14 +137,19 @@ class Fence:
         while True:
             found = self._file.read() or {EPOCH: 0}
             self._epoch = max(found[EPOCH], self._floor)
-            self.planned = interval or ((found[FROM], found[TO]) if FROM in found and TO in found else None)
-            self.planned_ranges = ranges if interval else tuple((int(begin), int(end)) for begin, end in found.get(RANGES, ()))
+            self.planned, self.planned_ranges = (interval, ranges) if interval else self._left(found)
             try:
                 epoch = self._next()
             except Fenced:
                 continue  # another driver took it at the same time
             self._taken = True
             return epoch
+
+    def _left(self, found: Mapping[str, Any]) -> tuple[Interval | None, Ranges]:
+        """What an earlier driver was about to deliver. Raises FeedBroken."""
+        fields = Fields(found, redact(self.place), FEED_FILE)
+        interval = (fields.integer(FROM), fields.integer(TO)) if FROM in fields and TO in fields else None
+        return interval, fields.pairs(RANGES, optional=True)
 
     def _next(self) -> int:
         interval: dict[str, Any] = {FROM: self.planned[0], TO: self.planned[1]} if self.planned is not None else {}
@@ -153,7 +159,7 @@ class Fence:
         self._epoch += 1
         return self._epoch
 
-    def look(self, *, now: bool = False) -> None:
+    def check(self, *, now: bool = False) -> None:
         """Check that this driver's epoch is in force, as tasks do. Raises Fenced if another driver has taken over, LogUnavailable."""
         if now or time.monotonic() >= self._due:
             check(self._file.read(), self._epoch, self.place)

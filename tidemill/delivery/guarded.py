@@ -13,18 +13,16 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from tidemill import statefile
 from tidemill.changelog.storage.flock import FolderLock
 from tidemill.changelog.storage.open import Storage, Token
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.errors import Fenced, TidemillError, redact
+from tidemill.errors import Fenced, redact
 
 EPOCH, DRIVER = "epoch", "driver"
 
 
-class FeedBroken(TidemillError):
-    """A file of a changefeed's state cannot be read."""
-
-    code = "TM:ErrFeedBroken"
+MOST_EPOCHS = 1 << 62
 
 
 class GuardedFile:
@@ -116,11 +114,6 @@ def parsed(data: bytes | None, place: str) -> dict[str, Any] | None:
     """The content of such a file. One that an earlier version wrote may have no epoch: then it is 0. Raises FeedBroken."""
     if data is None:
         return None
-    try:
-        content = json.loads(data)
-        if isinstance(content, dict):
-            return {**content, EPOCH: int(content.get(EPOCH, 0))}
-        why = "it holds no JSON object"
-    except (ValueError, TypeError) as error:
-        why = str(error)
-    raise FeedBroken(f"{redact(place)} cannot be read: {why}", hint="Restore the file from a copy.")
+    content = statefile.read(data, place, statefile.FEED_FILE)
+    signature = {EPOCH: content.integer(EPOCH, 0, MOST_EPOCHS, default=0)}
+    return content.others() | signature | ({DRIVER: content.text(DRIVER)} if DRIVER in content else {})

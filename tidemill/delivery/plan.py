@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemill.changelog.layout import Interval
+from tidemill.changelog.log_format import Interval
 from tidemill.delivery.work_item import WorkItem
 from tidemill.errors import TidemillError
 from tidemill.tso import LOGICAL_BITS
@@ -30,7 +30,7 @@ class BrokenPlan(TidemillError):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PartitionInput:
     """What a log partition holds of a batch's interval."""
 
     partition: int
@@ -73,11 +73,11 @@ def batch_end(from_ts: int, limit_ts: int, barriers: Sequence[int]) -> int:
     return min(first, limit_ts)
 
 
-def end_by_size(loads: Iterable[Load], limit_ts: int, max_bytes: int = MAX_BATCH_BYTES) -> int:
+def end_by_size(inputs: Iterable[PartitionInput], limit_ts: int, max_bytes: int = MAX_BATCH_BYTES) -> int:
     """The end of the last interval that still fits into `max_bytes`, all partitions together; `limit_ts` if all do."""
     ends: dict[int, int] = defaultdict(int)
-    for load in loads:
-        for interval, size in zip(load.intervals, load.sizes, strict=True):
+    for one in inputs:
+        for interval, size in zip(one.intervals, one.sizes, strict=True):
             ends[interval.to_ts] += size
     total = 0
     for to_ts in sorted(ends):
@@ -87,19 +87,19 @@ def end_by_size(loads: Iterable[Load], limit_ts: int, max_bytes: int = MAX_BATCH
     return limit_ts
 
 
-def splits(loads: Sequence[Load], parallelism: int, targets: int) -> list[Split]:
+def splits(inputs: Sequence[PartitionInput], parallelism: int, targets: int) -> list[Split]:
     """How a batch is divided among at most about `parallelism` items.
 
     Rows of a table stay in one unit: a log partition, or several that tables are spread over. Items take whole units, and a heavy one is
     shared by targets: each of its items reads all its log partitions. There are no more shares than `targets`: an item without one would
     read everything and deliver nothing.
     """
-    units = _units(loads)
+    units = _units(inputs)
     if not units:
         return []
     total = sum(unit.bytes for unit in units)
     if total <= SMALL_BYTES or parallelism == 1:
-        return [Split(tuple(load.partition for load in loads if load.busy))]
+        return [Split(tuple(one.partition for one in inputs if one.busy))]
     fair = total / parallelism
     found: list[Split] = []
     light: list[_Unit] = []
@@ -120,12 +120,12 @@ class _Unit:
     bytes: int
 
 
-def _units(loads: Sequence[Load]) -> list[_Unit]:
-    found: dict[tuple[bool, int], list[Load]] = {}
-    for load in loads:
-        if load.busy:
-            found.setdefault((load.unit is None, load.partition if load.unit is None else load.unit), []).append(load)
-    return [_Unit(tuple(load.partition for load in members), sum(load.bytes for load in members)) for members in found.values()]
+def _units(inputs: Sequence[PartitionInput]) -> list[_Unit]:
+    found: dict[tuple[bool, int], list[PartitionInput]] = {}
+    for one in inputs:
+        if one.busy:
+            found.setdefault((one.unit is None, one.partition if one.unit is None else one.unit), []).append(one)
+    return [_Unit(tuple(one.partition for one in members), sum(one.bytes for one in members)) for members in found.values()]
 
 
 def _packed(units: Sequence[_Unit], fair: float) -> list[Split]:
@@ -140,13 +140,13 @@ def _packed(units: Sequence[_Unit], fair: float) -> list[Split]:
     return [Split(tuple(sorted(partitions))) for _, partitions in bins]
 
 
-def check(planned: Sequence[Split], loads: Sequence[Load]) -> None:
+def check(planned: Sequence[Split], inputs: Sequence[PartitionInput]) -> None:
     """The invariant of a batch: exactly one item handles a pair (logical table, target). Raises BrokenPlan.
 
     A logical table is in one unit of log partitions, and may be in all of them. So an item that reads one of a unit must read all, and of
     each unit every target must have exactly one item.
     """
-    units = _units(loads)
+    units = _units(inputs)
     busy = {partition for unit in units for partition in unit.partitions}
     for split in planned:
         if strange := set(split.partitions) - busy:
@@ -162,7 +162,7 @@ def check(planned: Sequence[Split], loads: Sequence[Load]) -> None:
 
 
 def work_items(
-    loads: Sequence[Load],
+    inputs: Sequence[PartitionInput],
     parallelism: int,
     *,
     feed: str,
@@ -176,12 +176,12 @@ def work_items(
     targets: int,
 ) -> list[WorkItem]:
     """The items of a batch, checked. None if no log partition has anything. `targets`: how many (topic, partition)s there are."""
-    planned = splits(loads, parallelism, targets)
-    check(planned, loads)
-    chains = {load.partition: load.chains for load in loads}
-    ranges = {load.partition: load.range or (from_ts, to_ts) for load in loads}
-    apart = any(load.range is not None for load in loads)
-    small = sum(load.bytes for load in loads) <= SMALL_BYTES
+    planned = splits(inputs, parallelism, targets)
+    check(planned, inputs)
+    chains = {one.partition: one.chains for one in inputs}
+    ranges = {one.partition: one.range or (from_ts, to_ts) for one in inputs}
+    apart = any(one.range is not None for one in inputs)
+    small = sum(one.bytes for one in inputs) <= SMALL_BYTES
     return [
         WorkItem(
             feed=feed,
@@ -198,6 +198,7 @@ def work_items(
             sink=sink,
             fence=fence,
             small=small,
+            items=len(planned),
             ranges=tuple(ranges[p] for p in split.partitions for _ in chains[p]) if apart else (),
         )
         for number, split in enumerate(planned)

@@ -6,9 +6,11 @@ of schemas holds for all rows between the partition that is least far and the on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from tidemill.statefile import FEED_FILE, Fields
 
 Ranges = tuple[tuple[int, int], ...]
 """The interval (from, to] of each log partition in a batch. Empty: all partitions have the batch's own interval."""
@@ -67,10 +69,11 @@ class Position:
         return {"ts": self.ts} | ({"parts": list(self.parts)} if self.parts else {})
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Position:
-        """Raises KeyError, TypeError, ValueError."""
-        parts = tuple(int(end) for end in fields.get("parts", ()))
-        return cls.of(parts) if parts else cls(int(fields["ts"]))
+    def from_dict(cls, fields: object) -> Position:
+        """Raises FeedBroken."""
+        found = Fields(fields, "the offset of a batch", FEED_FILE)
+        parts = found.integers("parts", optional=True)
+        return cls.of(parts) if parts else cls(found.integer("ts"))
 
 
 def ranges_of(begin: Position, end: Position) -> Ranges:

@@ -29,6 +29,7 @@ class WorkItem:
     sink: str  # sink URI, secrets included
     fence: str  # path or URL of the file with the epoch in force, in the log's storage
     small: bool = False  # this item is the whole batch, and it has few rows
+    items: int = 1  # of the batch
     ranges: tuple[tuple[int, int], ...] = ()  # the interval of each chain, where log partitions are not equally far
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""A consumer that trusts nothing: it reads Open Protocol messages, checks them against the guarantees, and rebuilds the tables
-as `tidemill consume` does.
+"""Checks a delivery: reads its Open Protocol messages, holds them against the guarantees, and rebuilds the tables as `tidemill consume`
+does.
 
 What is checked, for the events of one topic partition in their order, repeats aside:
 - rows come in commit order for their table;
-- no row comes at or below a resolved ts or a DDL that was sent before, and none above a DDL comes before it;
+- no row comes at or below the ts of a resolved event or DDL that came before it, and no row above a DDL's ts comes before the DDL;
 - DDLs come in the order of their ts;
 and over all partitions: each row's key stays in one partition, every DDL and every last resolved ts is in all of them.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from tidemill.consumer.order.ordering import Ordering, Transaction
 from tidemill.consumer.order.pending import Pending
 from tidemill.consumer.order.spill import TemporaryFiles
-from tidemill.consumer.reading import Protocol, read_at, reader
+from tidemill.consumer.reading import read_at, reader
 from tidemill.consumer.tables.sqlite import SqliteTables
 from tidemill.demo.compare import Name
 from tidemill.demo.delivered import Delivered
@@ -26,7 +26,7 @@ from tidemill.protocols.open.events import DdlMessage, ResolvedMessage, RowEvent
 
 SHOWN = 100
 _QUOTA = 512 << 20
-_READ = reader(Protocol.AUTO)
+_READ = reader()
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Partition:
 
 @dataclass
 class Audit:
-    """Takes messages; afterwards holds rows, DDLs, and what was wrong.
+    """Takes messages, and keeps their rows, their DDLs and the problems found.
 
     `check_homes`: each row has to stay in one partition, as all dispatchers but `ts` promise.
     """
@@ -137,7 +137,7 @@ class Audit:
                 self._problem(f"{topic}: the partitions end at different resolved ts: { {n: p.resolved for n, p in mine.items()} }")
 
     def rebuild(self, tables: SqliteTables) -> None:
-        """Apply what was delivered, as a consumer does: nothing but messages, rows and DDLs in the order of the source."""
+        """Apply what was delivered as a consumer does: rows and DDLs from messages alone, in the order of the source."""
         upto = self.ordering.ready()
         if upto is None:
             return

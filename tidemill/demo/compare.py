@@ -1,4 +1,4 @@
-"""The tables that a consumer made, against the upstream's."""
+"""Compares the tables that a consumer made with the upstream's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 
 Name = tuple[str, str]
 Value = None | int | float | str
-"""A cell in the form in which both sides are compared: see `plain`."""
+"""A cell in the form that is compared: see `plain`."""
 Truth = Mapping[Name, tuple[TableInfo, list[Mapping[str, Value]]]]
 """The upstream's tables: (definition, rows of plain values) by name."""
 Rows = dict[tuple[Value, ...], dict[str, Value]]
@@ -48,7 +48,7 @@ class Difference:
 
 
 def rows_of(tables: SqliteTables, name: Name) -> list[dict[str, Value]]:
-    """The rows of a table downstream, in no order; none where it is not there."""
+    """Return the rows of a table downstream, in any order; none if the table is missing."""
     table = tables.catalog.find(name)
     if table is None:
         return []
@@ -59,18 +59,20 @@ def rows_of(tables: SqliteTables, name: Name) -> list[dict[str, Value]]:
 
 
 def compare(tables: SqliteTables, truth: Truth) -> Iterator[Difference]:
-    """Every difference between the tables downstream and the upstream's. Those without a key are compared as bags of rows."""
+    """Every difference between the tables downstream and the upstream's. Tables without a key are compared by all columns and by their
+    number of rows."""
     known = {name.lower() for name in map(".".join, truth)}
     for table in tables.catalog:
         if ".".join(table.name).lower() not in known and (left := rows_of(tables, table.name)):
             yield Difference(table.name, f"{len(left)} rows were delivered for a table that is not there")
     for name, (info, rows) in sorted(truth.items()):
-        yield from _compare_table(name, info, rows, rows_of(tables, name))
+        yield from compare_table(name, info, rows, rows_of(tables, name))
 
 
-def _compare_table(
+def compare_table(
     name: Name, info: TableInfo, rows: Sequence[Mapping[str, Value]], delivered: Sequence[Mapping[str, Value]]
 ) -> Iterator[Difference]:
+    """Every difference between the rows of a table upstream and those downstream."""
     handle = handle_names(info) or tuple(c.name for c in info.output_columns)
     expected, got = _keyed(rows, handle), _keyed(delivered, handle)
     for key in expected.keys() - got.keys():
@@ -84,7 +86,7 @@ def _compare_table(
 
 
 def handle_names(info: TableInfo) -> tuple[str, ...]:
-    """The columns that tell a table's rows apart, by name."""
+    """Return the names of the columns that identify a row."""
     wanted = set(info.handle_key_columns)
     return tuple(sorted(c.name for c in info.output_columns if c.id in wanted))
 
@@ -107,7 +109,7 @@ def _compare_row(
 
 
 def _same(want: Value, got: Value) -> bool:
-    """A FLOAT is only as exact as 32 bits are."""
+    """Return whether two cells are equal. Floats may differ by the precision of 32 bits, which FLOAT has."""
     if isinstance(want, float) and isinstance(got, float):
         return math.isclose(want, got, rel_tol=2.0**-23)
     return want == got and isinstance(want, str) == isinstance(got, str)

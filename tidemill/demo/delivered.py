@@ -1,4 +1,4 @@
-"""Reading back what a sink was given: messages of each topic and partition, in their order."""
+"""Reads what a sink has received: the messages of each topic and partition, in their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Delivered(NamedTuple):
 
 
 def from_files(folder: Path) -> Iterator[Delivered]:
-    """What a file:// sink holds: FOLDER/topic/partition/batch."""
+    """Read the messages of a file:// sink: FOLDER/topic/partition/batch."""
     for partition in sorted(p for p in folder.glob("*/*") if p.name.isdecimal()):
         for file in sorted(partition.glob("*.messages")):
             for key, value in read_messages(file):
@@ -30,7 +30,7 @@ def from_files(folder: Path) -> Iterator[Delivered]:
 
 
 def from_jsonl(file: Path) -> Iterator[Delivered]:
-    """What a messages:// sink holds. A torn last line is left out."""
+    """Read the messages of a messages:// sink. An incomplete last line is left out."""
     with file.open("rb") as lines:
         for line in lines:
             if not line.endswith(b"\n"):
@@ -44,7 +44,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def from_kafka(brokers: str, topic: str) -> Iterator[Delivered]:
-    """A topic from its beginning up to its ends as of now. Raises SinkUnavailable."""
+    """Read a topic from its beginning up to its present ends. Raises SinkUnavailable."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "tidemill-demo", "enable.auto.commit": False})

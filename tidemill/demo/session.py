@@ -1,4 +1,4 @@
-"""The main job on one machine: an embedded upstream and a `tidemill run` beside it, as processes that a test may kill.
+"""An embedded upstream and a `tidemill run` beside it, as processes that a test may kill.
 
 with Upstream(folder, seed=7) as upstream, Delivery(folder, upstream, "file:///…") as delivery:
     …
@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill.errors import TidemillError, UpstreamUnavailable
+from tidemill.process import children
 
 START_S = 60.0
 POLL_S = 0.2
-TIDEMILL = (sys.executable, "-m", "tidemill.cli.main")
+TIDEMILL = tuple(children.python("tidemill.cli.main"))
 
 
 class DemoFailed(TidemillError):
@@ -46,7 +46,7 @@ class Upstream:
 
     def __enter__(self) -> Self:
         with open(self._log, "ab") as noise:
-            self._process = subprocess.Popen(self._argv, stdout=subprocess.PIPE, stderr=noise, text=True)
+            self._process = subprocess.Popen(self._argv, stdout=subprocess.PIPE, stderr=noise, text=True, env=children.environment())
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("PD is at "):
@@ -64,7 +64,7 @@ class Upstream:
 
     @property
     def pid(self) -> int | None:
-        """Its process."""
+        """The id of its process."""
         return None if self._process is None else self._process.pid
 
     def _drain(self) -> None:
@@ -74,7 +74,7 @@ class Upstream:
             pass
 
     def call(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """A control command: see `tidemill playground ctl`."""
+        """Run a control command: see `tidemill playground ctl`."""
         from tidemill.playground.control import call
 
         return call(self.pd, command, **arguments)
@@ -84,7 +84,7 @@ class Upstream:
         return self.call("stats")
 
     def rest(self) -> int:
-        """Pause the workload and end the locks that it left. Returns a ts at or past everything it wrote."""
+        """Pause the workload and end its locks. Return a ts; everything that the workload wrote is at or below it."""
         self.call("pause")
         self.call("unlock")
         return asyncio.run(self._now())
@@ -131,16 +131,16 @@ class Delivery:
     def start(self) -> None:
         """Start, or start again after a kill: the same command, as a person would."""
         with open(self.output, "ab") as noise:
-            self.process = subprocess.Popen([*self._argv, *self._start], stdout=noise, stderr=noise)
+            self.process = subprocess.Popen([*self._argv, *self._start], stdout=noise, stderr=noise, env=children.environment())
 
     def stop(self) -> int:
-        """SIGTERM and its end; the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(90)
 
     def kill(self) -> None:
-        """kill -9 of the supervisor; its child processes end by themselves."""
+        """Kill the supervisor with SIGKILL. Its child processes end by themselves."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -150,7 +150,7 @@ class Delivery:
         return self.data / "changefeeds" / "demo"
 
     def feed_status(self) -> Mapping[str, Any]:
-        """The delivery's last status; empty before its first."""
+        """Return the newest status of the delivery; empty before the first one."""
         return _json(self.feed_folder / "delivery.json")
 
     def status(self) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ class Delivery:
         return _json(self.feed_folder / "capture" / "status.json")
 
     def checkpoint(self) -> int:
-        """Everything at or below it is delivered; 0 before the first batch."""
+        """Return the checkpoint ts: everything at or below it is delivered. 0 before the first batch."""
         return int(_json(self.feed_folder / "checkpoint.json").get("checkpoint_ts", 0))
 
     def check(self) -> None:
@@ -181,6 +181,15 @@ class Delivery:
                 raise DemoFailed(
                     f"the checkpoint {self.checkpoint()} did not reach {ts} within {within_s:.0f} s", hint=f"See {self.output}."
                 )
+            time.sleep(POLL_S)
+
+    def wait_until_served(self, ts: int, within_s: float = 300.0) -> None:
+        """Return when the server of a canal:// sink has everything up to `ts`. Raises DemoFailed."""
+        deadline = time.monotonic() + within_s
+        while self.status().get("canal", {}).get("checkpoint_ts", 0) < ts:
+            self.check()
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the server did not reach {ts} within {within_s:.0f} s", hint=f"See {self.output}.")
             time.sleep(POLL_S)
 
 

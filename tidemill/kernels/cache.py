@@ -9,16 +9,41 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numba
+from numba.core import event
 
 from tidemill import records
 from tidemill.protocols.common import gotext
 
 _OUTSIDE = (Path(str(records.__file__)), Path(str(gotext.__file__)), Path(str(gotext.__file__)).with_name("printable_runes.txt"))
 """Files outside this package whose constants kernels use."""
+
+_log = logging.getLogger(__name__)
+
+
+class Compiling(event.Listener):  # type: ignore[misc]
+    """Says once that a process compiles kernels, because it does nothing else meanwhile. Kernels that are in the cache are not compiled.
+
+    It is a warning: imports compile, also before a process has set up its log, and Python prints warnings even then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._told = folder, False
+
+    def on_start(self, event: Any) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "compiling kernels into %s, which takes a minute or two; it is done once for each version of Tidemill", self._folder
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
 
 
 @functools.cache
@@ -33,4 +58,5 @@ def use_cache() -> Path:
     )
     folder = Path(root) / f"{numba.__version__}-{digest.hexdigest()[:16]}"
     numba.config.CACHE_DIR = str(folder)
+    event.register("numba:compile", Compiling(folder))
     return folder

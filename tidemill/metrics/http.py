@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
-from tidemill.errors import ConfigError
+from tidemill.errors import cannot_listen
 from tidemill.metrics.pages import Page
 
 HEAD_LIMIT = 16384
@@ -21,6 +22,7 @@ class PageServer:
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = dict(pages)
         self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
         self.address = ""
 
     async def start(self, address: str) -> None:
@@ -29,26 +31,33 @@ class PageServer:
         try:
             self._server = await asyncio.start_server(self._serve, host.strip("[]") or None, int(port), limit=HEAD_LIMIT)
         except (OSError, ValueError, OverflowError) as e:
-            raise ConfigError(f"--status-addr {address}: {e}") from None
+            raise cannot_listen("--status-addr", address, e) from None
         bound = self._server.sockets[0].getsockname()
         self.address = f"{bound[0]}:{bound[1]}"
 
     async def stop(self) -> None:
-        """Close the port."""
+        """Close the port, and what is still connected."""
         if self._server is not None:
             self._server.close()
-            await self._server.wait_closed()
+            for writer in self._open:
+                writer.transport.abort()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIMEOUT):
+                    await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         try:
             async with asyncio.timeout(TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
-                await writer.drain()
+                writer.close()  # when all is sent
+                await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as e:
             _log.debug("a request ended early: %s", e)
         finally:
-            writer.close()
+            writer.transport.abort()  # a client that does not read would keep the rest of its answer here forever
+            self._open.discard(writer)
 
     def _answer(self, request_line: str) -> bytes:
         method, _, rest = request_line.partition(" ")

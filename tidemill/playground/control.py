@@ -97,13 +97,13 @@ class ControlService:
     # regions
 
     def _split(self, request: Json) -> Json:
-        """At handles of a table, or in the middle of a region's integer handles."""
+        """Split at handles of a table, or a region in the middle of its integer handles."""
         table = self._table(request["table"])
         cuts = [keys.record_key(p, int(h)) for p in table.model.physical_ids for h in request["handles"]]
         return {"regions": [_region_json(r) for r in self._playground.cluster.split(cuts)]}
 
     def _merge(self, request: Json) -> Json:
-        """A region into its right neighbour, or the first two regions of a table."""
+        """Merge a region into its right neighbour, or the first two regions of a table."""
         cluster = self._playground.cluster
         if "table" in request:
             table = self._table(request["table"])
@@ -155,7 +155,7 @@ class ControlService:
         raise SqlError(f"table {table.name} has no row {handle}")
 
     def _unlock(self, request: Json) -> Json:
-        """Commit or roll back what `lock` prewrote; without start_ts all of it."""
+        """Commit or roll back what `lock` prewrote: one transaction, or without start_ts all of them."""
         chosen = [int(request["start_ts"])] if request.get("start_ts") else list(self._pending)
         ended = []
         for start_ts in chosen:
@@ -181,7 +181,7 @@ class ControlService:
     # the playground itself
 
     def _pause(self, request: Json) -> Json:
-        """Let the workload rest, with nothing left under way: no lock of its own holds back the resolved ts."""
+        """Pause the workload and finish what it has begun, so that no lock of it holds back the resolved ts."""
         self._playground.paused = True
         if self._playground.workload is not None:
             self._playground.workload.settle()
@@ -215,7 +215,8 @@ def _json_default(value: object) -> Any:
 
 
 def call(address: str, command: str, *, timeout: float = TIMEOUT, credentials: Any = None, **arguments: Any) -> Json:
-    """Run a command on the playground at `address` (host:port of its PD); its answer. `credentials`: of grpc, where it has TLS.
+    """Run a command on the playground at `address` (host:port of its PD) and return the answer. `credentials`: those of gRPC, if it has
+    TLS.
 
     Raises UpstreamUnavailable if there is no answer or it is not a playground's, SqlError when the command is refused.
     """

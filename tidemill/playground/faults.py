@@ -30,7 +30,7 @@ REGION_ERRORS: dict[str, Callable[[Region], cdcpb.Error]] = {
     "server_is_busy": _busy,
     "congested": lambda region: cdcpb.Error(congested=cdcpb.Congested(region_id=region.id)),
 }
-"""Errors of a subscription by name; `no_leader` is a not_leader that knows no new one."""
+"""Errors of a subscription by name. `no_leader` is a not_leader that names no new leader."""
 
 
 def _without_leader(region: Region) -> Any:
@@ -40,7 +40,7 @@ def _without_leader(region: Region) -> Any:
 
 
 class FaultCommands:
-    """Commands of a running playground. Those with `seconds` come back by themselves."""
+    """Commands of a running playground. What lasts for `seconds` ends by itself."""
 
     def __init__(self, playground: Served) -> None:
         self._playground = playground
@@ -111,7 +111,7 @@ class FaultCommands:
         return {"members": members}
 
     def _pd_leader(self, request: Json) -> Json:
-        """Another PD member leads."""
+        """Make another PD member the leader."""
         playground = self._playground
         others = [m.id for m in playground.members.all.values() if m.up and m.id != playground.members.leader]
         member = int(request.get("member") or (others[0] if others else 0))
@@ -144,7 +144,7 @@ class FaultCommands:
         return {"region": region.id}
 
     def _busy(self, request: Json) -> Json:
-        """Stores refuse new subscriptions while so many scans are pending (0: all) for a while."""
+        """Make stores refuse new subscriptions for a while, if this many scans are pending (0: always)."""
         limits = self._playground.cluster.feeds.limits
         before = type(limits)().pending_scans
         limits.pending_scans = int(request.get("scans", 0))
@@ -157,12 +157,12 @@ class FaultCommands:
         return {}
 
     def _pace(self, request: Json) -> Json:
-        """Resolved timestamps come at this interval."""
+        """Change the interval of resolved timestamps."""
         self._playground.resolved_interval = float(request["seconds"])
         return {}
 
     def _resolve_orphans(self, request: Json) -> Json:
-        """Resolve the locks of dead clients, as a reader would that meets them."""
+        """Resolve the locks of dead clients, as a reader does when it meets one."""
         return {"ended": self._playground.cluster.resolve_orphans()}
 
     def _break_streams(self, request: Json) -> Json:

@@ -1,4 +1,4 @@
-"""What the control service and the faults ask of a playground."""
+"""The parts of a playground that the control service and the faults use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidemill.playground.workload.mixed import Workload
 
 
 class Served(Protocol):
-    """A playground that serves. `Playground` says what each of these is."""
+    """A running playground. See `Playground` for each member."""
 
     seed: int
     cluster: Cluster

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import partial
@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from tidemill.playground.control import ControlService
+from tidemill.playground.services.etcd import EtcdService
 from tidemill.playground.services.feed import FeedService
 from tidemill.playground.services.gate import ServerTls
 from tidemill.playground.services.kv import KvService
@@ -27,6 +28,8 @@ from tidemill.playground.services.ports import Port
 from tidemill.playground.sql.parse.ast import TableName
 from tidemill.playground.sql.session import Database, Result
 from tidemill.playground.store.cluster import VERSION, Cluster
+from tidemill.playground.store.etcd import EtcdStore
+from tidemill.playground.store.loading import load_meta
 from tidemill.playground.store.oracle import wall_clock_ms
 from tidemill.playground.store.truth import Name, TruthTable, tables_at
 from tidemill.playground.workload.loader import load
@@ -42,19 +45,20 @@ CLUSTER_ID = 7_300_000_000_000_000_000
 RESOLVED_INTERVAL = 1.0
 GC_INTERVAL = 60.0
 SLICE = 0.02
-"""Seconds that a workload may work before others get their turn."""
+"""Seconds after which a workload lets other tasks of the event loop run."""
 AFTER_FAULT = 1.0
-"""Seconds that a workload rests after a fault, so that one that comes each time leaves the servers their turn."""
+"""Seconds that a workload rests after a fault. A fault that comes each time would otherwise keep the servers from running."""
 
 
 class Playground:
     """An embedded TiDB cluster. It belongs to the event loop that `start` is called on; nothing may be called from another thread.
 
-    `stores` TiKV stores listen on ports of their own, the first one shares PD's. The content of workloads depends on `seed`.
+    It has `stores` TiKV stores, each on a port of its own; the first one shares PD's port. The content of workloads depends on `seed`.
     With a `gc_life_time` (seconds) older history is collected every minute, as far as services' safe points allow.
-    `gc_barriers`: PD serves GC barriers, as version 9 and newer do. `pds`: so many PD members, on ports of their own.
-    `gates`: connections may be broken in every way (see gate.py). `old_feed`: stores know no EventFeedV2.
-    `version`: what the stores tell PD.
+    `gc_barriers`: PD serves GC barriers, as version 9 and newer do. `pds`: the number of PD members, each on a port of its own.
+    `gates`: connections may be broken in every way (see gate.py). `old_feed`: stores do not serve EventFeedV2.
+    `version`: the version that stores report to PD. `load_kv`: lines of a file with meta keys, which the store has instead of its own (see
+    store/loading.py); there is no SQL then.
     """
 
     def __init__(
@@ -72,11 +76,16 @@ class Playground:
         gates: bool = False,
         old_feed: bool = False,
         version: str = VERSION,
+        load_kv: Iterable[str] | None = None,
     ) -> None:
+        """Raises ConfigError for a line of `load_kv` that cannot be read."""
         self.seed = seed
         self._tls, self._gates, self._old_feed, self._gc_barriers = tls, gates, old_feed, gc_barriers
         self.cluster = Cluster(CLUSTER_ID + seed if cluster_id is None else cluster_id, range(1, stores + 1), clock, version)
-        self.database = Database(self.cluster)
+        self.database = Database(self.cluster, empty=load_kv is not None)
+        if load_kv is not None:
+            load_meta(self.cluster, load_kv)
+        self.etcd = EtcdStore(time.monotonic)
         self.began_ts = self.cluster.oracle.next()
         """A capture that starts here sees everything that workloads and SQL ever wrote."""
         self.resolved_interval, self.gc_life_time = resolved_interval, gc_life_time
@@ -99,10 +108,19 @@ class Playground:
     # serving
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serve: PD (and, without members of its own, store 1) on `port` (0: any free one), all others on free ports.
+        """Serve: PD on `port` (0: any free one), store 1 too if PD has no members of its own, and all others on free ports.
 
-        Raises OSError when the address cannot be used.
+        Raises OSError when the address cannot be used. Then nothing is left open.
         """
+        try:
+            await self._open_ports(host, port)
+        except OSError:
+            await self.stop()
+            raise
+        self.pd_address = ",".join(m.address for m in self.members.all.values())
+        self._ticker = asyncio.ensure_future(self._tick())
+
+    async def _open_ports(self, host: str, port: int) -> None:
         for store in list(self.cluster.stores.values()):
             self.store_ports[store.id] = Port(partial(self._store_handlers, store.id), self._tls, gated=self._gates)
             address = await self.store_ports[store.id].start(host, port if self._shared and store.id == 1 else 0)
@@ -114,8 +132,6 @@ class Playground:
                 self.pd_ports[member.id] = Port(partial(self._pd_handlers, member.id), self._tls, gated=self._gates)
                 member.address = await self.pd_ports[member.id].start(host, port if member.id == 1 else 0)
         await self.control_port.start(host)
-        self.pd_address = ",".join(m.address for m in self.members.all.values())
-        self._ticker = asyncio.ensure_future(self._tick())
 
     def _store_handlers(self, store_id: int) -> list[grpc.GenericRpcHandler]:
         feed = self.feeds[store_id] = FeedService(self.cluster.feeds, store_id, multiplexing=not self._old_feed)
@@ -125,7 +141,7 @@ class Playground:
     def _pd_handlers(self, member_id: int) -> list[grpc.GenericRpcHandler]:
         scheme = "http" if self._tls is None else "https"
         pd = PdService(self.cluster, self.members, member_id, scheme=scheme, gc_barriers=self._gc_barriers)
-        return [pd.handler(), self.control.handler()]
+        return [pd.handler(), self.control.handler(), *EtcdService(self.etcd, self.cluster.cluster_id).handlers()]
 
     async def stop_store(self, store_id: int) -> None:
         """Take a store off the network, as when its process is killed: streams break, its leaders stay where they are.
@@ -139,7 +155,7 @@ class Playground:
         await port.restart()
 
     async def stop_pd(self, member_id: int) -> None:
-        """Kill a PD member. Where it led, another one does after a while, if a majority is up."""
+        """Kill a PD member. If it was the leader, another one is elected after a while, if a majority is up."""
         self.members.all[member_id].up = False
         led = self.members.leader == member_id
         self.members.resign(member_id)
@@ -163,12 +179,12 @@ class Playground:
         self.members.elect(member_id)
 
     async def alone(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it when nothing else of that name is under way."""
+        """Run `work` when nothing else of that name is running."""
         async with self._turns.setdefault(name, asyncio.Lock()):
             await work()
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let it go on beside everything else, for as long as the playground is there."""
+        """Run `work` in the background until the playground stops."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -179,6 +195,7 @@ class Playground:
         while True:
             await asyncio.sleep(self.resolved_interval)
             self.cluster.tick()
+            self.etcd.expire()
             if self.gc_life_time and loop.time() - collected >= GC_INTERVAL:
                 self.cluster.collect_garbage(int(self.gc_life_time * 1000))
                 collected = loop.time()
@@ -205,14 +222,14 @@ class Playground:
     # writing
 
     def execute(self, sql: str) -> Result:
-        """Run SQL in the playground's own session; the result of the last statement.
+        """Run SQL in the playground's own session, and return the result of the last statement.
 
         Raises SqlError.
         """
         return self._session.execute(sql)
 
     def load(self, table: str, rows: int, *, regions: int = 1) -> int:
-        """Add many made-up rows to `schema.table`; the commit_ts of the last. Raises SqlError."""
+        """Add many made-up rows to `schema.table`, and return the commit_ts of the last. Raises SqlError."""
         schema, _, name = table.rpartition(".")
         return load(self.cluster, self.database.catalog.table(TableName(schema, name), "test"), rows, seed=self.seed, regions=regions)
 
@@ -225,8 +242,8 @@ class Playground:
     async def work(self, *, rate: float = 0.0, transactions: int = 0, seconds: float = 0.0, go_on: bool = False) -> None:
         """Run the prepared workload at `rate` transactions a second (0: as many as it can) until a limit (0: none) or `stopping`.
 
-        With `go_on` a fault of the workload ends neither it nor the playground: it is told with its traceback and counted, what was under
-        way is given up, and the next transaction follows.
+        With `go_on` a fault of the workload is logged with its traceback and counted; the transaction is given up, and the next one
+        follows.
         """
         workload = self.workload
         assert workload is not None
@@ -251,7 +268,7 @@ class Playground:
                 await asyncio.wait_for(self.stopping.wait(), AFTER_FAULT)
 
     async def _work(self, workload: Workload, rate: float, last: int, until: float) -> None:
-        """Up to `last` transactions in all and the loop's time `until`; 0 for no limit."""
+        """Run until there are `last` transactions in all, or until the loop's time `until`; 0 for no limit."""
         loop = asyncio.get_running_loop()
         begin, acted = loop.time(), 0
 
@@ -276,7 +293,7 @@ class Playground:
     # looking
 
     def tables_at(self, ts: int | None = None, zone: tzinfo = UTC) -> dict[Name, TruthTable]:
-        """What all tables of users hold at a ts (now without one), by (schema, table). Raises KeyLocked."""
+        """Return the tables of users with their rows at a ts (default: now), by (schema, table). Raises KeyLocked."""
         style = style_of(self.cluster.version)
         return tables_at(self.cluster.mvcc, self.cluster.oracle.next() if ts is None else ts, zone, style)
 
@@ -332,12 +349,12 @@ class PlaygroundThread:
         return self.run(run())
 
     def execute(self, sql: str) -> Result:
-        """Run SQL; the result of the last statement. Raises SqlError."""
+        """Run SQL, and return the result of the last statement. Raises SqlError."""
         return self.call(self.playground.execute, sql)
 
     @property
     def pd_address(self) -> str:
-        """Where clients find PD."""
+        """The address of PD."""
         return self.playground.pd_address
 
     def __enter__(self) -> Self:

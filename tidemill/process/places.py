@@ -32,7 +32,7 @@ def check_master(master: str | None) -> None:
         )
 
 
-def meet_master(master: str | None) -> None:
+def check_master_reachable(master: str | None) -> None:
     """Check that a standalone master answers. (Spark itself tries for a minute.) Raises ConfigError, SparkUnavailable."""
     check_master(master)
     failures = []

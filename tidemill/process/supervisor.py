@@ -1,8 +1,8 @@
 """Keeps the child processes of a changefeed alive: the capture and the Spark driver, each in a process of its own.
 
-A rule decides what follows the end of a child: it is started again after a pause, rests until somebody resumes it, or the run ends. The
-capture's rule is `Restarts`, the changefeed's is in `keeper`. When the supervisor ends, for whatever reason, the children end: see
-`lifeline`.
+When a child ends, its rule decides what follows: the child is started again after a pause, it stays down until a person resumes it, or the
+run ends. The capture's rule is `Restarts`, the changefeed's is in `changefeed.restart_rule`. When the supervisor ends, for whatever reason,
+the children end too: see `lifeline`.
 
 A child's stderr is passed on, except the `Error CODE: …` at its end: the supervisor reports that, once.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import os
 import re
 import signal
 import sys
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, TidemillError
+from tidemill.process import children
 from tidemill.process.lifeline import SUPERVISED
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class ChildFailed(TidemillError):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a process ended: its exit status, its number, and the error line that it left (code and text), or else the end of a traceback."""
+    """How a process ended. `error`: code and text of the error that it printed. `raised`: without one, the last line of its traceback."""
 
     status: int
     pid: int
@@ -149,7 +149,7 @@ class ChildProcess:
     pid: int | None = None
     last_error: tuple[str, str] | None = None
     raised: str | None = None
-    process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+    process: children.Child | None = field(default=None, repr=False)
     wake: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
 
@@ -218,21 +218,17 @@ class Supervisor:
 
     async def _once(self, child: ChildProcess, environment: Mapping[str, str]) -> End:
         child.last_error = child.raised = None
-        process = await asyncio.create_subprocess_exec(
-            *child.argv,
-            stdin=asyncio.subprocess.PIPE,  # held open and never written to: see `lifeline`
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **child.secrets, **environment, SUPERVISED: "1"},
-        )
+        variables = children.environment(child.secrets, environment, {SUPERVISED: "1"})
+        process = await children.start(child.argv, variables, keeps_stderr=True)  # its stdin is held open: see `lifeline`
         child.process, child.pid = process, process.pid
         log.info("%s started (pid %d)", child.name, process.pid)
         self.on_change()
-        assert process.stderr is not None
         relay = asyncio.create_task(_relay(child, process.stderr))
         status = await process.wait()
         # A grandchild may live on for a moment and hold the pipe open: its output is not waited for.
         await asyncio.wait([relay], timeout=1.0)
         relay.cancel()
+        process.close()
         child.process, child.pid = None, None
         self.on_change()
         return End(status, process.pid, child.last_error, child.raised)

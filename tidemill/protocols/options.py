@@ -105,9 +105,10 @@ class SimpleOptions:
 
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
-    """Sizes are bytes. `protocol` None: rows are only ordered and mounted."""
+    """Sizes are bytes. `protocol` None: rows are only ordered and mounted, or become SQL."""
 
     protocol: MessageFormat | None = MessageFormat.OPEN
+    as_sql: bool = False  # without a protocol: rows become the SQL texts of a database's sink
     max_message_bytes: int = 10 * 1024 * 1024
     max_batch_size: int = 16  # events of an Open Protocol message
     enable_tidb_extension: bool = False  # canal-json, avro
@@ -118,6 +119,8 @@ class EncodingOptions:
     output_raw_change_event: bool = False  # updates of handle or unique keys stay whole
     row_checksum: bool = False  # integrity.integrity-check-level = correctness
     corrupted_rows_fail: bool = False  # integrity.corruption-handle-level = error
+    canal_server_id: int | None = None  # canal: entries as Canal's own server makes them, with this serverId; None: packets for Kafka
+    canal_member_names: bool = False  # in such entries ENUM and SET are the texts of their elements
     large_message: LargeMessage = LargeMessage()
     avro: AvroOptions = AvroOptions()
     csv: CsvOptions = CsvOptions()

@@ -38,7 +38,8 @@ class ProtocolSpec:
     control: str
     """A function of the options (and the clock, if it needs one) that returns the `ControlMessages`."""
     decoder: str
-    """The decoder: messages → events."""
+    """The decoder: messages → events, a function or a class. Its arguments are the protocol's own (a registry, earlier messages), so its
+    users know it by name: the readers of `tidemill consume`, the Arrow decoder, tests."""
     columns: str = ""
     """The decoder of Arrow arrays of messages → typed columns."""
     no_columns: str = ""
@@ -55,6 +56,8 @@ class ProtocolSpec:
     """Whether every table needs a usable key."""
     describes_tables: bool = False
     """Whether a table's description is sent before its rows."""
+    from_events: bool = False
+    """Whether messages can be made of decoded events, as `tidemill consume` does. Events do not have everything of a table's version."""
 
     def __post_init__(self) -> None:
         if bool(self.columns) == bool(self.no_columns):

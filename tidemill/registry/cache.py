@@ -21,6 +21,7 @@ from tidemill.changelog.storage.outcomes import storage_errors
 
 log = logging.getLogger(__name__)
 
+MOST_IDS = (1 << 31) - 1
 KEPT_SCHEMAS = 16
 """Schemas that are kept for a subject. An older one is registered again if it comes back."""
 
@@ -72,7 +73,7 @@ class IdCache:
         """Take the entries of a file that can be read."""
         for line in lines:
             match line:
-                case {"subject": str(subject), "sha256": str(digest), "id": int(schema_id)}:
+                case {"subject": str(subject), "sha256": str(digest), "id": int(schema_id)} if 0 <= schema_id <= MOST_IDS:
                     self._note(subject, digest, schema_id)
 
     def _rewrite(self) -> None:

@@ -1,7 +1,7 @@
 """A client of Confluent's schema registry interface, over httpx. IO.
 
-Every request is bounded: in time for the whole answer, in size, and in tries, with growing pauses. After that the caller may try again
-(RegistryUnavailable is retryable). User and password go only into a header, so no address with them reaches httpx or its log.
+Every request is bounded: in time for the whole answer, in size, and in the number of attempts, with growing pauses. After that the caller
+may try again (RegistryUnavailable is retryable). User and password go only into a header, so no address with them reaches httpx or its log.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAUSES_S = (0.2, 1.0)
 
 
 class RegistryClient:
-    """A client of one registry. Not safe for threads. `stop` ends pauses between tries."""
+    """A client of one registry. Not safe for threads. `stop` ends pauses between attempts."""
 
     def __init__(self, address: RegistryAddress, stop: threading.Event | None = None, pauses: tuple[float, ...] = PAUSES_S) -> None:
         """Raises ConfigError for files that cannot be used."""
         self.address = address
         self._pauses = pauses
-        self.calls = 0  # requests sent, tries included
+        self.calls = 0  # requests sent, repeated ones included
         self._stop = stop or threading.Event()
         self._http = httpx.Client(
             base_url=address.url,

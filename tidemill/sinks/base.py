@@ -1,21 +1,22 @@
 """The interface of a sink. It has two halves: task sinks take rows, the driver sink takes DDLs and resolved events.
 
-One try of a batch:
+One attempt at a batch:
 
     driver.begin_batch(ctx)
         task.begin(ctx); task.deliver(...)…; task.flush()        in every task; any failure: task.abandon()
     driver.ddl(...)…; driver.resolved(...); driver.finish_batch(ctx)
 
-A failed try ends with `driver.discard(ctx)`, and the next try has a higher epoch. A task of an older epoch may still run. In sinks with
-part files it has no effect; in Kafka it ends when it checks the fence, which it does while it waits.
+A failed attempt ends with `driver.discard(ctx)`, and the next attempt has a higher epoch. A task of an older epoch may still run. In sinks
+with part files it has no effect; in Kafka it ends when it checks the fence, which it does while it waits.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidemill.config.uri import SinkUri
 from tidemill.protocols.common.messages import Messages
@@ -28,15 +29,15 @@ DRIVER = -1
 """`BatchContext.item` of the driver sink."""
 
 
-class Look(Protocol):
-    """Checks the fence: raises Fenced if the try is over. It is cheap; call it in each turn of a wait, at least once a second."""
+class FenceCheck(Protocol):
+    """Checks the fence: raises Fenced if the attempt is over. It is cheap; call it in each turn of a wait, at least once a second."""
 
     def __call__(self, *, now: bool = False) -> None:
         """`now`: do not use a cached answer, because something is about to be published."""
 
 
-def no_look(*, now: bool = False) -> None:
-    """Do nothing. For a try that nothing fences off."""
+def no_fence_check(*, now: bool = False) -> None:
+    """Do nothing. For an attempt that nothing fences off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,16 @@ class BatchContext:
 
     feed: str
     batch: int
-    epoch: int  # grows with every try, over restarts as well
+    epoch: int  # grows with every attempt, over restarts as well
     from_ts: int
     to_ts: int
     item: int = DRIVER
-    look: Look = no_look  # checks the fence
+    check_fence: FenceCheck = no_fence_check  # checks the fence
     zone: tzinfo = UTC  # the changefeed's time zone
     message_limit: int | None = None  # bytes of the largest message that every topic takes
+    items: int = 1  # that run at the same time at most
+    cluster_id: str = ""  # the upstream's
+    started_ts: int = 0  # the upstream's time when this delivery started: rows at or below it may have been delivered before
 
 
 class TaskSink(Protocol):
@@ -83,22 +87,30 @@ class DriverSink(Protocol):
         """Return the size of the largest message that each topic takes. Topics without their own limit are left out."""
 
     def begin_batch(self, ctx: BatchContext) -> None:
-        """Begin a try, and remove what older tries left."""
+        """Begin an attempt, and remove what older attempts left."""
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         """Send a DDL to these partitions, after all rows of the batch."""
 
-    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         """Send a resolved message to all targets, after all DDLs of the batch are acknowledged."""
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """Wait until the whole batch is acknowledged or published, and durable."""
 
     def discard(self, ctx: BatchContext) -> None:
-        """Drop what a failed try left. Never raises."""
+        """Drop what a failed attempt left. Never raises."""
 
     def close(self) -> None:
         """Close connections and files."""
+
+
+@runtime_checkable
+class HeedsStop(Protocol):
+    """A driver sink that may do what takes long, and ends it when a stop is asked for."""
+
+    def heed(self, stop: threading.Event) -> None:
+        """Look at this event from now on."""
 
 
 class ByDispatchers:

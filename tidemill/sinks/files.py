@@ -86,7 +86,7 @@ class FilesDriverSink(ByDispatchers):
             self._tail.setdefault((topic, partition), bytearray()).extend(frame(key, value))
             self._with_ddl.add((topic, partition))
 
-    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         for target in targets:
             self._tail.setdefault(target, bytearray()).extend(frame(key, value))
 
@@ -95,7 +95,7 @@ class FilesDriverSink(ByDispatchers):
         with file_errors("publishing a batch", self._folder):
             parts = self._parts.parts(ctx)
             ready = {target: self._joined(ctx, target, parts.get(target, [])) for target in sorted({*parts, *self._tail})}
-            ctx.look(now=True)
+            ctx.check_fence(now=True)
             published = {target: self._publish(ctx, target, path) for target, path in ready.items()}
             for folder in {path.parent for path in published.values()}:
                 sync_folder(folder)

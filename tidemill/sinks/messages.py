@@ -59,13 +59,13 @@ class MessagesDriverSink(ByDispatchers):
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         self._tail += [json_line(topic, partition, key, value) for partition in partitions]
 
-    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         self._tail += [json_line(topic, partition, key, value) for topic, partition in targets]
 
     def finish_batch(self, ctx: BatchContext) -> None:
         """Append and sync. A failure is undone, so that the file never holds part of a batch while the driver lives."""
         file = self._opened()
-        ctx.look(now=True)
+        ctx.check_fence(now=True)
         with file_errors("appending a batch", self._path):
             start = file.seek(0, os.SEEK_END)
             try:

@@ -1,10 +1,10 @@
 """Part files: tasks write them, the driver joins them. Both see the same file system.
 
-    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<attempt>.part → .done
+    ROOT/<batch>-<epoch>/<topic>/<partition>.<item>.<round>.<writer_id>.part → .done
 
-`attempt` is unique, so two processes that run the same item never write to one file. Only the driver makes the epoch's folder: once it
-has removed it, a task that outlived its try has nowhere to write. `flush` renames parts to `.done`. Only `.done` parts of the successful
-epoch are joined.
+`writer_id` is unique, so two processes that run the same item never write to one file. Only the driver makes the epoch's folder: once it
+has removed it, a task that outlived its attempt has nowhere to write. `flush` renames parts to `.done`. Only `.done` parts of the
+successful epoch are joined.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidemill.errors import SinkError, SinkUnavailable
-from tidemill.sinks.base import BatchContext, Look, Target, no_look
+from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 
 _TRY = re.compile(r"([0-9]+)-([0-9]+)")
 _DONE = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.[0-9a-f]+\.done")
 _MAY_PASS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT}
 
 
-def new_attempt() -> str:
+def new_writer_id() -> str:
     """Return a unique word for the file names of one process and item."""
     return secrets.token_hex(4)
 
@@ -59,21 +59,21 @@ class PartWriter:
         self._folder = root
         self._item = 0
         self._round = 0
-        self._attempt = ""
-        self._look: Look = no_look
+        self._writer_id = ""
+        self._check_fence: FenceCheck = no_fence_check
         self._open: dict[Target, Path] = {}
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round, self._look = _folder(self._root, ctx), ctx.item, 0, ctx.look
-        self._attempt = new_attempt()
+        self._folder, self._item, self._round, self._check_fence = _folder(self._root, ctx), ctx.item, 0, ctx.check_fence
+        self._writer_id = new_writer_id()
 
     def append(self, target: Target, data: memoryview | bytes) -> None:
         path = self._open.get(target)
         with file_errors("writing a part", self._folder):
             if path is None:
                 topic, partition = target
-                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.{self._attempt}.part"
+                path = self._folder / topic / f"{partition}.{self._item}.{self._round}.{self._writer_id}.part"
                 path.parent.mkdir(exist_ok=True)
                 self._open[target] = path
                 with path.open("xb") as file:
@@ -83,7 +83,7 @@ class PartWriter:
                 file.write(data)
 
     def publish(self) -> None:
-        self._look(now=True)
+        self._check_fence(now=True)
         with file_errors("publishing a part", self._folder):
             for path in self._open.values():
                 path.rename(path.with_suffix(".done"))
@@ -116,14 +116,14 @@ class PartTaskSink:
 
 
 class PartReader:
-    """The driver's view of parts: make the folder of a try, list its finished parts, remove old tries."""
+    """The driver's view of parts: make the folder of an attempt, list its finished parts, remove the folders of older attempts."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def begin(self, ctx: BatchContext) -> None:
         with file_errors("preparing a batch", self._root):
-            for folder in self._tries():
+            for folder in self._attempts():
                 shutil.rmtree(folder, ignore_errors=True)
             _folder(self._root, ctx).mkdir(parents=True)
 
@@ -138,7 +138,7 @@ class PartReader:
         return {target: [path for *_, path in sorted(parts)] for target, parts in sorted(found.items())}
 
     def scratch(self, ctx: BatchContext, target: Target) -> Path:
-        """Return a file name for the driver beside the parts of a target. It is removed with the try."""
+        """Return a file name for the driver beside the parts of a target. It is removed with the attempt."""
         folder = _folder(self._root, ctx) / target[0]
         folder.mkdir(exist_ok=True)
         return folder / f"{target[1]}.joined"
@@ -147,12 +147,12 @@ class PartReader:
         shutil.rmtree(_folder(self._root, ctx), ignore_errors=True)
 
     def close(self) -> None:
-        for folder in self._tries():
+        for folder in self._attempts():
             shutil.rmtree(folder, ignore_errors=True)
         if self._root.is_dir() and not any(self._root.iterdir()):
             self._root.rmdir()
 
-    def _tries(self) -> list[Path]:
+    def _attempts(self) -> list[Path]:
         return [p for p in self._root.iterdir() if _TRY.fullmatch(p.name)] if self._root.is_dir() else []
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.config.database import Atomicity
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, redact
@@ -23,6 +24,8 @@ class SinkSpec:
     """One sink. `task` and `driver` are `module:class`; both classes take the sink URI.
 
     `keeps_parts`: its output stays in place, so a delivery can replace the output of an earlier one (`fresh`).
+    `by_commit_ts`: it keeps one order over all tables, so each task has a range of commit ts of all tables.
+    `one_task`: whether one task has all rows, in the order of their commits.
     """
 
     name: str
@@ -30,6 +33,8 @@ class SinkSpec:
     task: str
     driver: str
     keeps_parts: bool = True
+    by_commit_ts: bool = False
+    one_task: Callable[[SinkUri], bool] = lambda uri: False
     wants: Callable[[SinkUri], bool] = lambda uri: True  # of several sinks with one scheme the first that wants the URI takes it
 
     def task_sink(self, uri: SinkUri) -> TaskSink:
@@ -62,10 +67,24 @@ SINKS = (
     ),
     SinkSpec("files", _PLACES, "tidemill.sinks.files:FilesTaskSink", "tidemill.sinks.files:FilesDriverSink"),
     SinkSpec(
+        "canal",
+        frozenset({Scheme.CANAL}),
+        "tidemill.sinks.canal.task:CanalTaskSink",
+        "tidemill.sinks.canal.driver:CanalDriverSink",
+        by_commit_ts=True,
+    ),
+    SinkSpec(
         "messages",
         frozenset({Scheme.MESSAGES}),
         "tidemill.sinks.messages:MessagesTaskSink",
         "tidemill.sinks.messages:MessagesDriverSink",
+    ),
+    SinkSpec(
+        "mysql",
+        frozenset({Scheme.MYSQL}),
+        "tidemill.sinks.mysql.task:MysqlTaskSink",
+        "tidemill.sinks.mysql.driver:MysqlDriverSink",
+        one_task=lambda uri: uri.database.atomicity is Atomicity.GLOBAL,
     ),
     SinkSpec(
         "blackhole",

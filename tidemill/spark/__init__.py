@@ -1,12 +1,36 @@
-"""Column functions for Spark: messages of TiCDC and Tidemill → rows. They need pyspark and run in Arrow batches.
+"""What is Spark's own: the session, the streaming query and its offset source, the jobs of a batch; and column functions for users.
 
-    from tidemill.spark import from_canal_json, from_confluent_avro, from_open_protocol
+In: a change log and settings. Out: batches that were delivered. Read `query.py` first.
 
-Each protocol has a module of its own.
+The column functions (`column_functions.py`, and a module for each protocol) turn messages into rows, in Arrow batches:
+
+    from tidemill.spark import from_canal, from_canal_json, from_confluent_avro, from_open_protocol
 """
 
-from tidemill.spark.avro import from_confluent_avro
-from tidemill.spark.canal_json import from_canal_json
-from tidemill.spark.open_protocol import from_open_protocol
+from __future__ import annotations
 
-__all__ = ["from_canal_json", "from_confluent_avro", "from_open_protocol"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidemill.spark.avro import from_confluent_avro
+    from tidemill.spark.canal import from_canal
+    from tidemill.spark.canal_json import from_canal_json
+    from tidemill.spark.open_protocol import from_open_protocol
+
+__all__ = ["from_canal", "from_canal_json", "from_confluent_avro", "from_open_protocol"]
+
+_MODULES = {
+    "from_canal": "canal",
+    "from_canal_json": "canal_json",
+    "from_confluent_avro": "avro",
+    "from_open_protocol": "open_protocol",
+}
+"""Where each function is. Its module is imported when the function is asked for: PySpark and kernels take a second, and processes that only
+need Spark's settings start often."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -30,7 +30,7 @@ TRIGGER_TOLERANCE = 0.9
 """A batch may begin after this part of a trigger: resolved ts come a trigger apart, give or take some milliseconds."""
 
 
-REMOTE_LOOK_S, IDLE_LOOK_S, AWAY_LOOK_S = 0.5, 5.0, 30.0
+REMOTE_POLL_S, IDLE_POLL_S, AWAY_POLL_S = 0.5, 5.0, 30.0
 """Seconds between two looks at the heads: on an object store, where each look is a request; there, while heads do not move; and at storage
 that is away. On a local disk a look is a small read, so it happens whenever Spark asks (about every 50 ms)."""
 
@@ -44,24 +44,24 @@ class Pace:
         self._first = self._pause = first_s
         self._away = 0.0
         self._clock = clock
-        self.next_look = 0.0
+        self.next_poll = 0.0
 
-    def looked(self, *, moved: bool, begins: bool) -> None:
+    def polled(self, *, moved: bool, begins: bool) -> None:
         """A look was answered. `moved`: the heads have got further. `begins`: a batch begins; the heads move on while it runs."""
         self._away = 0.0
-        self._pause = self._first if moved else min(IDLE_LOOK_S, 1.5 * self._pause)
-        self.next_look = 0.0 if begins else self._clock() + self._pause
+        self._pause = self._first if moved else min(IDLE_POLL_S, 1.5 * self._pause)
+        self.next_poll = 0.0 if begins else self._clock() + self._pause
 
     def failed(self) -> None:
         """The storage is away."""
-        self._away = min(AWAY_LOOK_S, max(1.0, 2 * self._away))
-        self.next_look = self._clock() + self._away
+        self._away = min(AWAY_POLL_S, max(1.0, 2 * self._away))
+        self.next_poll = self._clock() + self._away
 
 
-class Clock(DataSource):
+class OffsetSource(DataSource):
     """The stream source. Options: log, or log_file (a file with the log's address, because Spark shows options in plans and event logs);
-    target_ts (0: none); trigger_ms; progress; start, a position as JSON; first_end, the position where the batch that begins at `start`
-    has to end (null: anywhere)."""
+    target_ts (0: none); trigger_ms; progress; sync_point_every_ms (0: never); start, a position as JSON; first_end, the position where the
+    batch that begins at `start` has to end (null: anywhere)."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,20 +70,22 @@ class Clock(DataSource):
     def schema(self) -> str:
         return "tick long"
 
-    def streamReader(self, schema: Any) -> ClockReader:
+    def streamReader(self, schema: Any) -> OffsetReader:
         file = self.options.get("log_file")
         log = Path(file).read_text(encoding="utf-8") if file else self.options["log"]
         start, first = (_position(json.loads(self.options[name])) for name in ("start", "first_end"))
         assert start is not None
         by_table = self.options["progress"] == TABLE
-        return ClockReader(log, start, int(self.options["target_ts"]), int(self.options["trigger_ms"]), first, by_table=by_table)
+        every_ms = int(self.options.get("sync_point_every_ms", "0"))
+        numbers = int(self.options["target_ts"]), int(self.options["trigger_ms"])
+        return OffsetReader(log, start, *numbers, first, by_table=by_table, sync_point_every_ms=every_ms)
 
 
 def _position(fields: dict[str, Any] | None) -> Position | None:
     return Position.from_dict(fields) if fields is not None else None
 
 
-class ClockReader(DataSourceStreamReader):
+class OffsetReader(DataSourceStreamReader):
     """Offsets are ends of batches: `{"ts": …}`. With `by_table` each log partition is delivered up to its own head. An offset then says how
     far each is, if they are not equally far: `{"ts": the least, "parts": […]}`.
 
@@ -92,8 +94,17 @@ class ClockReader(DataSourceStreamReader):
     """
 
     def __init__(
-        self, log: str, start: Position, target_ts: int, trigger_ms: int, first_end: Position | None = None, *, by_table: bool = False
+        self,
+        log: str,
+        start: Position,
+        target_ts: int,
+        trigger_ms: int,
+        first_end: Position | None = None,
+        *,
+        by_table: bool = False,
+        sync_point_every_ms: int = 0,
     ) -> None:
+        self._sync_point_every_ms = sync_point_every_ms
         self._log, self._start, self._target, self._trigger_s = log, start, target_ts, trigger_ms / 1000
         self._first_end, self._by_table = first_end, by_table
         self._state: tuple[LogReader, Any] | None = None
@@ -109,7 +120,7 @@ class ClockReader(DataSourceStreamReader):
         begin = Position.from_dict(start) if start else self._start
         from tidemill.errors import LogUnavailable
 
-        if time.monotonic() < self._pace.next_look:
+        if time.monotonic() < self._pace.next_poll:
             return begin.to_dict()
         try:
             found = self._next(begin)
@@ -118,13 +129,13 @@ class ClockReader(DataSourceStreamReader):
             _log.warning("%s", error.message)
             found = begin
         else:
-            self._pace.looked(moved=self._moved, begins=found != begin)
+            self._pace.polled(moved=self._moved, begins=found != begin)
         return found.to_dict()
 
     def _next(self, begin: Position) -> Position:
         """Read the heads before the schemas: then every DDL at or below the heads is known."""
         from tidemill.changelog.history import follow
-        from tidemill.delivery.inputs.log_upstream import KEPT_HISTORY
+        from tidemill.delivery.inputs.log_source import KEPT_HISTORY
 
         reader, history = self._opened(begin.ts)
         ends = self._ends(reader, begin)
@@ -154,15 +165,15 @@ class ClockReader(DataSourceStreamReader):
         if self._by_table:
             heads = reader.heads()  # first: it may bring a newer log.json
             return levelled(heads, reader.identity.units_at(begin.ts))
-        least = reader.resolved_beyond(begin.ts)
+        least = reader.resolved_ts_if_above(begin.ts)
         return [least] * reader.partitions
 
     def _cut(self, reader: LogReader, history: Any, begin: Position, ends: list[int]) -> Position:
-        from tidemill.delivery.inputs.log_upstream import next_end, next_position
+        from tidemill.delivery.inputs.log_source import next_end, next_position
 
         if begin.parts or self._by_table:
             return next_position(reader, history, begin, ends)
-        return Position(next_end(reader, history, begin.ts, ends[0]))
+        return Position(next_end(reader, history, begin.ts, ends[0], self._sync_point_every_ms))
 
     def _is_due(self, ahead: int) -> bool:
         """Whether the log has moved on by about a trigger, or a trigger has passed since the last batch."""
@@ -175,7 +186,7 @@ class ClockReader(DataSourceStreamReader):
             from tidemill.changelog.reader import LogReader
 
             reader = LogReader(self._log)
-            self._pace = Pace(0.0 if reader.storage.local else min(REMOTE_LOOK_S, self._trigger_s / 2))
+            self._pace = Pace(0.0 if reader.storage.local else min(REMOTE_POLL_S, self._trigger_s / 2))
             self._state = reader, load_history(reader, from_ts=within(reader.start_ts, from_ts))
         return self._state
 

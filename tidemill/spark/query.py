@@ -31,9 +31,10 @@ from tidemill.delivery.machine.actions import Report
 from tidemill.delivery.machine.batch_machine import under_way
 from tidemill.delivery.machine.failures import JobLost, Stopped
 from tidemill.delivery.position import Position, Ranges
-from tidemill.errors import LogUnavailable, TidemillError, redact
+from tidemill.errors import FeedBroken, LogUnavailable, TidemillError, redact
 from tidemill.spark.jobs import cause_of
-from tidemill.spark.offset_source import NAME, TABLE, Clock
+from tidemill.spark.offset_source import NAME, TABLE, OffsetSource
+from tidemill.tso import describe
 
 log = logging.getLogger(__name__)
 
@@ -68,29 +69,31 @@ class Changefeed:
         planned: Interval | None = None,
         planned_ranges: Ranges = (),
         by_table: bool = False,
-        look: Callable[[], None] = lambda: None,
+        check_storage: Callable[[], None] = lambda: None,
+        sync_point_every_ms: int = 0,
     ) -> None:
         """`start_ts`: where the feed began; `delivered`: its checkpoint, if it has one. `on_report` makes a batch durable. `planned`:
         the interval of the newest attempt, by this driver or one before, with `planned_ranges` where log partitions were not equally far.
-        `by_table`: each log partition is delivered up to its own head. `look` is called now and then while no batch comes, because the
-        clock waits for storage that is away and reports nothing."""
-        self._look, self._looking = look, threading.Thread()
+        `by_table`: each log partition is delivered up to its own head. `check_storage` is called now and then while no batch comes,
+        because the offset source waits for storage that is away and reports nothing. `sync_point_every_ms`: see `log_source.next_end`."""
+        self._check_storage, self._checking = check_storage, threading.Thread()
         self._session, self._driver, self._log = session, driver, log
         self._folder = checkpoint_folder
         self._begin = Position(start_ts) if delivered is None else delivered
-        self._by_table = by_table
+        self._by_table, self._sync_point_every_ms = by_table, sync_point_every_ms
         self._target, self._trigger_ms, self._on_report = target_ts, trigger_ms, on_report
         self._planned = under_way(self._begin, planned, planned_ranges)
         self._busy = threading.Lock()
         self._over, self._ending = threading.Event(), threading.Event()  # the changefeed is over; the query is about to end
         self._error: TidemillError | None = None
+        self._has_begun = False
 
     def run(self) -> bool:
         """Deliver until the target is reached (True) or the driver's stop event is set (False). Raises its error."""
         self._driver.keep_checkpoint(self._begin, self._target, lambda report: self._on_report(report))
         if self._driver.reached:
             return True
-        self._session.dataSource.register(Clock)
+        self._session.dataSource.register(OffsetSource)
         try:
             StorageRetry(self._driver.stop).call(self._query)  # waits for the file system of Spark's checkpoint
         except LogUnavailable:
@@ -118,6 +121,7 @@ class Changefeed:
     def _start(self) -> StreamingQuery:
         source = self._session.readStream.format(NAME).options(**self._log_option()).option("start", _json(self._delivered))
         frame: Any = source.option("target_ts", str(self._target or 0)).option("trigger_ms", str(self._trigger_ms))
+        frame = frame.option("sync_point_every_ms", str(self._sync_point_every_ms))
         frame = frame.option("progress", TABLE if self._by_table else "global").option("first_end", _json(self._planned)).load()
         writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder.absolute().as_uri())
         query: StreamingQuery = writer.queryName(f"tidemill-{self._driver.feed}").trigger(processingTime="0 seconds").start()
@@ -135,12 +139,12 @@ class Changefeed:
 
     def _watch(self, query: StreamingQuery) -> None:
         """Return when the changefeed is over. Raises QueryFailed, LogUnavailable."""
-        next_look = time.monotonic() + LOOK_S
+        next_poll = time.monotonic() + LOOK_S
         try:
             while not self._over.wait(POLL_S) and not self._driver.stop.is_set():
-                if time.monotonic() >= next_look:
+                if time.monotonic() >= next_poll:
                     self._look_around()
-                    next_look = time.monotonic() + LOOK_S
+                    next_poll = time.monotonic() + LOOK_S
                 if not query.isActive:
                     failure = query.exception()
                     raise _query_error(str(failure) if failure is not None else "without an error")
@@ -149,9 +153,9 @@ class Changefeed:
 
     def _look_around(self) -> None:
         """Look at the log, in a thread: storage that is away may take long to answer."""
-        if not self._busy.locked() and not self._looking.is_alive():
-            self._looking = threading.Thread(target=self._look, name="look", daemon=True)
-            self._looking.start()
+        if not self._busy.locked() and not self._checking.is_alive():
+            self._checking = threading.Thread(target=self._check_storage, name="check-storage", daemon=True)
+            self._checking.start()
 
     def _end(self, query: StreamingQuery) -> None:
         """Stop the query between two batches: within a batch, Spark would interrupt it half-way."""
@@ -171,6 +175,9 @@ class Changefeed:
             with storage_errors(str(self._folder), writing=True):
                 end = offset_of(self._folder, batch)
                 begin = offset_of(self._folder, batch - 1) if batch else self._delivered
+            if not self._has_begun:
+                self._has_begun = True
+                log.info("batch %d begins, the first since this start: up to %s", batch, describe(end.furthest))
             try:
                 self._driver.deliver(batch, begin, end)
             except TidemillError as error:
@@ -186,9 +193,12 @@ def _json(position: Position | None) -> str:
 
 
 def offset_of(folder: Path, batch: int) -> Position:
-    """The end of a batch, from Spark's offset log: its last line is the source's offset."""
+    """The end of a batch, from Spark's offset log: its last line is the source's offset. Raises ValueError, FileNotFoundError."""
     text = (folder / "offsets" / str(batch)).read_text(encoding="utf-8")
-    return Position.from_dict(json.loads(text.strip().splitlines()[-1]))
+    try:
+        return Position.from_dict(json.loads(text.strip().splitlines()[-1]))
+    except (ValueError, RecursionError, IndexError, FeedBroken) as error:
+        raise ValueError(f"offset {batch} cannot be read: {error}") from None
 
 
 def next_begin(folder: Path, delivered: Position) -> Position:

@@ -22,7 +22,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemill.errors import SparkUnavailable, TidemillError, redact
-from tidemill.process.places import host_for, is_in_process, meet_master
+from tidemill.process.children import SAFE_PATH
+from tidemill.process.places import check_master_reachable, host_for, is_in_process
 from tidemill.spark import settings
 from tidemill.spark.start import cause_of_start
 
@@ -101,17 +102,16 @@ def start_session(
     here = host or host_for(master)
     places = {"spark.driver.host": here, "spark.driver.bindAddress": here}
     conf.setAll([*settings.settings(master, extra, user=user, preferred={**places, **(defaults or {})}).items()])
-    os.environ["JAVA_HOME"] = str(find_java())
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment = {"JAVA_HOME": str(find_java()), "PYSPARK_DRIVER_PYTHON": sys.executable, **SAFE_PATH}
     if is_in_process(master) or not os.environ.get("PYSPARK_PYTHON"):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    meet_master(master)
-    os.environ.setdefault("SPARK_LOCAL_IP", here)
+        environment["PYSPARK_PYTHON"] = sys.executable
+    environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", here)
+    check_master_reachable(master)
     log_file.parent.mkdir(parents=True, exist_ok=True)
     interrupted = signal.getsignal(signal.SIGINT)
     said = log_file.stat().st_size if log_file.exists() else 0
     try:
-        with open(log_file, "ab") as noise, _told_while_it_starts(master or "local"):
+        with open(log_file, "ab") as noise, _told_while_it_starts(master or "local"), _environment(environment):
             launch: Any = launch_gateway
             # A session of its own: a signal to the whole process group (Ctrl-C, a service manager's stop) is the driver's to handle.
             # Java ends by itself when the driver's end of its stdin closes.
@@ -124,6 +124,21 @@ def start_session(
         signal.signal(signal.SIGINT, interrupted)  # PySpark's own cancels all jobs in the middle
     context.setLogLevel("WARN")
     return SparkSession(context)
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables that Java and its Python workers inherit, and restore the caller's own afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

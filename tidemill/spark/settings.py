@@ -31,6 +31,8 @@ DEFAULTS = {
     "spark.sql.streaming.pollingDelay": "50",
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # An executor's Python takes no module from the folder that it runs in, see `process.children`.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 """Settings that the user may change."""
 

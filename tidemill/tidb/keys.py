@@ -28,6 +28,8 @@ _HANDLE_START = _ID_END + len(RECORD_SEPARATOR)
 # Fixed ids and names.
 
 DDL_JOB_TABLE_ID = (1 << 48) - 2
+FIRST_RESERVED_ID = 1 << 47
+"""From here on ids are those of TiDB's own tables, such as the DDL jobs'."""
 DDL_REORG_TABLE_ID = (1 << 48) - 3
 DDL_HISTORY_TABLE_ID = (1 << 48) - 4
 MDL_INFO_TABLE_ID = (1 << 48) - 5
@@ -150,6 +152,11 @@ def record_key(table_id: int, handle: int | bytes) -> bytes:
 def pad_handle(handle: bytes) -> bytes:
     """Pad a common handle, so that it is longer than an int handle."""
     return handle.ljust(INT_HANDLE_SIZE + 1, b"\x00")
+
+
+def is_of_user_table(raw: bytes) -> bool:
+    """Return whether a raw key belongs to a table of a user: not to meta data, nor to a table with one of the ids that TiDB reserves."""
+    return raw[:1] == TABLE_PREFIX and len(raw) >= 9 and decode_int(raw[1:9], 0)[0] < FIRST_RESERVED_ID
 
 
 def index_prefix(table_id: int, index_id: int) -> bytes:

@@ -581,3 +581,65 @@ class WriteConflict(_message.Message):
     conflict_commit_ts: int
     reason: WriteConflict.Reason
     def __init__(self, start_ts: _Optional[int] = ..., conflict_ts: _Optional[int] = ..., key: _Optional[bytes] = ..., primary: _Optional[bytes] = ..., conflict_commit_ts: _Optional[int] = ..., reason: _Optional[_Union[WriteConflict.Reason, str]] = ...) -> None: ...
+
+class MvccGetByKeyRequest(_message.Message):
+    __slots__ = ("context", "key")
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    context: Context
+    key: bytes
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class MvccGetByKeyResponse(_message.Message):
+    __slots__ = ("region_error", "error", "info")
+    REGION_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    region_error: _errorpb_pb2.Error
+    error: str
+    info: MvccInfo
+    def __init__(self, region_error: _Optional[_Union[_errorpb_pb2.Error, _Mapping]] = ..., error: _Optional[str] = ..., info: _Optional[_Union[MvccInfo, _Mapping]] = ...) -> None: ...
+
+class MvccInfo(_message.Message):
+    __slots__ = ("lock", "writes", "values")
+    LOCK_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    lock: MvccLock
+    writes: _containers.RepeatedCompositeFieldContainer[MvccWrite]
+    values: _containers.RepeatedCompositeFieldContainer[MvccValue]
+    def __init__(self, lock: _Optional[_Union[MvccLock, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[MvccWrite, _Mapping]]] = ..., values: _Optional[_Iterable[_Union[MvccValue, _Mapping]]] = ...) -> None: ...
+
+class MvccLock(_message.Message):
+    __slots__ = ("type", "start_ts", "primary", "short_value")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    START_TS_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    SHORT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    type: Op
+    start_ts: int
+    primary: bytes
+    short_value: bytes
+    def __init__(self, type: _Optional[_Union[Op, str]] = ..., start_ts: _Optional[int] = ..., primary: _Optional[bytes] = ..., short_value: _Optional[bytes] = ...) -> None: ...
+
+class MvccValue(_message.Message):
+    __slots__ = ("start_ts", "value")
+    START_TS_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    start_ts: int
+    value: bytes
+    def __init__(self, start_ts: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class MvccWrite(_message.Message):
+    __slots__ = ("type", "start_ts", "commit_ts", "short_value", "has_overlapped_rollback")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    START_TS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_TS_FIELD_NUMBER: _ClassVar[int]
+    SHORT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    HAS_OVERLAPPED_ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    type: Op
+    start_ts: int
+    commit_ts: int
+    short_value: bytes
+    has_overlapped_rollback: bool
+    def __init__(self, type: _Optional[_Union[Op, str]] = ..., start_ts: _Optional[int] = ..., commit_ts: _Optional[int] = ..., short_value: _Optional[bytes] = ..., has_overlapped_rollback: _Optional[bool] = ...) -> None: ...

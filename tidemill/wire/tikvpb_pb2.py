@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tidemill.wire import kvrpcpb_pb2 as tidemill_dot_wire_dot_kvrpcpb__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atidemill/wire/tikvpb.proto\x12\x06tikvpb\x1a\x1btidemill/wire/kvrpcpb.proto2\x8a\x04\n\x04Tikv\x12\x34\n\x05KvGet\x12\x13.kvrpcpb.GetRequest\x1a\x14.kvrpcpb.GetResponse\"\x00\x12\x37\n\x06KvScan\x12\x14.kvrpcpb.ScanRequest\x1a\x15.kvrpcpb.ScanResponse\"\x00\x12\x43\n\nKvScanLock\x12\x18.kvrpcpb.ScanLockRequest\x1a\x19.kvrpcpb.ScanLockResponse\"\x00\x12L\n\rKvResolveLock\x12\x1b.kvrpcpb.ResolveLockRequest\x1a\x1c.kvrpcpb.ResolveLockResponse\"\x00\x12U\n\x10KvCheckTxnStatus\x12\x1e.kvrpcpb.CheckTxnStatusRequest\x1a\x1f.kvrpcpb.CheckTxnStatusResponse\"\x00\x12\x64\n\x15KvCheckSecondaryLocks\x12#.kvrpcpb.CheckSecondaryLocksRequest\x1a$.kvrpcpb.CheckSecondaryLocksResponse\"\x00\x12\x43\n\nKvBatchGet\x12\x18.kvrpcpb.BatchGetRequest\x1a\x19.kvrpcpb.BatchGetResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atidemill/wire/tikvpb.proto\x12\x06tikvpb\x1a\x1btidemill/wire/kvrpcpb.proto2\xd9\x04\n\x04Tikv\x12\x34\n\x05KvGet\x12\x13.kvrpcpb.GetRequest\x1a\x14.kvrpcpb.GetResponse\"\x00\x12\x37\n\x06KvScan\x12\x14.kvrpcpb.ScanRequest\x1a\x15.kvrpcpb.ScanResponse\"\x00\x12\x43\n\nKvScanLock\x12\x18.kvrpcpb.ScanLockRequest\x1a\x19.kvrpcpb.ScanLockResponse\"\x00\x12L\n\rKvResolveLock\x12\x1b.kvrpcpb.ResolveLockRequest\x1a\x1c.kvrpcpb.ResolveLockResponse\"\x00\x12U\n\x10KvCheckTxnStatus\x12\x1e.kvrpcpb.CheckTxnStatusRequest\x1a\x1f.kvrpcpb.CheckTxnStatusResponse\"\x00\x12\x64\n\x15KvCheckSecondaryLocks\x12#.kvrpcpb.CheckSecondaryLocksRequest\x1a$.kvrpcpb.CheckSecondaryLocksResponse\"\x00\x12\x43\n\nKvBatchGet\x12\x18.kvrpcpb.BatchGetRequest\x1a\x19.kvrpcpb.BatchGetResponse\"\x00\x12M\n\x0cMvccGetByKey\x12\x1c.kvrpcpb.MvccGetByKeyRequest\x1a\x1d.kvrpcpb.MvccGetByKeyResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidemill.wire.tikvpb_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TIKV']._serialized_start=68
-  _globals['_TIKV']._serialized_end=590
+  _globals['_TIKV']._serialized_end=669
 # @@protoc_insertion_point(module_scope)

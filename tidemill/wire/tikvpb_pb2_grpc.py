@@ -69,6 +69,11 @@ class TikvStub:
                 request_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetRequest.SerializeToString,
                 response_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetResponse.FromString,
                 _registered_method=True)
+        self.MvccGetByKey = channel.unary_unary(
+                '/tikvpb.Tikv/MvccGetByKey',
+                request_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyRequest.SerializeToString,
+                response_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyResponse.FromString,
+                _registered_method=True)
 
 
 class TikvServicer:
@@ -116,6 +121,12 @@ class TikvServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MvccGetByKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TikvServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -153,6 +164,11 @@ def add_TikvServicer_to_server(servicer, server):
                     servicer.KvBatchGet,
                     request_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetRequest.FromString,
                     response_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetResponse.SerializeToString,
+            ),
+            'MvccGetByKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.MvccGetByKey,
+                    request_deserializer=tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyRequest.FromString,
+                    response_serializer=tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -344,6 +360,33 @@ class Tikv:
             '/tikvpb.Tikv/KvBatchGet',
             tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetRequest.SerializeToString,
             tidemill_dot_wire_dot_kvrpcpb__pb2.BatchGetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MvccGetByKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tikvpb.Tikv/MvccGetByKey',
+            tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyRequest.SerializeToString,
+            tidemill_dot_wire_dot_kvrpcpb__pb2.MvccGetByKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,19 +17,19 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.captures import caught_up, compare, config, log_changes, running, until
-from tests.support.loops import run
-from tests.support.s3 import make_bucket, s3_server  # noqa: F401
-from tests.support.sessions import churn, session
+from tests.support.capture.captures import caught_up, compare, config, log_changes, running, until
+from tests.support.capture.loops import run
+from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.simulation.sessions import churn, session
 from tidemill.capture.capture import Capture
 from tidemill.capture.groups.credentials import VARIABLE, Credentials
 from tidemill.capture.groups.launch import Processes
-from tidemill.capture.groups.manager import WorkerManager
+from tidemill.capture.groups.manager import GroupManager
 from tidemill.capture.groups.scheduler import Phase, Who
-from tidemill.capture.tikv.tables import partition_of
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import CaptureRules
+from tidemill.changelog.log_format import CaptureRules
 from tidemill.changelog.reader import LogReader, log_exists
+from tidemill.changelog.spread import partition_of
 from tidemill.changelog.verify import verify
 from tidemill.errors import EXIT_FATAL, EXIT_RETRY, ConfigError, LogCorrupt
 from tidemill.playground.server import Playground
@@ -150,7 +150,7 @@ async def taken_over(playground: Playground, folder: Path, log: Path | str) -> N
     _, transactions = session()
     ends: list[tuple[int, int, str]] = []
 
-    def start(credentials: Credentials, manager: WorkerManager) -> Processes:
+    def start(credentials: Credentials, manager: GroupManager) -> Processes:
         def ended(group: int, attempt: int, how: str) -> None:
             ends.append((group, attempt, how))
             manager.exited(group, attempt, how)
@@ -326,11 +326,12 @@ def test_what_groups_cannot_do_is_refused_before_anything_starts(tmp_path: Path)
             await refused(playground, ConfigError, "--workers 5: the log has 4 partitions", workers=5)
             await refused(playground, ConfigError, "--workers 3: the log has 2 partitions", workers=3, partitions=2)
             await refused(playground, ConfigError, "--control-addr", workers=2, control_addr="h:x")
-            await refused(playground, ConfigError, "cannot listen for groups", workers=2, control_addr="203.0.113.1:1")
+            await refused(playground, ConfigError, "this machine has no such address", workers=2, control_addr="203.0.113.1:1")
 
     run(main())
 
 
+@pytest.mark.slow
 def test_an_error_of_a_group_that_cannot_be_mended_ends_the_capture_with_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with Playground(37, resolved_interval=0.1) as playground:

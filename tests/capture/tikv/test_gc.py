@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.capture.captures import caught_up, compare, config, running, until
+from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill import tso
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv import gc
-from tidemill.capture.tikv.watchdog.holding import Holding
+from tidemill.capture.tikv.watchdog.gc_patience import GcPatience
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import LocalStorage
 from tidemill.changelog.verify import verify
@@ -94,7 +94,7 @@ def test_a_capture_that_lives_but_is_stuck_lets_garbage_collection_go(
 ) -> None:
     """A long transaction holds a table: it is named in a warning in time, and after gc-ttl the barrier is removed."""
     monkeypatch.setattr(gc, "PERIOD", 0.2)
-    monkeypatch.setattr(gc, "Holding", lambda ttl: Holding(12))
+    monkeypatch.setattr(gc, "GcPatience", lambda ttl: GcPatience(12))
 
     async def main() -> None:
         async with Playground(35, resolved_interval=0.1, gc_barriers=barriers) as playground:

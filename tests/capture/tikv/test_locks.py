@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.eventfeeds import recording
-from tests.support.loops import run
-from tests.support.progress import playground_table
+from tests.support.capture.captures import caught_up, compare, config, running, until
+from tests.support.capture.eventfeeds import recording
+from tests.support.capture.loops import run
+from tests.support.capture.progress import playground_table
 from tidemill import tso
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.tikv.locks import COMMITTING_MS, Found, LockResolver
@@ -45,9 +45,11 @@ async def cluster() -> AsyncIterator[tuple[Playground, PdClient]]:
             await pd.close()
 
 
-async def resolve(playground: Playground, pd: PdClient, *, later_ms: int = 0, before: Mapping[int, int] | None = None) -> Found:
-    """The resolver at a later time."""
-    now = playground.cluster.oracle.next() + (later_ms << tso.LOGICAL_BITS)
+async def resolve(
+    playground: Playground, pd: PdClient, *, later_ms: int = 0, since: int | None = None, before: Mapping[int, int] | None = None
+) -> Found:
+    """The resolver at a time that is later than now, or than the ts `since`."""
+    now = (since or playground.cluster.oracle.next()) + (later_ms << tso.LOGICAL_BITS)
     start, end = record_key(TABLE, 0), record_key(TABLE, 100)
     return await LockResolver(pd).resolve(start, end, now, now, before)
 
@@ -98,7 +100,7 @@ def test_a_client_that_commits_its_secondaries_is_left_to_it() -> None:
             commit_ts = store.commit(pending, keys=[KEYS[0]])
             before: Mapping[int, int] = {}
             for n in (1, 2, 3):
-                found = await resolve(playground, pd, later_ms=n * COMMITTING_MS - 1, before=before)
+                found = await resolve(playground, pd, since=commit_ts, later_ms=n * COMMITTING_MS - 1, before=before)
                 assert (found.committed, len(found.left), found.waiting) == (0, 6 - n, {pending.start_ts: 6 - n})
                 store.commit(pending, commit_ts, [KEYS[n]])
                 before = found.waiting
@@ -287,7 +289,7 @@ def test_l2_a_living_transaction_holds_the_capture_and_is_named(tmp_path: Path) 
                 assert holding["store_address"] == playground.pd_address
                 await until(lambda: capture.status.holding["seconds"] > 3 * capture.config.stuck_after)
                 assert capture.status.regions_renewed == 0, "that would not help"
-                assert [s["problem"] for s in capture.status.stuck][:1] == ["frozen"]
+                assert [s["cause"] for s in capture.status.stuck][:1] == ["frozen"]
                 playground.cluster.commit(pending)
                 await caught_up(capture, playground.cluster.oracle.next())
             compare(playground.cluster, tmp_path / "log")

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.region_driver import M, error, region, started
-from tests.support.table_changes import N, change, version
+from tests.support.capture.region_driver import M, error, region, started
+from tests.support.capture.table_changes import N, change, version
 from tidemill.capture.tikv.regions.actions import Span
-from tidemill.capture.tikv.tables import Moved, TableSpans, partition_of
-from tidemill.changelog.spread import Layout, SplitTable
+from tidemill.capture.tikv.tables import Moved, TableSpans
+from tidemill.changelog.spread import Layout, SplitTable, partition_of
 from tidemill.tidb.codec import decode_bytes
 from tidemill.tidb.keys import encode_range, record_range
 from tidemill.tidb.schema.tracking.versions import PhysicalChange

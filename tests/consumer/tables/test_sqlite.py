@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fed_tables import BEFORE, apply, differences
-from tests.support.streams import columns, ddl, row
-from tests.support.upstreams import events, playground_with
+from tests.support.consumer.fed_tables import BEFORE, apply, differences
+from tests.support.consumer.streams import columns, ddl, row
+from tests.support.consumer.upstreams import events, playground_with
 from tidemill import tso
 from tidemill.consumer.order.progress import PartitionProgress, Progress
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables

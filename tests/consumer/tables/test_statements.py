@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.schemas import read_lines
+from tests.support.schema.schemas import read_lines
 from tidemill.consumer.tables import statements as s
 from tidemill.consumer.tables.definitions import new_column
 from tidemill.consumer.tables.expressions import Evaluator

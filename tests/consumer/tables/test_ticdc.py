@@ -6,9 +6,9 @@ from itertools import groupby
 
 import pytest
 
-from tests.support.ticdc_topics import Sent, sent, upstream_rows, version_at
+from tests.support.golden.ticdc_topics import Sent, sent, upstream_rows, version_at
 from tidemill.consumer.order.progress import Progress
-from tidemill.consumer.reading import Protocol, reader
+from tidemill.consumer.reading import reader
 from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
 from tidemill.demo.compare import compare
 from tidemill.protocols.open.codes import DdlType
@@ -26,9 +26,10 @@ def present(ids: dict[tuple[str, str], int], name: tuple[str, str], ts: int) -> 
     return version is not None and (version.schema, version.table) == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "config"), [("open", "default"), ("canal_json", "ext")])
 def test_tables_hold_what_they_held_upstream_at_every_ddl(file: str, config: str) -> None:
-    read = reader(Protocol.AUTO)
+    read = reader()
     tables = SqliteTables(MEMORY)
     ids: dict[tuple[str, str], int] = {}
     compared = rows = 0

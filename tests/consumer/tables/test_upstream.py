@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fed_tables import BEFORE, differences
-from tests.support.upstreams import playground_with
+from tests.support.consumer.fed_tables import BEFORE, differences
+from tests.support.consumer.upstreams import playground_with
 
 DDLS = {
     "nothing": "",

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import schemas as s
-from tests.support.loads import BEFORE, Loaded
-from tests.support.runs import audited
-from tests.support.s3 import filesystem, make_bucket, s3_server  # noqa: F401
-from tests.support.sqllogs import SqlLog
-from tests.support.upstreams import truth
+from tests.support.changelog.loads import BEFORE, Loaded
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.consumer.upstreams import truth
+from tests.support.delivery.runs import audited
+from tests.support.schema import schemas as s
+from tests.support.servers.s3 import filesystem, make_bucket, s3_server  # noqa: F401
 from tidemill.changefeed.replay import Delivered, replay
 from tidemill.changelog.initial_load import Plan, PlannedTable
 from tidemill.config.file import parse_config

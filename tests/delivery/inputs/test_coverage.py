@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import schemas as s
-from tests.support.schemas import begun_with_a_table as begun
-from tidemill.changelog.layout import LogIdentity
+from tests.support.schema import schemas as s
+from tests.support.schema.schemas import begun_with_a_table as begun
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.delivery.inputs.coverage import CoverageCheck
 from tidemill.errors import DataWithoutEvents
 from tidemill.tidb.schema.tracking.versions import TableVersion

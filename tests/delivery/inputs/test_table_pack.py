@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, UNIQUE, World
-from tests.support.logs import START, golden_log
-from tests.support.packs import OUTPUT, choose, count
+from tests.support.changelog.logs import START, golden_log
+from tests.support.delivery.feeds import KEYLESS, NAMES, PARTITION_IDS, PLAIN, UNIQUE, World
+from tests.support.delivery.packs import OUTPUT, choose, count
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.inputs import table_pack as packs
-from tidemill.delivery.inputs.log_upstream import tables_with_rows
+from tidemill.delivery.inputs.log_source import tables_with_rows
 from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore
 from tidemill.errors import SinkUnavailable, TopicCollision
 from tidemill.protocols.options import EncodingOptions

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.feeds import World
-from tests.support.logs import START, golden_log
+from tests.support.changelog.logs import START, golden_log
+from tests.support.delivery.feeds import World
+from tests.support.golden import ticdc
 from tidemill.changefeed.replay import replay
 from tidemill.config.file import parse_config
 from tidemill.delivery.inputs.table_router import Settings
@@ -54,6 +54,7 @@ def _ddls() -> list[dict[str, Any]]:
     return [e for line in ticdc.lines("ddl") for e in line["result"].get("events", ())]
 
 
+@pytest.mark.slow
 def test_rows_and_ddls_go_to_the_topics_of_their_tables(tmp_path: Path) -> None:
     sent = deliver(tmp_path, "[[sink.dispatchers]]\nmatcher = ['*.*', '!pub.cols']\ntopic = '{schema}.{table}'", partitions=2)
     rows = [s for s in sent if s.head["t"] == 1]
@@ -79,6 +80,7 @@ def test_rows_and_ddls_go_to_the_topics_of_their_tables(tmp_path: Path) -> None:
     assert told >= {(s.topic, p) for s in sent for p in (0, 1)}, "a resolved event goes to every partition of every topic"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inside", "ignored"), [("pub", False), ("otherdb", False), ("pub", True)])
 def test_renames_into_and_out_of_the_filter(tmp_path: Path, inside: str, ignored: bool, caplog: pytest.LogCaptureFixture) -> None:
     """pub.rn becomes otherdb.rn2, then pub.rn3: rows come while its name is inside, both renames come unless an event filter says no, and
@@ -110,6 +112,7 @@ def test_topics_of_tables_without_rows_hear_resolved_events(tmp_path: Path) -> N
     assert told == {"rest", "app-t1", "app-t2", "app-t3"}
 
 
+@pytest.mark.slow
 def test_an_exchange_with_a_table_outside_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="tidemill.delivery.inputs.table_router"):
         sent = deliver(tmp_path, "filter.rules = ['pub.prange']")

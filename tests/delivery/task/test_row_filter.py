@@ -15,9 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.feeds import KEYLESS, NAMES, PARTITION_IDS, PARTITIONED, PLAIN, UNIQUE, Delivered, World, expected, logical_id
-from tests.support.logs import START, Change
-from tests.support.tables import column, table
+from tests.support.changelog.logs import START, Change
+from tests.support.delivery.feeds import (
+    KEYLESS,
+    NAMES,
+    PARTITION_IDS,
+    PARTITIONED,
+    PLAIN,
+    UNIQUE,
+    Delivered,
+    World,
+    expected,
+    logical_id,
+)
+from tests.support.schema.tables import column, table
 from tidemill.changefeed.replay import replay
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
@@ -25,7 +36,7 @@ from tidemill.config.file import ChangefeedConfig, parse_config
 from tidemill.config.uri import parse_sink_uri
 from tidemill.delivery.batch import BatchDriver
 from tidemill.delivery.epoch_fence import Fence
-from tidemill.delivery.inputs.log_upstream import LogUpstream
+from tidemill.delivery.inputs.log_source import LogSource
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import Settings, SinkEvents, TableRouter
 from tidemill.delivery.task import chunker
@@ -290,7 +301,7 @@ def delivered_leniently(world: World, folder: Path, config: ChangefeedConfig) ->
     packs = PackStore(folder / "packs", chosen.output, router.table, lambda topics: dict.fromkeys(topics, 2), ["t"], lenient=True)
     driver = BatchDriver(
         feed="test",
-        upstream=LogUpstream(reader, load_history(reader), packs, router.ddl, router.rows),
+        source=LogSource(reader, load_history(reader), packs, router.ddl, router.rows),
         events=SinkEvents(chosen, router, packs),
         sink=open_driver_sink(sink.text),
         sink_uri=sink.text,

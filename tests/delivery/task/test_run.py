@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deliveries import settings
-from tests.support.feeds import World
-from tests.support.logs import START
+from tests.support.changelog.logs import START
+from tests.support.delivery.deliveries import settings
+from tests.support.delivery.feeds import World
 from tidemill.changelog.history import load_history
 from tidemill.changelog.reader import LogReader
 from tidemill.delivery.epoch_fence import Fence
 from tidemill.delivery.inputs.table_pack import PackStore
 from tidemill.delivery.inputs.table_router import TableRouter
-from tidemill.delivery.plan import Load, work_items
+from tidemill.delivery.plan import PartitionInput, work_items
 from tidemill.delivery.task import run
 from tidemill.delivery.work_item import TaskFailure, TaskStats, total
 from tidemill.protocols.common.messages import Messages
@@ -57,7 +57,7 @@ def test_a_task_stops_at_the_chunk_after_its_epoch_is_over(tmp_path: Path, monke
     sink = Collecting(fence)
     monkeypatch.setattr(run, "open_task_sink", lambda uri: sink)
     monkeypatch.setattr(run.Chunker.__init__, "__defaults__", (50, 1 << 20))
-    whole = Load(0, intervals, (1,) * len(intervals))
+    whole = PartitionInput(0, intervals, (1,) * len(intervals))
     work = work_items(
         [whole], 1, feed="f", batch=1, epoch=epoch, from_ts=START, to_ts=world.end, pack=pack, sink="x",
         fence=fence.place, targets=1,

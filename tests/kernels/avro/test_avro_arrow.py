@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support import avro, ticdc
-from tests.support.tables import column, table
+from tests.support.golden import avro, ticdc
+from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.avro.arrow import ArrowReader, wanted_columns, wanted_of
 from tidemill.protocols.avro import schemas_of

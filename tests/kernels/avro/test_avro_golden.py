@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support import avro, ticdc
+from tests.support.golden import avro, ticdc
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import row_array

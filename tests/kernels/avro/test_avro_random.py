@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.avro_programs import MODES, programs_of
-from tests.support.random_rows import TYPES, broken, random_record
-from tests.support.tables import column, table
+from tests.support.rows.avro_programs import MODES, programs_of
+from tests.support.rows.random_rows import TYPES, broken, random_record
+from tests.support.schema.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow, MessageTooLarge, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -66,6 +66,7 @@ def test_random_rows(mode: int) -> None:
         assert encode(encoder, [record for record, _ in good]) == [want for _, want in good]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", MODES[:2] + MODES[-2:-1], ids=["precise", "precise-ext", "strings-ext"])
 def test_every_type_is_in_the_kernel(options: EncodingOptions) -> None:
     """No whole row of any type is handed back, in no format."""

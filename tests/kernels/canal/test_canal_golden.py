@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.text_rows import encode_all, golden_records
+from tests.support.golden import ticdc
+from tests.support.golden.text_rows import encode_all, golden_records
 from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.protocols.canal.encode import packet
 from tidemill.protocols.canal.packets import Messages, parse_packet

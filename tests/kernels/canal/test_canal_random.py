@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from tests.support.random_programs import random_programs
-from tests.support.random_rows import TYPES, broken, random_record, random_table
-from tests.support.text_rows import encode_all, outcome
+from tests.support.golden.text_rows import encode_all, outcome
+from tests.support.rows.random_programs import random_programs
+from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.canal import CanalRowEncoder
 from tidemill.kernels.rows.program import TableProgram

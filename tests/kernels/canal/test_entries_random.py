@@ -9,10 +9,10 @@ from itertools import groupby
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.random_programs import random_programs
-from tests.support.random_rows import TYPES, broken, random_record
-from tests.support.text_rows import golden_records, outcome
+from tests.support.golden import ticdc
+from tests.support.golden.text_rows import golden_records, outcome
+from tests.support.rows.random_programs import random_programs
+from tests.support.rows.random_rows import TYPES, broken, random_record
 from tidemill.errors import MalformedRow
 from tidemill.kernels.canal.entry_encoder import CanalEntryEncoder
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -125,6 +125,7 @@ def test_a_transaction_goes_on_over_chunks(size: int) -> None:
     assert encoded(encoder, []) == []
 
 
+@pytest.mark.slow
 def test_large_transactions_are_cut_as_the_reference_cuts_them() -> None:
     """The buffer grows many times on the way, so the kernel is called again in the middle of an entry."""
     rng = random.Random(6)

@@ -8,9 +8,9 @@ import re
 import pyarrow as pa
 import pytest
 
-from tests.support import ticdc
-from tests.support.mutation import mutated
-from tests.support.open_options import golden, message
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import golden, message
+from tests.support.rows.mutation import mutated
 from tidemill.errors import MalformedMessage
 from tidemill.kernels.decode import open_columns
 from tidemill.kernels.decode.open_columns import decode_array
@@ -71,6 +71,7 @@ def outcome(work: object, *args: object, **options: object) -> object:
         return str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_tables_of_ticdc(seed: int) -> None:
     rng = random.Random(seed)

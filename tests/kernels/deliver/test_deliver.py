@@ -10,8 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.messages import messages_of
+from tests.support.delivery.messages import messages_of
 from tidemill.kernels.deliver import batch, kernels
+from tidemill.kernels.deliver.kernels import C_ERROR, C_FAILED, C_PARTITION, C_TEXT, KAFKA_MESSAGE, TEXT_BYTES, on_delivery
 from tidemill.protocols.common.messages import no_messages
 
 TARGETS = [("a", 0), ("a", 1), ("b.c_d-e", 12)]
@@ -70,3 +71,22 @@ def test_grouping_keeps_order_and_cuts_runs(groups: list[int]) -> None:
     assert order.tolist() == sorted(range(len(groups)), key=lambda i: groups[i])
     found = [(g, order[a:b].tolist()) for g, a, b in batch.runs(sorted_groups)]
     assert found == [(g, [i for i, x in enumerate(groups) if x == g]) for g in sorted(set(groups))]
+
+
+def test_the_failure_that_is_kept_is_not_one_of_a_message_that_only_waited() -> None:
+    """A producer that dies of a message may report those behind it first."""
+    too_large, away = 10, -195
+    for reported, kept in (
+        ([-152, -151, too_large, -152], too_large),
+        ([away, too_large], away),
+        ([-152], -152),
+        ([0, too_large, away], too_large),
+    ):
+        counters = np.zeros(C_TEXT + TEXT_BYTES, np.uint8)
+        for number, error in enumerate(reported):
+            message = np.zeros(KAFKA_MESSAGE // 8, np.int64)
+            message.view(np.int32)[[0, 4]] = error, number
+            on_delivery.ctypes(0, message.ctypes.data, counters.ctypes.data)
+        words = counters.view(np.int64)
+        assert (words[C_ERROR // 8], words[C_PARTITION // 8]) == (kept, reported.index(kept))
+        assert words[C_FAILED // 8] == len([error for error in reported if error])

@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.open_options import encode, table_of
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import encode, table_of
 from tidemill.protocols.open.batch import batches
 from tidemill.protocols.open.encode import framed
 from tidemill.protocols.options import EncodingOptions

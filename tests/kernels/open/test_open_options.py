@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import ticdc
-from tests.support.open_options import CONFIGS, change, encode, golden, message, table_of
-from tests.support.random_rows import random_record, random_table
-from tests.support.tables import column, table
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import CONFIGS, change, encode, golden, message, table_of
+from tests.support.rows.random_rows import random_record, random_table
+from tests.support.schema.tables import column, table
 from tidemill.errors import ConfigError, MessageTooLarge, NoHandleKey
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.rows.program import TableProgram
@@ -272,6 +272,7 @@ def claim_check(folder: Path, limit: int = 600, **parts: object) -> EncodingOpti
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(Compression))
 def test_claim_checks(tmp_path: Path, kind: Compression) -> None:
     options = claim_check(tmp_path / "checks", compression=kind)

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.open_programs import ZONES, random_programs
-from tests.support.random_rows import TYPES, broken, random_record, random_table
-from tests.support.tables import column, table
-from tests.support.text_rows import outcome
+from tests.support.golden.text_rows import outcome
+from tests.support.rows.open_programs import ZONES, random_programs
+from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
+from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
@@ -44,6 +44,7 @@ def expected(programs: list[TableProgram], records: list[RawRecord]) -> list[tup
     return [programs[r.table].open.row(r.key, r.value, r.old_value, r.commit_ts) for r in records]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_rows(seed: int) -> None:
     """Many tables in one call, several groups, small messages: the same messages as reference and batching rule make."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from tests.support import ticdc
+from tests.support.golden import ticdc
 from tidemill.kernels.routing.identity import KeyHash, UniqueChange
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.text_rows import encode_all, golden_records
+from tests.support.golden import ticdc
+from tests.support.golden.text_rows import encode_all, golden_records
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
 from tidemill.protocols.options import EncodingOptions, LargeMessage, LargeMessageOption, MessageFormat
 
@@ -30,7 +30,7 @@ SLOW = {"only-updated": 35, "content-compatible": 60}
 """Updates of rows older than a column with a default: whether it changed is for the reference."""
 
 NOW = 1_795_258_576_000
-"""The wall clock: golden's messages were measured with one of so many digits before it was made 0."""
+"""The wall clock. The golden messages were measured while it had this many digits; then it was set to 0."""
 
 
 def without_clock(value: bytes | None) -> bytes | None:
@@ -47,6 +47,7 @@ def expected(config: str) -> dict[int, bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", OPTIONS)
 def test_rows_are_ticdcs(config: str) -> None:
     want = expected(config)

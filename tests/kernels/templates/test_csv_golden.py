@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.text_rows import encode_all, golden_records, outcome
+from tests.support.golden import ticdc
+from tests.support.golden.text_rows import encode_all, golden_records, outcome
 from tidemill.errors import MalformedRow
 from tidemill.kernels.csv import CsvRowEncoder
 from tidemill.protocols.options import BinaryEncoding, CsvOptions, EncodingOptions, MessageFormat

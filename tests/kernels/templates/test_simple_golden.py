@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.support import ticdc
-from tests.support.text_rows import encode_all, golden_records
+from tests.support.golden import ticdc
+from tests.support.golden.text_rows import encode_all, golden_records
 from tidemill.kernels.simple import SimpleRowEncoder
 from tidemill.protocols.options import EncodingOptions, MessageFormat, SimpleOptions
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.random_programs import random_programs
-from tests.support.random_rows import TYPES, broken, random_record, random_table
-from tests.support.text_encoders import CANAL, QUIET, SIMPLE, VARIANTS, encoder_of
-from tests.support.text_rows import encode_all, outcome
+from tests.support.golden.text_encoders import CANAL, NO_SLOW_ROWS, QUIET, SIMPLE, VARIANTS, encoder_of
+from tests.support.golden.text_rows import encode_all, outcome
+from tests.support.rows.random_programs import random_programs
+from tests.support.rows.random_rows import TYPES, broken, random_record, random_table
 from tidemill.errors import MalformedRow, MessageTooLarge
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array
@@ -37,6 +37,7 @@ def plain(encoder: TextRowEncoder, record: Any) -> bytes:
     return encoder.value_of(record, 1_795_000_000_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_random_rows(variant: str) -> None:
     rng = random.Random(variant)
@@ -49,17 +50,18 @@ def test_random_rows(variant: str) -> None:
         messages = encode_all(encoder, [record for record, _ in good])
         assert [m.value for m in messages] == [want for _, want in good]
         assert [(m.key, m.rows, m.commit_ts) for m in messages] == [(None, 1, record.commit_ts) for record, _ in good]
-        if variant in ("canal-json", "simple", "csv", "csv, handles", "csv, handles in digits"):
+        if variant in NO_SLOW_ROWS:
             assert encoder.slow_rows == infinite_handles(variant, [record for record, _ in good])
 
 
+@pytest.mark.slow
 def test_every_type_is_in_the_kernel() -> None:
     """No whole row of any type is handed back."""
     rng = random.Random(99)
     for tp in TYPES:
         programs = random_programs(rng, 3, MySQLType(tp))
         records = [random_record(rng, programs[i].info, i) for i in (rng.randrange(3) for _ in range(60))]
-        for variant in ("canal-json", "csv", "csv, handles", "simple"):
+        for variant in NO_SLOW_ROWS:
             encoder = encoder_of(programs, VARIANTS[variant])
             good = [r for r in records if isinstance(outcome(lambda r=r: plain(encoder, r), MalformedRow), bytes)]  # noqa: B023
             assert [m.value for m in encode_all(encoder, good)] == [plain(encoder, r) for r in good]
@@ -126,7 +128,7 @@ def test_large_values_and_limits() -> None:
 
 
 def test_bootstrap_messages_stand_before_rows() -> None:
-    """Before a table's first row to a target, then after so many rows or seconds."""
+    """Before a table's first row to a target, then after a number of rows or seconds."""
     rng = random.Random(8)
     programs = random_programs(rng, 2)
     now = [1_000_000]

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.kernels.open.encoder import OpenRowEncoder
 from tidemill.kernels.rows.program import TableProgram
 from tidemill.kernels.rows.views import RawRecord, row_array

@@ -1,3 +1,3 @@
-from tests.support.registries import front, memory
+from tests.support.servers.registries import front, memory
 
 __all__ = ["front", "memory"]

@@ -7,14 +7,15 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.support import avro
-from tests.support.registries import Front, MemoryRegistry
+from tests.support.golden import avro
+from tests.support.servers.registries import Front, MemoryRegistry
 from tidemill.config.registry_address import parse_address
 from tidemill.protocols.avro.decode import AvroReader
 from tidemill.protocols.avro.wire import head
 from tidemill.registry.client import RegistryClient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [avro.PRECISE, avro.STRINGS])
 def test_confluents_deserializer_reads_every_message(config: str, front: Front, memory: MemoryRegistry) -> None:
     ids = {number: memory.ids.setdefault(text, 1 + len(memory.ids)) for (of, number), (text, _) in avro.schemas().items() if of == config}

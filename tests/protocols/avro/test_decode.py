@@ -18,8 +18,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tests.support import avro, ticdc
-from tests.support.tables import column, table
+from tests.support.golden import avro, ticdc
+from tests.support.schema.tables import column, table
 from tidemill.kernels.avro.arrow import ArrowReader, wanted_of
 from tidemill.protocols.avro import schemas_of
 from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, Value, schema_id

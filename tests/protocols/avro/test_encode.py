@@ -10,8 +10,8 @@ from datetime import UTC
 
 import pytest
 
-from tests.support import avro, ticdc
-from tests.support.tables import column, table
+from tests.support.golden import avro, ticdc
+from tests.support.schema.tables import column, table
 from tidemill.errors import CorruptedRow, MalformedRow
 from tidemill.protocols.avro import wire
 from tidemill.protocols.avro.control import control_messages

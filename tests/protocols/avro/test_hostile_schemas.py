@@ -1,4 +1,4 @@
-"""Schemas that a registry may hold and no table has: refused as AvroSchemaError or AvroMessageError, by all who read them."""
+"""Schemas that a registry may hold and no table has. Every reader refuses them as AvroSchemaError or AvroMessageError."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import avro
+from tests.support.golden import avro
 from tidemill.kernels.avro.arrow import ArrowReader, wanted_of
 from tidemill.protocols.avro.decode import AvroMessageError, AvroReader, default_value
 from tidemill.protocols.avro.parse import AvroSchemaError, FieldType, parse_schema

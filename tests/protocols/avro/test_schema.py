@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from tests.support import avro, ticdc
-from tests.support.tables import column, table
+from tests.support.golden import avro, ticdc
+from tests.support.schema.tables import column, table
 from tidemill.protocols.avro import Side, schemas_of, subject, table_schemas
 from tidemill.protocols.avro.names import EXTENSION, field_names, sanitize
 from tidemill.protocols.options import AvroOptions, BigintUnsignedMode, DecimalMode, EncodingOptions, MessageFormat

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support import ticdc
-from tests.support.canal import frames
-from tests.support.random_rows import maximal_varint
+from tests.support.canal.golden import frames
+from tests.support.golden import ticdc
+from tests.support.rows.random_rows import maximal_varint
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.canal import DdlMessage, OtherEntry, RowEvent, RowKind, TransactionMark, decode, packet
-from tidemill.protocols.canal.arrow import decode_array
+from tidemill.protocols.canal.arrow import decode_plainly as decode_array
 from tidemill.protocols.canal.control import control_messages
 from tidemill.protocols.canal.decode import events_of
 from tidemill.protocols.canal.encode import CanalTable

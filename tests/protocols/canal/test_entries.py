@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.canal import GOLDEN
-from tests.support.captures import stored_changes
-from tests.support.sqllogs import SqlLog
-from tests.support.text_rows import golden_records
+from tests.support.canal.golden import GOLDEN
+from tests.support.capture.captures import stored_changes
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.golden.text_rows import golden_records
 from tidemill.errors import MalformedRow
 from tidemill.playground.server import Playground
 from tidemill.protocols.canal import entries as e

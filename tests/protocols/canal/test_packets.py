@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support.canal import frames
-from tests.support.random_rows import maximal_varint
+from tests.support.canal.golden import frames
+from tests.support.rows.random_rows import maximal_varint
 from tidemill.protocols.canal import packets as p
 from tidemill.protocols.canal.codes import PacketType
 

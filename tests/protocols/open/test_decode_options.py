@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import ticdc
-from tests.support.mutation import mutated
-from tests.support.open_options import CONFIGS, encode, golden, message
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import CONFIGS, encode, golden, message
+from tests.support.rows.mutation import mutated
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.common.compression import Compression, compressor, expand, kind_of
 from tidemill.protocols.open import DdlMessage, OpenMessageError, ResolvedMessage, RowEvent, control_messages, decode

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import ticdc
-from tests.support.mutation import mutated
-from tests.support.open_options import message
+from tests.support.golden import ticdc
+from tests.support.golden.open_options import message
+from tests.support.rows.mutation import mutated
 from tidemill.errors import MalformedMessage
 from tidemill.protocols.open.encode import framed
 

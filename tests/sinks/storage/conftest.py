@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.s3 import make_bucket, objects, s3_server
+from tests.support.servers.s3 import make_bucket, objects, s3_server
 from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.protocols.options import MessageFormat
 

@@ -1,4 +1,4 @@
-"""The storage sink: what it publishes, when, and what is left of tries that fail."""
+"""The storage sink: what it publishes, when, and what is left of attempts that fail."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.sinks.storage.conftest import Place, local_files
-from tests.support.messages import context, messages_of
-from tests.support.recorded_schemas import recorded_history
-from tests.support.tables import ddl_event, table_version
-from tests.support.ticdc_files import ticdc_files
+from tests.support.delivery.messages import context, messages_of
+from tests.support.golden.ticdc_files import ticdc_files
+from tests.support.schema.recorded_schemas import recorded_history
+from tests.support.schema.tables import ddl_event, table_version
 from tidemill.config.uri import SinkUri, parse_sink_uri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable
 from tidemill.protocols.options import MessageFormat
@@ -78,6 +78,7 @@ def lines_of(data: bytes, protocol: MessageFormat) -> list[Line]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [CSV, CANAL_JSON])
 def test_a_session_with_45_ddls_gives_ticdcs_files(place: Place, protocol: MessageFormat) -> None:
     """Every file of the recorded session: data, index, schema files and the checkpoint. Versions are told by done_ts, as TiCDC's are."""
@@ -203,6 +204,7 @@ def two_batches(version: TableVersion, other: TableVersion) -> Iterator[tuple[Ba
     yield context(2, from_ts=200, to_ts=300), some_lines(200, 2, version)
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_nothing_is_lost_or_doubled(place: Place) -> None:
     """The driver is killed before its n-th change, for every n; another one goes on with the same batch, as Spark's offset log has it."""
     version, other = table_version("d", "t"), table_version("d", "u", table_id=71)

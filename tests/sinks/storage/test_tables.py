@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.eventfeeds import recording
-from tests.support.recorded_schemas import recorded_history
-from tests.support.ticdc_files import ticdc_files
+from tests.support.capture.eventfeeds import recording
+from tests.support.golden.ticdc_files import ticdc_files
+from tests.support.schema.recorded_schemas import recorded_history
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.playground.sql.parse.ast import TableName

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.schemas import Json, read_lines
+from tests.support.schema.schemas import Json, read_lines
 from tidemill.tidb.ddltext import DdlSyntaxError, SqlMode, canonical_ddl
 from tidemill.tidb.ddltext.errors import DdlTooComplex
 from tidemill.tidb.ddltext.statements import Statements
@@ -142,6 +142,7 @@ NESTED_QUERIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [3, 12, 25, 50, 200])
 @pytest.mark.parametrize(
     ("frame", "nested"),

@@ -8,7 +8,7 @@ from datetime import UTC
 
 import pytest
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedKey
 from tidemill.tidb.keys import record_key
 from tidemill.tidb.rows import RowReader, Verdict, verify_checksum

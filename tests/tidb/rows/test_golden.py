@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.support.golden import row_events
+from tests.support.golden.rows import row_events
 from tidemill.tidb import keys
 from tidemill.tidb.rows import Cell, RowReader, Verdict, decode_row, verify_checksum
 from tidemill.tidb.rows.write import encode_record_key, encode_row_v1, encode_row_v2, with_checksum

@@ -7,7 +7,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from tests.support.random_rows import broken, random_record, random_table
+from tests.support.rows.random_rows import broken, random_record, random_table
 from tidemill.errors import MalformedBytes
 from tidemill.tidb.rows.pick import ColumnPicker
 from tidemill.tidb.rows.reader import RowReader
@@ -38,7 +38,7 @@ def test_picked_cells_are_those_of_the_reader(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_broken_rows_are_handed_back_or_read_alike(seed: int) -> None:
-    """What is broken outside of the picked columns need not be noticed here: whoever shows the row will."""
+    """Damage outside of the picked columns need not be found here. It is found when the row is encoded."""
     rng = random.Random(1000 + seed)
     table = random_table(rng)
     columns = list(table.output_columns[:2])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedRow
 from tidemill.tidb.datums import Datum, DatumFlag
 from tidemill.tidb.rows import RawRow, decode_row

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.tables import column, table
+from tests.support.schema.tables import column, table
 from tidemill.errors import MalformedBytes, MalformedKey, MalformedRow
 from tidemill.tidb.codec import decode_float, encode_bytes, encode_float, encode_int
 from tidemill.tidb.keys import record_key

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import schema_streams as streams
-from tests.support.schema_streams import Stream
+from tests.support.schema import schema_streams as streams
+from tests.support.schema.schema_streams import Stream
 from tidemill.changelog.retention import between_ddls
 from tidemill.tidb.schema.codes import SchemaState
 from tidemill.tidb.schema.events import DdlEvent
@@ -42,6 +42,7 @@ def told(history: SchemaHistory, from_ts: int, to_ts: int) -> list[Any]:
     return [history.ddl_events(from_ts, to_ts), history.barriers(from_ts, to_ts), history.next_table_changes(from_ts, to_ts)]
 
 
+@pytest.mark.slow
 def test_forgetting_changes_nothing(stream: Stream) -> None:
     """Each of FOLLOWED histories forgets at another transaction, so that one forgets at each of them; one forgets at all."""
     whole, histories = stream.history(), [stream.history() for _ in range(FOLLOWED + 1)]
@@ -60,6 +61,7 @@ def test_forgetting_changes_nothing(stream: Stream) -> None:
         assert told(history, since, stream.end) == told(whole, since, stream.end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [1, 3, 9])
 def test_forgetting_behind_the_head_changes_nothing(stream: Stream, lag: int) -> None:
     """Schemas are followed further than rows: what is forgotten lies some transactions back."""

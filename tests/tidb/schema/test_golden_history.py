@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.schemas import golden_changes, golden_snapshot, read_lines
+from tests.support.schema.schemas import golden_changes, golden_snapshot, read_lines
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.model import TableInfo

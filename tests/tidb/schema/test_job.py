@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import schemas as s
+from tests.support.schema import schemas as s
 from tidemill.errors import SchemaError
 from tidemill.tidb.schema.codes import Action, JobState
 from tidemill.tidb.schema.job import DdlJob, Exchange, Rename

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.schemas import read_json
+from tests.support.schema.schemas import read_json
 from tidemill.errors import MalformedKey
 from tidemill.tidb import keys
 from tidemill.tidb.schema.metakeys import MetaName, Subject, capture_ranges, meta_filter, meta_ranges, name_of

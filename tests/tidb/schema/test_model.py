@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import schemas as s
+from tests.support.schema import schemas as s
 from tidemill.errors import SchemaError, TidemillError
 from tidemill.kernels.avro import AvroRowEncoder
 from tidemill.kernels.canal_json import CanalJsonRowEncoder
@@ -146,6 +146,7 @@ STRANGE = (None, True, 5, -5, 1 << 70, 1.5, "x", "", [], ["x"], [5], [None], {},
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name == "wide")) for name in sorted(s.read_json("tidb/tableinfos.json.gz"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_members_of_other_types_are_an_error_or_nothing(name: str, descriptions: dict[str, Any]) -> None:
     """Each member of a description becomes something else: it is refused by name, or the table can be encoded all the same."""

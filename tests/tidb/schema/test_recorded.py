@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from tests.support import schemas as s
-from tests.support.recorded_schemas import feed
+from tests.support.schema import schemas as s
+from tests.support.schema.recorded_schemas import feed
 from tidemill.tidb import keys
 from tidemill.tidb.schema.codes import Action
 from tidemill.tidb.schema.tracking.history import SchemaChange, SchemaHistory, job_table_id, meta_filter

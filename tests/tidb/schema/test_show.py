@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import schemas as s
+from tests.support.schema import schemas as s
 from tidemill.errors import SqlError
 from tidemill.playground.server import Playground
 from tidemill.tidb.ddltext import canonical_ddl

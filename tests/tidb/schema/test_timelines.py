@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.support import schemas as s
-from tests.support.timelines import Timeline, plain_table, timelines
+from tests.support.schema import schemas as s
+from tests.support.schema.timelines import Timeline, plain_table, timelines
 from tidemill.tidb.rows.raw import decode_row
 from tidemill.tidb.schema.events import DdlEvent
 from tidemill.tidb.schema.tracking.history import SchemaHistory

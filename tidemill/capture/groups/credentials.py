@@ -30,7 +30,7 @@ class Credentials:
         """Read the credentials. Raises ConfigError for a process that no coordinator started."""
         try:
             return cls(**json.loads(os.environ[VARIABLE]))
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, RecursionError):
             raise ConfigError(f"{VARIABLE} is not set: a group is started by `tidemill capture --workers N`") from None
 
 

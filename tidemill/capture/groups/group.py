@@ -29,7 +29,7 @@ from tidemill.capture.status import Section
 from tidemill.capture.tikv.client.pd import PdClient
 from tidemill.capture.worker import Pulling, maintain
 from tidemill.changelog.history import load_history
-from tidemill.changelog.layout import SCHEMA
+from tidemill.changelog.log_format import SCHEMA
 from tidemill.changelog.options import LogOptions
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.storage.open import open_storage

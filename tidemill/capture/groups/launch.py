@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Protocol
 
 from tidemill.capture.groups.credentials import Credentials
 from tidemill.capture.groups.scheduler import Who
+from tidemill.process import children
 from tidemill.process.supervisor import ChildProcess, Supervisor
 
 STOP_S = 10.0
@@ -54,7 +53,7 @@ class Processes:
 
     def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], on_exit: Callable[[int, int, str], None]) -> None:
         self._credentials, self._folder, self._options, self._on_exit = credentials, folder, list(options), on_exit
-        self._processes: dict[tuple[int, int], asyncio.subprocess.Process] = {}
+        self._processes: dict[tuple[int, int], children.Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -71,12 +70,9 @@ class Processes:
     async def _process(self, group: int, attempt: int) -> None:
         numbers = ["--group", str(group), "--attempt", str(attempt), "--scratch", str(self._folder / f"group-{group}-{attempt}")]
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tidemill.capture.groups.child", *numbers, *self._options),
-                stdin=asyncio.subprocess.PIPE,  # held open: the process ends when its coordinator does
-                env={**os.environ, **self._credentials.to_environment()},
-                start_new_session=True,
-            )
+            argv = children.python("tidemill.capture.groups.child", *numbers, *self._options)
+            variables = children.environment(self._credentials.to_environment())
+            process = await children.start(argv, variables, new_session=True)  # its stdin is held open: it ends when its coordinator does
         except OSError as e:
             self._on_exit(group, attempt, f"its process cannot be started: {e}")
             return
@@ -95,8 +91,7 @@ class Processes:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_S)
         for process in list(self._processes.values()):
-            with suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
@@ -108,7 +103,7 @@ class SparkJob:
 
     def __init__(self, credentials: Credentials, folder: Path, options: Sequence[str], progress: Callable[[], int]) -> None:
         plain = ["--scratch", str(folder), *options]
-        self._argv = [sys.executable, "-m", "tidemill.capture.spark.groups", *plain]
+        self._argv = children.python("tidemill.capture.spark.groups", *plain)
         self._trouble: tuple[str, str] | None = None
         self._half = ChildProcess("the groups' Spark", [*self._argv, "--job", "0"], progress, credentials.to_environment())
         self._boss = Supervisor([self._half], until=self._half.name, on_change=self._number)
@@ -130,9 +125,10 @@ class SparkJob:
 
     def kill(self, group: int, who: Who) -> None:
         process = self._half.process
-        if who.task >= 0 and who.attempt // ATTEMPTS == self._half.restarts and process is not None and process.stdin is not None:
+        if who.task >= 0 and who.attempt // ATTEMPTS == self._half.restarts and process is not None:
             _log.info("group %d: Spark is told to kill task attempt %d", group, who.task)
-            process.stdin.write(b"kill %d\n" % who.task)
+            if not process.tell(b"kill %d\n" % who.task):
+                _log.warning("group %d: its Spark does not take the order", group)
 
     async def stop(self) -> None:
         process = self._half.process

@@ -28,12 +28,12 @@ TICK = 1.0
 STOP_S = 20.0
 """How long groups may take to seal and end."""
 
-Start = Callable[[Credentials, "WorkerManager"], Launcher]
+Start = Callable[[Credentials, "GroupManager"], Launcher]
 
 _log = logging.getLogger(__name__)
 
 
-class WorkerManager:
+class GroupManager:
     """`schema()` returns how far the schema stream is: its head, and the end of its last segment. `start`: another launcher, for tests."""
 
     def __init__(
@@ -211,7 +211,7 @@ def _described(member: Member, seconds: float, trouble: tuple[str, str] | None) 
     }
 
 
-def _launcher(credentials: Credentials, manager: WorkerManager) -> Launcher:
+def _launcher(credentials: Credentials, manager: GroupManager) -> Launcher:
     config = manager.config
     options = ["--log-level", config.log_level, *(["--log-file", str(config.log_file)] if config.log_file is not None else [])]
     if config.master is None:

@@ -24,7 +24,7 @@ from tidemill.capture.groups.messages import (
 )
 from tidemill.capture.groups.scheduler import Who
 from tidemill.capture.status import Section
-from tidemill.errors import ConfigError, MalformedMessage
+from tidemill.errors import MalformedMessage, cannot_listen
 
 MOST_WAITING = 32 << 20
 """Unsent bytes after which a group that does not read is disconnected."""
@@ -59,7 +59,7 @@ class Control:
         try:
             self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST)
         except (OSError, OverflowError) as e:
-            raise ConfigError(f"cannot listen for groups at {host}:{port}: {e}", hint="Choose another --control-addr.") from None
+            raise cannot_listen("--control-addr", f"{host}:{port}", e) from None
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

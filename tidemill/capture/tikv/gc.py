@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tidemill.capture.tikv.client.pd import GcState, PdClient
-from tidemill.capture.tikv.watchdog.holding import Holding
+from tidemill.capture.tikv.watchdog.gc_patience import GcPatience
 from tidemill.errors import ClusterMismatch, GcTtlExceeded, StartTsBeforeGc, UpstreamError
 from tidemill.tso import describe, physical_ms
 
@@ -41,7 +41,7 @@ class GcGuard:
         self.expires = 0.0  # Unix seconds when the barrier expires at PD
         self.used = 0.0
         """The share of the TTL for which the log has not caught up. At 1 the barrier is removed."""
-        self._holding = Holding(ttl)
+        self._patience = GcPatience(ttl)
         self._clock = clock
 
     @property
@@ -122,7 +122,7 @@ class GcGuard:
         the end of gc-ttl removes the barrier and raises GcTtlExceeded. `parts`: parts of tables still to be read. `held_by`: returns what
         holds the log."""
         now = physical_ms(await self.pd.tso()) / 1000
-        self.used = self._holding.look(now, physical_ms(needed_ts) / 1000, parts)
+        self.used = self._patience.look(now, physical_ms(needed_ts) / 1000, parts)
         told = f"the log is at {describe(needed_ts)} and has not caught up for {self.used * self.ttl:.0f} s"
         if self.used >= 1:
             with suppress(UpstreamError):  # else the barrier ends with its TTL
@@ -133,7 +133,7 @@ class GcGuard:
                 hint="End what holds it (a transaction, a store that is down) and start again soon: as long as TiDB has not collected the "
                 "history, the log goes on where it is. Otherwise begin a new log (--snapshot): this one cannot go on across the hole.",
             )
-        if self._holding.new_mark(self.used):
+        if self._patience.new_mark(self.used):
             _log.warning(
                 "%s; after %d s (--gc-ttl) the capture ends and lets TiDB collect what it needs. Held by %s", told, self.ttl, held_by()
             )

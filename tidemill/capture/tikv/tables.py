@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,24 +9,10 @@ from itertools import pairwise
 
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.sort.bounds import ALL_HANDLES
-from tidemill.changelog.spread import HandleRange, Layout
+from tidemill.changelog.spread import HandleRange, Layout, partition_of
 from tidemill.tidb.keys import encode_range, record_prefix, record_range
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import PhysicalChange, TableVersion
-
-PARTITION_BY = "crc32(logical table id)"
-"""How tables are assigned to partitions, as log.json names it."""
-
-
-def partition_of(table_id: int, partitions: int) -> int:
-    """Return the log partition of a logical table: the CRC-32 of its id (8 bytes, big-endian) modulo the number of partitions."""
-    return zlib.crc32(table_id.to_bytes(8, "big", signed=True)) % partitions
-
-
-def home_of(table_id: int, layout: Layout) -> int:
-    """The log partition of a logical table's rows; of a table that is split, of its first ones."""
-    split = layout.split_of(table_id)
-    return split.partitions[0] if split is not None else partition_of(table_id, layout.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from tidemill.changelog.files import arrowfile
-from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
+from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.changelog.storage.base import Draft
 from tidemill.changelog.storage.outcomes import Outcome, error_of, outcome_of, storage_errors
 from tidemill.errors import LogCorrupt, LogError, redact

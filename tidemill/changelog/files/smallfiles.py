@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill.changelog import layout
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog import log_format
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.ownership import Ownership
 from tidemill.changelog.reader import parse_head, read_identity, read_synced
 from tidemill.changelog.storage.open import Storage, Token
@@ -28,7 +28,7 @@ class HeadFile:
 
     def __init__(self, storage: Storage, folder: str, ownership: Ownership) -> None:
         self._storage, self._folder, self._ownership = storage, folder, ownership
-        self._name = f"{folder}/{layout.HEAD}"
+        self._name = f"{folder}/{log_format.HEAD}"
         self._token: Token | None = None
         self.synced = read_synced(storage, folder) or 0  # survives a crash of the machine
         self.said = self._read()
@@ -39,7 +39,7 @@ class HeadFile:
         """Make `ts`, which was put before, survive a crash of the machine."""
         if not self._storage.can_swap:
             # head.json itself is not synced: its next, unsynced version could replace the synced one.
-            self._storage.replace(f"{self._folder}/{layout.SYNCED}", layout.format_ts_file("resolved_ts", ts))
+            self._storage.replace(f"{self._folder}/{log_format.SYNCED}", log_format.format_ts_file("resolved_ts", ts))
         self.synced = ts
 
     def _read(self) -> int:
@@ -52,7 +52,7 @@ class HeadFile:
 
     def put(self, ts: int) -> int:
         """Write the head, as the folder's owner. Return the head in the file then: `ts`, or a higher one. Raises LogFenced."""
-        data = layout.format_ts_file("resolved_ts", ts)
+        data = log_format.format_ts_file("resolved_ts", ts)
         if not self._storage.can_swap:
             # Not synced: if a crash of the machine undoes it, the last segment's end and `sync` still hold.
             self._storage.replace(self._name, data, durable=False)
@@ -84,23 +84,23 @@ class IdentityFile:
         if not self._storage.can_swap:
             return
         while True:
-            found = self._storage.versioned(layout.IDENTITY)
+            found = self._storage.versioned(log_format.IDENTITY)
             if found is None:
-                raise LogError(f"{redact(self._storage.location)} is not a change log any more: it has no {layout.IDENTITY}")
-            identity = LogIdentity.from_json(found[0], redact(self._storage.path(layout.IDENTITY)))
-            self._ownership.check(layout.SCHEMA)
-            self._token = self._storage.swap(layout.IDENTITY, found[1], self._signed(identity).to_json().encode())
+                raise LogError(f"{redact(self._storage.location)} is not a change log any more: it has no {log_format.IDENTITY}")
+            identity = LogIdentity.from_json(found[0], redact(self._storage.path(log_format.IDENTITY)))
+            self._ownership.check(log_format.SCHEMA)
+            self._token = self._storage.swap(log_format.IDENTITY, found[1], self._signed(identity).to_json().encode())
             if self._token is not None:
                 return
 
     def write(self, identity: LogIdentity) -> LogIdentity:
         """Write log.json. Return its content then. Raises LogFenced."""
         if not self._storage.can_swap:
-            with self._ownership.publishing(layout.SCHEMA):
-                self._storage.replace(layout.IDENTITY, identity.to_json().encode())
+            with self._ownership.publishing(log_format.SCHEMA):
+                self._storage.replace(log_format.IDENTITY, identity.to_json().encode())
             return identity
         signed = self._signed(identity)
-        while (token := self._storage.swap(layout.IDENTITY, self._token, signed.to_json().encode())) is None:
+        while (token := self._storage.swap(log_format.IDENTITY, self._token, signed.to_json().encode())) is None:
             self._own_version()
         self._token = token
         return signed
@@ -108,13 +108,13 @@ class IdentityFile:
     def _own_version(self) -> None:
         """Continue from the version that is there: an earlier request of this writer succeeded after it seemed to have failed. Raises
         LogFenced; LogError if the version is somebody else's."""
-        found = self._storage.versioned(layout.IDENTITY)
-        self._ownership.check(layout.SCHEMA)
-        name = redact(self._storage.path(layout.IDENTITY))
-        mine = self._ownership.epoch(layout.SCHEMA)
+        found = self._storage.versioned(log_format.IDENTITY)
+        self._ownership.check(log_format.SCHEMA)
+        name = redact(self._storage.path(log_format.IDENTITY))
+        mine = self._ownership.epoch(log_format.SCHEMA)
         if found is None or found[1] == self._token or LogIdentity.from_json(found[0], name).extra.get(WRITER_EPOCH) != mine:
             raise LogError(f"{name} was changed by somebody else", hint="Start the writer again.")
         self._token = found[1]
 
     def _signed(self, identity: LogIdentity) -> LogIdentity:
-        return replace(identity, extra={**identity.extra, WRITER_EPOCH: self._ownership.epoch(layout.SCHEMA)})
+        return replace(identity, extra={**identity.extra, WRITER_EPOCH: self._ownership.epoch(log_format.SCHEMA)})

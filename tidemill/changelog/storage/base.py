@@ -136,6 +136,10 @@ class Storage(ABC):
         """Open a file as an `arrowfile.ArrowFile`. Raises SegmentGone or LogCorrupt."""
 
     @abstractmethod
+    def ranges(self, name: str) -> Any:
+        """Open a file of any format, for reads of ranges: a pa.NativeFile, mapped if that is safe. Raises SegmentGone or LogCorrupt."""
+
+    @abstractmethod
     def size(self, name: str) -> int:
         """Return the bytes of a file. Raises SegmentGone."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-from tidemill.changelog import layout
+from tidemill.changelog import log_format
 from tidemill.changelog.storage.base import Token
 from tidemill.errors import LogRefused, LogUnavailable
 
@@ -62,11 +62,11 @@ def tried(objects: Objects) -> bool:
     """Return whether the store honours conditions: make two requests that must fail, on an object made for this test."""
     for attempt, expected in enumerate((None, None, NO_VERSION)):
         for _ in range(TRIES):
-            outcome = objects.put(layout.PROBE, b"{}\n", expected)
+            outcome = objects.put(log_format.PROBE, b"{}\n", expected)
             if outcome is not Outcome.UNKNOWN:
                 break
         else:
-            raise LogUnavailable(f"{layout.PROBE}: the object store does not answer")
+            raise LogUnavailable(f"{log_format.PROBE}: the object store does not answer")
         if outcome is Outcome.UNCONDITIONAL or (attempt and outcome is not Outcome.REFUSED):
             return False
     return True

@@ -43,13 +43,16 @@ def write_json(path: Path, content: Mapping[str, Any], *, sync: bool = True) -> 
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None if there is no file. Raises ValueError for anything else."""
+    """Return a JSON object; None if there is no file. Raises ValueError for anything else, LogUnavailable, LogRefused."""
     try:
         with storage_errors(str(path)):
             data = path.read_bytes()
     except FileNotFoundError:
         return None
-    content = json.loads(data)
+    try:
+        content = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
     if not isinstance(content, dict):
         raise ValueError("no JSON object")
     return content

@@ -15,9 +15,10 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from tidemill import statefile
 from tidemill.changelog.storage.open import make_folder
 from tidemill.changelog.storage.outcomes import storage_errors
-from tidemill.errors import FolderHeld
+from tidemill.errors import FolderHeld, LogCorrupt
 
 PATIENCE = 30.0
 """Seconds to wait for another writer's step."""
@@ -31,9 +32,9 @@ def holder() -> bytes:
 def describe_holder(content: bytes) -> str:
     """Return a lock file's content in words."""
     try:
-        fields = json.loads(content)
-        return f"process {fields['pid']} on host {fields['host']}"
-    except (ValueError, KeyError, TypeError):
+        fields = statefile.read(content, "the lock file")
+        return f"process {fields.integer('pid')} on host {fields.text('host')}"
+    except LogCorrupt:
         return "another process"
 
 

@@ -14,7 +14,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
@@ -41,6 +41,8 @@ def open_storage(location: str | Path | Storage, scratch: Path | None = None) ->
     if isinstance(location, Storage):
         return location
     text = str(location)
+    if "\0" in text or ("://" in text and "\0" in unquote(text)):
+        raise LogError(f"{redact(text)!r} cannot be opened: it has a zero byte (%00)")
     if "://" not in text:
         return LocalStorage(text)
     if text.startswith("file://"):
@@ -87,9 +89,12 @@ def _open_local(path: str, *, remembered: bool = False) -> ArrowFile:
         if not stat.st_size:
             raise broken(path, "it is empty")
         checked = _checked(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) if remembered else None
-        # If the server of a mapped file is away, reading the mapping kills the process (SIGBUS). A read of the file raises an error
-        # instead.
-        return ArrowFile(pa.OSFile(path) if is_remote(path) else pa.memory_map(path), path, checked)
+        return ArrowFile(_local_ranges(path), path, checked)
+
+
+def _local_ranges(path: str) -> Any:
+    # If the server of a mapped file is away, reading the mapping kills the process (SIGBUS). A read of the file raises an error instead.
+    return pa.OSFile(path) if is_remote(path) else pa.memory_map(path)
 
 
 # ---- a local folder ------------------------------------------------------------------------------------------------
@@ -211,6 +216,12 @@ class LocalStorage(Storage):
 
     def open(self, name: str) -> ArrowFile:
         return _open_local(self.path(name))
+
+    def ranges(self, name: str) -> Any:
+        with storage_errors(self.path(name), content=True):
+            if not Path(self.path(name)).stat().st_size:
+                raise broken(self.path(name), "it is empty")
+            return _local_ranges(self.path(name))
 
     def size(self, name: str) -> int:
         with storage_errors(self.path(name), content=True):
@@ -429,10 +440,14 @@ class RemoteStorage(Storage):
 
     def open(self, name: str) -> ArrowFile:
         with storage_errors(self.path(name), content=True):
+            return ArrowFile(self.ranges(name), self.path(name))
+
+    def ranges(self, name: str) -> Any:
+        with storage_errors(self.path(name), content=True):
             source = self._fs.open_input_file(self._at(name))
             if not source.size():
                 raise broken(self.path(name), "it is empty")
-            return ArrowFile(source, self.path(name))
+            return source
 
     def size(self, name: str) -> int:
         with storage_errors(self.path(name)):

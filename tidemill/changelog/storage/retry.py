@@ -153,7 +153,7 @@ class _Wait:
         self._waits = False
 
     def pause(self, error: LogUnavailable) -> float:
-        """Return the seconds until the next try. Raises the error if there is none."""
+        """Return the seconds until the next attempt. Raises the error if there is none."""
         self._failures += 1
         pause = pause_after(self._failures)
         if self._deadline is None and self._within is not None:

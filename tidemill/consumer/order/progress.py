@@ -6,9 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidemill import statefile
 from tidemill.errors import MalformedBytes
+from tidemill.statefile import Kind
+from tidemill.tso import MAX_TS
 
 TopicPartition = tuple[str, int]
+
+STATE = Kind(MalformedBytes, "Restore the consumer's target and its state together from a copy, or begin with a new one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,19 @@ class Progress:
     @classmethod
     def from_json(cls, text: str) -> Progress:
         """Read the JSON of `to_json`. Raises MalformedBytes."""
-        try:
-            data = json.loads(text)
-            if data["format"] != 1:
-                raise ValueError(f"format {data['format']}")
-            partitions = {
-                (str(t), int(p)): PartitionProgress(int(offset), int(ts), bool(ended)) for t, p, offset, ts, ended in data["partitions"]
-            }
-            tables = {topic: tuple((str(s), str(t)) for s, t in names) for topic, names in data.get("tables", {}).items()}
-            return cls(int(data["flushed_ts"]), partitions, str(data["cluster"]), tables)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MalformedBytes(f"the consumer's progress cannot be read: {error}") from None
+        found = statefile.read(text, "the consumer's progress", STATE)
+        if (form := found.integer("format")) != 1:
+            raise found.broken(f"it has format {form}; this Tidemill reads format 1")
+        partitions = dict(_partition(entry, found) for entry in found.items("partitions"))
+        named = found.part("tables") if "tables" in found else None
+        tables = {topic: tuple(named.text_pairs(topic)) for topic in named.others()} if named is not None else {}
+        return cls(found.integer("flushed_ts"), partitions, found.text("cluster"), tables)
+
+
+def _partition(entry: object, found: statefile.Fields) -> tuple[TopicPartition, PartitionProgress]:
+    match entry:
+        case [str(topic), int(partition), int(offset), int(ts), bool(ended)] if (
+            0 <= min(partition, offset, ts) <= max(offset, ts) <= MAX_TS
+        ):
+            return (topic, partition), PartitionProgress(offset, ts, ended)
+    raise found.broken("an entry of partitions is not a topic, a partition, an offset, a ts, and whether it has ended")

@@ -9,18 +9,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import tzinfo
 
 from tidemill import tso
+from tidemill.consumer.order.progress import STATE
 from tidemill.consumer.tables import statements as effect
 from tidemill.consumer.tables.buffer import Stored
 from tidemill.consumer.tables.catalog import Catalog, ColumnPlan, Source, Table, column_of_event, declared, fits
 from tidemill.consumer.tables.partitions import Locator
 from tidemill.consumer.tables.shapes import create_sql, from_stored, quoted, row_id, stored_name, to_stored
 from tidemill.consumer.tables.statements import Name
-from tidemill.errors import SchemaError, TidemillError
+from tidemill.errors import MalformedBytes, SchemaError, TidemillError
 from tidemill.protocols.open.events import Column
 from tidemill.tidb.names import folded, folded_table
 from tidemill.tidb.schema.model import ColumnInfo
 
 log = logging.getLogger(__name__)
+
+
+def _restored(name: Name, stored: str, definition: str) -> Table:
+    """A table by its description in the file. Raises MalformedBytes."""
+    try:
+        return Table.restored(name, stored, json.loads(definition))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise MalformedBytes(f"what _tidemill_tables says of {'.'.join(name)} cannot be read: {error!r}", hint=STATE.hint) from None
 
 
 class DdlApplier:
@@ -41,7 +50,7 @@ class DdlApplier:
         """Fill the catalog from the file."""
         rows = self._sql.execute("SELECT stored, schema, name, definition FROM _tidemill_tables WHERE dropped_ts IS NULL").fetchall()
         for stored_as, schema, name, definition in rows:
-            self._catalog.add(Table.restored((schema, name), stored_as, json.loads(definition)))
+            self._catalog.add(_restored((schema, name), stored_as, definition))
         self.gone = {(s, n): ts for s, n, ts in self._sql.execute("SELECT schema, name, ts FROM _tidemill_gone")}
 
     def save(self, table: Table) -> None:
@@ -125,7 +134,7 @@ class DdlApplier:
         if self._catalog.find(what.new_name) is not None:
             raise SchemaError(f"{'.'.join(what.new_name)} is to be recovered, but it is there")
         aside, definition = found
-        table = Table.restored(what.new_name, self._free_name(stored_name(what.new_name)), json.loads(definition))
+        table = _restored(what.new_name, self._free_name(stored_name(what.new_name)), definition)
         self._sql.execute(f"ALTER TABLE {quoted(aside)} RENAME TO {quoted(table.stored)}")
         self._sql.execute("DELETE FROM _tidemill_tables WHERE stored = ?", (aside,))
         table.changed_ts = ts

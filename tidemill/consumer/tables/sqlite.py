@@ -50,6 +50,8 @@ class SqliteTables:
     to the present rows.
     """
 
+    commits_before_ddls = False
+
     def __init__(self, path: Path | str, *, zone: tzinfo = UTC, keep_dropped_ms: int = KEEP_DROPPED_MS) -> None:
         self._path, self._zone = str(path), zone
         with self._errors("opening"):

@@ -1,6 +1,6 @@
 """Checks that the log has what a changefeed wants.
 
-A capture may leave tables out; log.json says which, and from when (`capture --config`). And rows may come into a table without
+A capture may leave tables out; log.json says which, and from when (`capture --capture-config`). And rows may come into a table without
 change events, by a physical import or a restore. The changefeed stops if TiDB notes that (TiDB 9 and newer), or if TiKV shows rows of a
 physical import (some versions do, for the rows that a scan finds).
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidemill.capture.rules import in_force, table_filter
 from tidemill.changelog.files.bounds import within
-from tidemill.changelog.layout import CaptureRules, LogIdentity
+from tidemill.changelog.log_format import CaptureRules, LogIdentity
 from tidemill.errors import DataWithoutEvents, NotCaptured
+from tidemill.rules.table_filter import TableFilter
 from tidemill.tidb.schema.codes import TableMode
 from tidemill.tidb.schema.tracking.history import SchemaHistory
 from tidemill.tidb.schema.tracking.versions import TableVersion
@@ -43,7 +43,7 @@ class CoverageCheck:
         if not identity.capture_rules:
             return
         # Rows as of the log's start stand just before it (an initial load): the rules of the start hold for them.
-        now, *later = in_force(identity, within(identity.start_ts, from_ts))
+        now, *later = identity.rules_above(within(identity.start_ts, from_ts))
         for entry in (now, *(e for e in later if e is not None and e.from_ts < to_ts)):
             if entry is not None:
                 self._check_tables(history, within(history.start_ts, from_ts), entry)
@@ -74,11 +74,11 @@ class CoverageCheck:
                 )
 
     def _check_tables(self, history: SchemaHistory, ts: int, entry: CaptureRules) -> None:
-        captured = table_filter(entry)
+        captured = TableFilter(entry.rules, case_sensitive=entry.case_sensitive, where="capture rule:")
         for version in history.snapshot(ts).tables.values():
             if not captured.matches(version.schema, version.table) and self._wants(version):
                 raise NotCaptured(
                     f"the changefeed wants {version.schema}.{version.table} from {describe(ts)} on, "
                     f"but the log has only tables of the rules {', '.join(entry.rules)} from {describe(entry.from_ts)} on",
-                    hint="Leave the table out in [filter] rules, or widen the rules of `tidemill capture --config` and start later.",
+                    hint="Leave the table out in [filter] rules, or widen the capture's rules (`--capture-config`) and start later.",
                 )

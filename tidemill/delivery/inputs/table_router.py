@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 
+from tidemill.config.database import Atomicity
 from tidemill.config.file import ChangefeedConfig
 from tidemill.config.parameters import Scheme
 from tidemill.config.uri import SinkUri
@@ -14,13 +15,15 @@ from tidemill.delivery.inputs.table_pack import Output, PackedTable, PackStore, 
 from tidemill.delivery.wall_clock import wall_clock_ms
 from tidemill.errors import ConfigError
 from tidemill.protocols.all import spec_of
-from tidemill.protocols.common.messages import ControlMessages, SendsBootstrap
+from tidemill.protocols.common.messages import ControlMessages, KeyValue, SendsBootstrap
 from tidemill.protocols.spec import Needs, load
+from tidemill.protocols.sql.keys import spread_columns
 from tidemill.rules.dispatch import Dispatcher, DispatchMode, DispatchRule, hashed_columns
 from tidemill.rules.event_filter import EventFilters
 from tidemill.rules.selectors import ColumnSelectors
 from tidemill.rules.skip import SkipRow
 from tidemill.rules.table_filter import TableFilter
+from tidemill.sinks.mysql.control import MysqlControl
 from tidemill.sinks.storage.control import StorageControl
 from tidemill.sinks.storage.paths import wants_tables
 from tidemill.tidb.keys import is_system_schema
@@ -30,6 +33,9 @@ from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracking.history import TableVersion
 
 log = logging.getLogger(__name__)
+
+BDR_PRIMARY = "primary"
+"""The role of the cluster that may run DDLs: `ADMIN SET BDR ROLE PRIMARY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,10 @@ class Settings:
     config: ChangefeedConfig
     zone: tzinfo
     skip_rows: tuple[SkipRow, ...] = ()
+
+    def of_cluster(self, cluster_id: str) -> Settings:
+        """The same for changes of this cluster."""
+        return replace(self, sink=self.sink.of_cluster(cluster_id))
 
     @property
     def output(self) -> Output:
@@ -64,8 +74,10 @@ class TableRouter:
         """`place`: see `DriverSink.place`."""
         self._place = place
         self._filter: TableFilter = settings.config.table_filter()
-        self._force = settings.config.force_replicate
-        self._dispatcher: Dispatcher = settings.config.dispatcher()
+        self._force, self._bdr = settings.config.force_replicate, settings.config.bdr_mode
+        one_target = settings.sink.scheme is Scheme.CANAL  # which keeps one order over all tables
+        self._dispatcher = Dispatcher([]) if one_target else settings.config.dispatcher()
+        self._database = settings.sink.mysql
         self._events: EventFilters = settings.config.event_filters(settings.sink.scheme)
         self._selectors: ColumnSelectors = settings.config.column_selectors()
         self._topic = settings.sink.topic
@@ -94,6 +106,9 @@ class TableRouter:
 
     def _routed(self, version: TableVersion) -> PackedTable:
         """Raises ConfigError for settings that do not fit the table."""
+        if self._database is not None:
+            dropped = self._selectors.dropped(version, set())
+            return PackedTable(version, self._topic, self._spread(version), row_filter=self._events.row_filter(version), dropped=dropped)
         topic = self._place(version)
         rule = DispatchRule(DispatchMode.PHYSICAL) if topic is not None else self._dispatcher.rule(version)
         hashed = {c.id for c in hashed_columns(rule, version.info)}
@@ -104,6 +119,13 @@ class TableRouter:
             row_filter=self._events.row_filter(version),
             dropped=self._selectors.dropped(version, hashed),
         )
+
+    def _spread(self, version: TableVersion) -> DispatchRule:
+        """How the rows of a table are shared among the tasks that write into a database: by the columns of its one unique key, or all go to
+        one task."""
+        whole = self._database is None or self._database.atomicity is not Atomicity.NONE
+        columns = () if whole else spread_columns(version.info)
+        return DispatchRule(DispatchMode.COLUMNS, columns=columns) if columns else DispatchRule()
 
     def rows(self, version: TableVersion) -> bool:
         """Whether rows of a table are delivered."""
@@ -117,8 +139,12 @@ class TableRouter:
         return self._dispatcher.topic(*name, self._topic)
 
     def ddl(self, event: DdlEvent) -> bool:
-        """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it."""
+        """Whether a DDL is delivered: its table passes the filter before or after it, can be replicated, and no event filter ignores it.
+
+        In BDR mode only the primary cluster's DDLs are, as in TiCDC. The rows of all clusters follow them."""
         if not self._concerns(event):
+            return False
+        if self._bdr and event.bdr_role != BDR_PRIMARY:
             return False
         self._tell(event)
         return not self._events.ignores_ddl(event)
@@ -137,6 +163,8 @@ class TableRouter:
         if not any(self._passes(*name) for name in names):
             return False
         versions = [v for v in (event.before, event.after) if v is not None]
+        if self._database is not None:  # a table may get its key later, and has to be there then
+            return not any(version.info.is_sequence for version in versions)
         return not versions or any(self._eligible(v.info) for v in versions)
 
     def crossing(self, event: DdlEvent) -> str:
@@ -172,11 +200,13 @@ class TableRouter:
         return self._force or info.is_view or info.has_usable_key
 
 
-def control_messages_of(sink: SinkUri) -> ControlMessages | None:
+def control_messages_of(sink: SinkUri, zone: tzinfo = UTC) -> ControlMessages | None:
     """What writes DDL and resolved messages: the protocol, or a sink with a format of its own; None if neither does."""
     options = sink.encoding
     if wants_tables(sink):
         return StorageControl(sink)
+    if sink.mysql is not None:
+        return MysqlControl(zone, sink.mysql.time_zone)
     if options.protocol is None:
         return None
     spec = spec_of(options.protocol)
@@ -189,9 +219,9 @@ class SinkEvents:
     """DDL and resolved events for the sink. See `batch.Events`."""
 
     def __init__(self, settings: Settings, router: TableRouter, packs: PackStore) -> None:
-        self._control, self._router, self._packs = control_messages_of(settings.sink), router, packs
+        self._control, self._router, self._packs = control_messages_of(settings.sink, settings.zone), router, packs
 
-    def ddl(self, event: DdlEvent) -> tuple[str, bytes, bytes | None, Sequence[int]] | None:
+    def ddl(self, event: DdlEvent) -> tuple[str, bytes | None, bytes | None, Sequence[int]] | None:
         if self._control is None:
             return None
         message = self._control.ddl_message(event)
@@ -215,7 +245,7 @@ class SinkEvents:
         """Whether the protocol has bootstrap messages."""
         return isinstance(self._control, SendsBootstrap) and self._control.sends_bootstrap
 
-    def resolved(self, ts: int) -> tuple[bytes, bytes | None] | None:
+    def resolved(self, ts: int) -> KeyValue | None:
         return self._control.resolved_message(ts) if self._control is not None else None
 
     def targets(self) -> Sequence[Target]:

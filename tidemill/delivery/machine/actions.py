@@ -18,7 +18,7 @@ from tidemill.tidb.schema.events import DdlEvent
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to deliver a batch. Each has an epoch of its own."""
+    """One attempt to deliver a batch. Each has an epoch of its own."""
 
     batch: int
     epoch: int
@@ -35,7 +35,7 @@ class Report:
     from_ts: int
     to_ts: int
     epoch: int
-    tries: int
+    attempts: int
     stats: TaskStats
     ddls: tuple[DdlEvent, ...]
     ranges: Ranges = ()
@@ -82,8 +82,8 @@ class SendBootstraps:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtTopics:
-    """Ask the sink for its topics again; make those that are missing → TopicsSeen."""
+class CheckTopics:
+    """Ask the sink for its topics again; make those that are missing → TopicsChecked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class Fail:
 
 
 Request = (
-    LearnSchemas | ListBootstraps | TakeEpoch | SendBootstraps | LookAtTopics | BeginAttempt | PlanRows | RunJob | CheckFence | ListDdls
+    LearnSchemas | ListBootstraps | TakeEpoch | SendBootstraps | CheckTopics | BeginAttempt | PlanRows | RunJob | CheckFence | ListDdls
     | SendDdl | SendResolved | FinishAttempt | AnnounceDdls | SaveCheckpoint | EndEpoch | Wait
 )  # fmt: skip
 Note = DiscardAttempt | RefreshLog | NoteFailure | ReportCorrupted | Warn | Debug | EndBatch | End | Fail

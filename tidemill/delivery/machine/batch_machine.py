@@ -3,31 +3,31 @@
 The driver tells the machine what happened (`step`) and carries out the actions that it gets back, in their order. A batch goes down this
 list. What is in brackets is left out where there is nothing to do.
 
-    phase               the driver is asked to                               once
-    IDLE                nothing: between two batches
-    LEARNING            learn the schemas up to the end of the batch         a batch
-    LISTING_BOOTSTRAPS  [list the messages ahead of the first rows]          a process
-    BOOTSTRAP_EPOCH     [take an epoch for them]                             a process
-    SENDING_BOOTSTRAPS  [send them]                                          a process
-    OPENING             take an epoch                                        an attempt, as all that follow
-    LOOKING             [look at the topics: one may be missing, or have new partitions]
-    BEGINNING           let the sink get ready
-    PLANNING            divide the rows among work items
-    RUNNING             [run them as one job; every item must report, with all its messages acknowledged]
-    CHECKING            look at the fence: has another driver taken over?
-    LISTING_DDLS        [list the DDLs that stand at the batch's end]
-    SENDING_DDLS        [send them, one after the other]
-    RESOLVING           [send the resolved event]
-    FINISHING           wait until the sink has everything
-    ANNOUNCING          [say which DDLs are delivered]                       a batch
-    SAVING              [make the checkpoint durable]                        a batch
+    phase                  the driver is asked to                           once
+    IDLE                   nothing: between two batches
+    LEARNING               learn the schemas up to the end of the batch     a batch
+    LISTING_BOOTSTRAPS     [list the messages ahead of the first rows]      a process
+    BOOTSTRAP_EPOCH        [take an epoch for them]                         a process
+    SENDING_BOOTSTRAPS     [send them]                                      a process
+    OPENING                take an epoch                                    an attempt, as all that follow
+    CHECKING_TOPICS        [look at the topics: one may be missing, or have new partitions]
+    BEGINNING              let the sink get ready
+    PLANNING               divide the rows among work items
+    RUNNING                [run them as one job; every item must report, with all its messages acknowledged]
+    CHECKING_FENCE         look at the fence: has another driver taken over?
+    LISTING_DDLS           [list the DDLs that stand at the batch's end]
+    SENDING_DDLS           [send them, one after the other]
+    RESOLVING              [send the resolved event]
+    FINISHING              wait until the sink has everything
+    ANNOUNCING             [say which DDLs are delivered]                   a batch
+    SAVING                 [make the checkpoint durable]                    a batch
     → IDLE, or → OVER when the target is reached or a stop was asked for
 
 A failure before the sink has everything ends the attempt. Then:
 
-    ENDING_EPOCH        begin another epoch, so that nothing of the attempt goes on
-    LOOKING_AGAIN       [look at the topics: did the refusal of a message change anything?]
-    WAITING             wait; then the next attempt begins, with an epoch of its own
+    ENDING_EPOCH           begin another epoch, so that nothing of the attempt goes on
+    CHECKING_TOPICS_AGAIN  [look at the topics: did the refusal of a message change anything?]
+    WAITING                wait; then the next attempt begins, with an epoch of its own
     → OVER when no attempt follows (`failures.py` says after what), or a stop was asked for
 
 Where only some log partitions get further (`progress = "table"`), the batch's interval is empty: it has rows, but neither DDLs
@@ -36,9 +36,7 @@ nor a resolved event. A replay keeps no checkpoint, so nothing is saved.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -46,78 +44,15 @@ from tidemill.delivery.machine import actions as A
 from tidemill.delivery.machine import events as E
 from tidemill.delivery.machine.failures import REACTIONS, Kind, Reaction, Stopped, Then, error_of, kind_of
 from tidemill.delivery.machine.retry import Pauses, RetryPolicy
+from tidemill.delivery.machine.state import Batch, Phase
 from tidemill.delivery.position import Position, Ranges, end_of, ranges_of
 from tidemill.delivery.work_item import TaskFailure, TaskResult, TaskStats, WorkItem, total
 from tidemill.errors import BatchFailed, TidemillError, made
-from tidemill.tidb.schema.events import DdlEvent
 
-LOOK_S = 60.0
+TOPICS_CHECK_S = 60.0
 """For how long partitions that are added to a topic, and a limit that is raised, may go unnoticed."""
 GRACE_S = 3.0
 """For how long tasks of a job that Spark gave up may go on: a chunk, a full queue, the end of their worker."""
-
-
-class Phase(enum.StrEnum):
-    """What the machine waits for."""
-
-    IDLE = enum.auto()
-    LEARNING = enum.auto()
-    LISTING_BOOTSTRAPS = enum.auto()
-    BOOTSTRAP_EPOCH = enum.auto()
-    SENDING_BOOTSTRAPS = enum.auto()
-    OPENING = enum.auto()
-    LOOKING = enum.auto()
-    BEGINNING = enum.auto()
-    PLANNING = enum.auto()
-    RUNNING = enum.auto()
-    CHECKING = enum.auto()
-    LISTING_DDLS = enum.auto()
-    SENDING_DDLS = enum.auto()
-    RESOLVING = enum.auto()
-    FINISHING = enum.auto()
-    ANNOUNCING = enum.auto()
-    SAVING = enum.auto()
-    ENDING_EPOCH = enum.auto()
-    LOOKING_AGAIN = enum.auto()
-    WAITING = enum.auto()
-    OVER = enum.auto()
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The batch under way."""
-
-    number: int
-    from_ts: int
-    to_ts: int
-    ranges: Ranges
-    pauses: Pauses
-    storage_pauses: Pauses
-    tries: int = 0
-    tries_for_storage: int = 0  # those that ended because storage was away
-    learned: bool = False
-    # of the attempt under way
-    attempt: A.Attempt | None = None
-    items: tuple[WorkItem, ...] = ()
-    results: list[TaskResult] = field(default_factory=list)
-    stats: TaskStats = field(default_factory=lambda: TaskStats(-1))
-    ddls: tuple[DdlEvent, ...] = ()
-    unsent: list[DdlEvent] = field(default_factory=list)
-    # of the newest attempt that failed
-    error: TidemillError | None = None
-    failed_at: float = 0.0
-
-    def __str__(self) -> str:
-        return f"({self.from_ts}, {self.to_ts}]"
-
-    @property
-    def interval(self) -> tuple[int, int, Ranges]:
-        return self.from_ts, self.to_ts, self.ranges
-
-    @property
-    def moves(self) -> bool:
-        """Whether all log partitions get further, and not only some."""
-        return self.to_ts > self.from_ts or not self.ranges
 
 
 class BatchMachine:
@@ -141,10 +76,10 @@ class BatchMachine:
         self._feed, self._policy = feed, policy
         self._sends_bootstraps = sends_bootstraps
         self._messages: tuple[E.BootstrapMessage, ...] = ()
-        self._next_look = now + LOOK_S
+        self._next_topics_check = now + TOPICS_CHECK_S
         self._next_storage_word = now
         self._now = now  # as far as the machine was told
-        self._batch: _Batch | None = None
+        self._batch: Batch | None = None
 
     def step(self, event: E.Event) -> tuple[A.Action, ...]:
         """What is to be done after this event. Raises ValueError for an event that cannot come now: a bug in the driver."""
@@ -161,7 +96,7 @@ class BatchMachine:
         return self._target is not None and self.delivered is not None and self.delivered.ts >= self._target
 
     @property
-    def batch(self) -> _Batch:
+    def batch(self) -> Batch:
         assert self._batch is not None, "between two batches"
         return self._batch
 
@@ -181,14 +116,12 @@ class BatchMachine:
             if self.delivered.covers(end):
                 return self._end_batch(None)
             begin = self.delivered.joined(begin)
-        self._batch = _Batch(
-            event.batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end), Pauses(self._policy), Pauses(self._policy)
-        )
-        return self._try()
+        self._batch = Batch(event.batch, begin.ts, max(begin.ts, end.ts), ranges_of(begin, end), Pauses(self._policy), Pauses(self._policy))
+        return self._next_attempt()
 
-    def _try(self, _: object = None) -> Iterable[A.Action]:
+    def _next_attempt(self, _: object = None) -> Iterable[A.Action]:
         batch = self.batch
-        batch.tries += 1
+        batch.attempts += 1
         if batch.learned:
             return self._bootstrap()
         self.phase = Phase.LEARNING
@@ -242,13 +175,13 @@ class BatchMachine:
         batch = self.batch
         batch.attempt = A.Attempt(batch.number, event.epoch, *batch.interval)
         batch.items, batch.results, batch.stats, batch.ddls = (), [], TaskStats(-1), ()
-        if batch.tries == 1 and self._now < self._next_look:
+        if batch.attempts == 1 and self._now < self._next_topics_check:
             return self._ready()
-        self.phase = Phase.LOOKING
-        return [A.LookAtTopics()]
+        self.phase = Phase.CHECKING_TOPICS
+        return [A.CheckTopics()]
 
-    def _looked(self, _: E.TopicsSeen) -> Iterable[A.Action]:
-        self._next_look = self._now + LOOK_S
+    def _topics_checked(self, _: E.TopicsChecked) -> Iterable[A.Action]:
+        self._next_topics_check = self._now + TOPICS_CHECK_S
         return self._ready()
 
     def _ready(self) -> Iterable[A.Action]:
@@ -278,7 +211,7 @@ class BatchMachine:
         return self._check()
 
     def _check(self) -> Iterable[A.Action]:
-        self.phase = Phase.CHECKING
+        self.phase = Phase.CHECKING_FENCE
         return [A.CheckFence()]
 
     def _fence_held(self, _: E.FenceHeld) -> Iterable[A.Action]:
@@ -331,7 +264,9 @@ class BatchMachine:
 
     def _report(self) -> A.Report:
         batch = self.batch
-        return A.Report(batch.number, batch.from_ts, batch.to_ts, self._attempt.epoch, batch.tries, batch.stats, batch.ddls, batch.ranges)
+        return A.Report(
+            batch.number, batch.from_ts, batch.to_ts, self._attempt.epoch, batch.attempts, batch.stats, batch.ddls, batch.ranges
+        )
 
     def _end_batch(self, report: A.Report | None) -> Iterable[A.Action]:
         self._batch = None
@@ -362,30 +297,29 @@ class BatchMachine:
         if kind is Kind.FENCED:
             return self._over(event.error, self._error)
         if kind is Kind.STORAGE_AWAY:
-            note: A.Action = A.Debug(f"the epoch of a failed try cannot be ended now: {event.error.message}")
+            note: A.Action = A.Debug(f"the epoch of a failed attempt cannot be ended now: {event.error.message}")
         else:
-            note = A.Warn(f"the epoch of a failed try cannot be ended now, the next try will: {event.error}")
+            note = A.Warn(f"the epoch of a failed attempt cannot be ended now, the next attempt will: {event.error}")
         return [note, *self._react()]
 
     def _react(self, _: object = None) -> Iterable[A.Action]:
         then = self._reaction.then
-        if then is Then.LOOK_AT_TOPICS:
-            self.phase = Phase.LOOKING_AGAIN
-            return [A.LookAtTopics()]
+        if then is Then.CHECK_TOPICS:
+            self.phase = Phase.CHECKING_TOPICS_AGAIN
+            return [A.CheckTopics()]
         if then is Then.WAIT:
             return self._wait_for_storage()
         return self._try_again() if then is Then.RETRY else self._give_up()
 
-    def _topics_seen(self, event: E.TopicsSeen) -> Iterable[A.Action]:
+    def _topics_checked_again(self, event: E.TopicsChecked) -> Iterable[A.Action]:
         return self._try_again() if event.changed else self._give_up()
 
-    def _topics_not_seen(self, event: E.Failed) -> Iterable[A.Action]:
+    def _topics_not_checked(self, event: E.Failed) -> Iterable[A.Action]:
         return self._try_again() if event.error.retryable else self._give_up()
 
     def _wait_for_storage(self) -> Iterable[A.Action]:
         """However long it takes. The time that the policy gives a sink does not run meanwhile."""
         batch = self.batch
-        batch.tries_for_storage += 1
         batch.pauses = Pauses(self._policy)
         notes: list[A.Action] = []
         if self._now >= self._next_storage_word:
@@ -396,11 +330,17 @@ class BatchMachine:
     def _try_again(self) -> Iterable[A.Action]:
         batch = self.batch
         batch.storage_pauses = Pauses(self._policy)
-        if self._reaction.few and batch.tries - batch.tries_for_storage >= self._policy.lost_tries:
-            return self._give_up()
+        batch.lost_attempts += self._reaction.limited
+        if batch.lost_attempts >= self._policy.lost_attempts:
+            return self._give_up(
+                f"Spark has given this batch up {batch.lost_attempts} times in this process; `tidemill run` starts a new one after a pause."
+            )
         pause = batch.pauses.after_failure(batch.failed_at)
         if pause is None:
-            return self._give_up()
+            total = f"{self._policy.total_s:g} s after the first failure"
+            return self._give_up(
+                f"An attempt that fails later than {total} is the last one, whatever failed (`tidemill run`: --sink-retry)."
+            )
         if self._reaction.grace:
             pause = max(pause, GRACE_S)
         notes: list[A.Action] = [A.RefreshLog()] if self._reaction.refresh else []
@@ -414,11 +354,13 @@ class BatchMachine:
         self.phase = Phase.WAITING
         return [note, A.Wait(pause)]
 
-    def _give_up(self) -> Iterable[A.Action]:
+    def _give_up(self, limit: str = "") -> Iterable[A.Action]:
+        """`limit`: the limit that is reached, for the error's hint."""
         batch, error = self.batch, self._error
         text = f"batch {batch.number} of {self._feed}, {batch}, failed"
-        text += f" {batch.tries} times, last: " if batch.tries > 1 else ": "
-        return self._over(made(error.code, text + error.message, error.hint, retryable=error.retryable), error)
+        text += f" {batch.attempts} times, last: " if batch.attempts > 1 else ": "
+        hint = " ".join(filter(None, (error.hint, limit)))
+        return self._over(made(error.code, text + error.message, hint, retryable=error.retryable), error)
 
     # ------------------------------------------------------------------ the end
 
@@ -429,7 +371,7 @@ class BatchMachine:
 
     def _stop(self, _: object = None) -> Iterable[A.Action]:
         self.stopping = True
-        text = f"stopped while batch {self.batch.number} waited for its next try ({self._error.message})"
+        text = f"stopped while batch {self.batch.number} waited for its next attempt ({self._error.message})"
         return self._over(Stopped(text), self._error)
 
     def _over(self, error: TidemillError, cause: TidemillError | None = None) -> Iterable[A.Action]:
@@ -470,12 +412,12 @@ _ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.BOOTSTRAP_EPOCH, E.EpochTaken): _M._send_bootstraps,
     (Phase.SENDING_BOOTSTRAPS, E.BootstrapsSent): _M._bootstrapped,
     (Phase.OPENING, E.EpochTaken): _M._opened,
-    (Phase.LOOKING, E.TopicsSeen): _M._looked,
+    (Phase.CHECKING_TOPICS, E.TopicsChecked): _M._topics_checked,
     (Phase.BEGINNING, E.AttemptBegun): _M._plan,
     (Phase.PLANNING, E.RowsPlanned): _M._planned,
     (Phase.RUNNING, E.ItemReported): _M._reported,
     (Phase.RUNNING, E.JobEnded): _M._job_ended,
-    (Phase.CHECKING, E.FenceHeld): _M._fence_held,
+    (Phase.CHECKING_FENCE, E.FenceHeld): _M._fence_held,
     (Phase.LISTING_DDLS, E.DdlsListed): _M._ddls_listed,
     (Phase.SENDING_DDLS, E.DdlSent): _M._send_ddl,
     (Phase.RESOLVING, E.ResolvedSent): _M._finish,
@@ -483,22 +425,29 @@ _ANSWERS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     (Phase.ANNOUNCING, E.DdlsAnnounced): _M._save,
     (Phase.SAVING, E.CheckpointSaved): _M._saved,
     (Phase.ENDING_EPOCH, E.EpochEnded): _M._react,
-    (Phase.LOOKING_AGAIN, E.TopicsSeen): _M._topics_seen,
-    (Phase.WAITING, E.Waited): _M._try,
+    (Phase.CHECKING_TOPICS_AGAIN, E.TopicsChecked): _M._topics_checked_again,
+    (Phase.WAITING, E.Waited): _M._next_attempt,
 }
 _FAILURES: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     **{
         (phase, E.Failed): _M._attempt_failed
         for phase in (
-            *(Phase.LEARNING, Phase.LISTING_BOOTSTRAPS, Phase.BOOTSTRAP_EPOCH, Phase.SENDING_BOOTSTRAPS, Phase.OPENING, Phase.LOOKING),
-            *(Phase.BEGINNING, Phase.PLANNING, Phase.RUNNING, Phase.CHECKING, Phase.LISTING_DDLS, Phase.SENDING_DDLS),
+            *(
+                Phase.LEARNING,
+                Phase.LISTING_BOOTSTRAPS,
+                Phase.BOOTSTRAP_EPOCH,
+                Phase.SENDING_BOOTSTRAPS,
+                Phase.OPENING,
+                Phase.CHECKING_TOPICS,
+            ),
+            *(Phase.BEGINNING, Phase.PLANNING, Phase.RUNNING, Phase.CHECKING_FENCE, Phase.LISTING_DDLS, Phase.SENDING_DDLS),
             *(Phase.RESOLVING, Phase.FINISHING),
         )
     },
     (Phase.ANNOUNCING, E.Failed): _M._fail_at_once,
     (Phase.SAVING, E.Failed): _M._fail_at_once,
     (Phase.ENDING_EPOCH, E.Failed): _M._epoch_not_ended,
-    (Phase.LOOKING_AGAIN, E.Failed): _M._topics_not_seen,
+    (Phase.CHECKING_TOPICS_AGAIN, E.Failed): _M._topics_not_checked,
 }
 _STOPS: Mapping[tuple[Phase, type[E.Event]], Transition] = {
     **{(phase, E.StopAsked): _M._note_stop for phase in Phase if phase not in (Phase.IDLE, Phase.WAITING, Phase.OVER)},

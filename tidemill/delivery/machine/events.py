@@ -54,8 +54,8 @@ class BootstrapsSent:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsSeen:
-    """LookAtTopics is done; topics that were missing are made. `changed`: they differ from what was known of them."""
+class TopicsChecked:
+    """CheckTopics is done; topics that were missing are made. `changed`: they differ from what was known of them."""
 
     changed: bool = False
 
@@ -147,7 +147,7 @@ class StopAsked:
 
 
 Event = (
-    BatchBegun | SchemasLearned | BootstrapsListed | EpochTaken | BootstrapsSent | TopicsSeen | AttemptBegun | RowsPlanned | ItemReported
+    BatchBegun | SchemasLearned | BootstrapsListed | EpochTaken | BootstrapsSent | TopicsChecked | AttemptBegun | RowsPlanned | ItemReported
     | JobEnded | FenceHeld | DdlsListed | DdlSent | ResolvedSent | AttemptFinished | DdlsAnnounced | CheckpointSaved | EpochEnded | Waited
     | Failed | StopAsked
 )  # fmt: skip

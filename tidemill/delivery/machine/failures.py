@@ -3,12 +3,12 @@
     kind                what follows                                                   where it comes from
     storage away        wait until it is back                                          of the log, of the changefeed's state; a full disk
     segment gone        read the log's list of files again, try again                  compaction or retention took a file
-    job lost            try again after a grace, `lost_tries` times                    a worker died, memory ran out, a bug
+    job lost            try again after a grace, `lost_attempts` times                    a worker died, memory ran out, a bug
     executor lost       try again after a grace                                        Spark ran a task again on another executor
     message refused     ask for the topics: try again if they changed, else give up    a topic's limit was lowered
     fenced              give up                                                        another driver has taken the changefeed over
-    passing             try again                                                      a sink, a registry, a topic that is away
-    lasting             give up                                                        an error that trying again does not mend
+    transient           try again                                                      a sink, a registry, a topic that is away
+    permanent           give up                                                        an error that trying again does not mend
 
 "Try again" ends when the retry policy says so (`retry.py`). Waiting for storage does not count against it. Every failure ends the epoch
 first: nothing of the failed attempt goes on beside the next one.
@@ -54,8 +54,8 @@ class Kind(enum.Enum):
     EXECUTOR_LOST = "executor lost"
     MESSAGE_REFUSED = "message refused"
     FENCED = "fenced"
-    PASSING = "passing"
-    LASTING = "lasting"
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
 
 
 class Then(enum.Enum):
@@ -63,18 +63,18 @@ class Then(enum.Enum):
 
     WAIT = "try again until it is back"
     RETRY = "try again as long as the policy says"
-    LOOK_AT_TOPICS = "RETRY if the topics differ from before, else GIVE_UP"
+    CHECK_TOPICS = "RETRY if the topics differ from before, else GIVE_UP"
     GIVE_UP = "end the changefeed's process with the error"
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """`grace`: tasks of the failed job may go on for a moment, so the next attempt waits for that. `few`: at most `lost_tries` attempts,
-    because where the cause lies in the rows more do not help. `refresh`: the log's files have to be listed again."""
+    """`grace`: tasks of the failed job may go on for a moment, so the next attempt waits for that. `limited`: this may happen
+    `lost_attempts` times, because more attempts do not help if the cause lies in the rows. `refresh`: list the log's files again."""
 
     then: Then
     grace: bool = False
-    few: bool = False
+    limited: bool = False
     refresh: bool = False
 
 
@@ -82,12 +82,12 @@ REACTIONS: Mapping[Kind, Reaction] = MappingProxyType(
     {
         Kind.STORAGE_AWAY: Reaction(Then.WAIT),
         Kind.SEGMENT_GONE: Reaction(Then.RETRY, refresh=True),
-        Kind.JOB_LOST: Reaction(Then.RETRY, grace=True, few=True),
+        Kind.JOB_LOST: Reaction(Then.RETRY, grace=True, limited=True),
         Kind.EXECUTOR_LOST: Reaction(Then.RETRY, grace=True),
-        Kind.MESSAGE_REFUSED: Reaction(Then.LOOK_AT_TOPICS),
+        Kind.MESSAGE_REFUSED: Reaction(Then.CHECK_TOPICS),
         Kind.FENCED: Reaction(Then.GIVE_UP),
-        Kind.PASSING: Reaction(Then.RETRY),
-        Kind.LASTING: Reaction(Then.GIVE_UP),
+        Kind.TRANSIENT: Reaction(Then.RETRY),
+        Kind.PERMANENT: Reaction(Then.GIVE_UP),
     }
 )
 
@@ -107,7 +107,7 @@ def kind_of(error: TidemillError) -> Kind:
     for one, kind in _BY_CLASS:
         if isinstance(error, one):
             return kind
-    return Kind.PASSING if error.retryable else Kind.LASTING
+    return Kind.TRANSIENT if error.retryable else Kind.PERMANENT
 
 
 def error_of(failure: TaskFailure) -> TidemillError:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Pauses between attempts: they double from `first_s` to `longest_s`. No attempt follows once `total_s` have passed since the first
-    failure.
+    """Pauses between attempts: they double from `first_s` to `longest_s`. An attempt that fails `total_s` after the first failure, or
+    later, is the last one.
 
-    A job that Spark gave up is tried `lost_tries` times: where the cause lies in the rows, more do not help. Storage that is away does not
-    count: it is waited for until it is back, with a warning every `storage_word_s`.
+    Spark may give the job up `lost_attempts` times: if the cause lies in the rows, more attempts do not help. Storage that is
+    away does not count: it is waited for until it is back, with a warning every `storage_word_s`.
     """
 
     first_s: float = 1.0
     longest_s: float = 30.0
     total_s: float = 300.0
-    lost_tries: int = 3
+    lost_attempts: int = 3
     storage_word_s: float = 60.0
 
 

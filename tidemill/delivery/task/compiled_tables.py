@@ -23,9 +23,11 @@ from tidemill.kernels.flow.layout import Mode, TableMap
 from tidemill.kernels.routing.identity import KeyHash, unique_slots
 from tidemill.kernels.rows.mount import MountEncoder
 from tidemill.kernels.rows.program import TableProgram
+from tidemill.kernels.sql import SqlRowEncoder
 from tidemill.protocols.all import spec_of
 from tidemill.protocols.common.messages import Messages
 from tidemill.protocols.spec import Needs, load
+from tidemill.protocols.sql.keys import always_split
 from tidemill.rules.dispatch import DispatchMode, hashed_columns, table_hash
 from tidemill.rules.skip import with_way_out
 from tidemill.sinks.claim_check import keeper
@@ -69,6 +71,8 @@ class _Used:
         """Slots of the columns whose change splits an update."""
         if output.encoding.output_raw_change_event:
             return []
+        if output.encoding.as_sql and always_split(self.shown.info):
+            return sorted(self.program.slots.values())
         dispatched = {self.program.slots[c.id] for c in self.hashed} if output.split_on_dispatch_key else set()
         return sorted(dispatched.union(unique_slots(self.program)))
 
@@ -85,6 +89,7 @@ class Compiled:
         self._skipper = Skipper(pack.output.skip_rows)
         self._corrupted: tuple[int, tuple[str, ...]] = 0, ()
         self._slow_before = 0  # of kernels that were replaced
+        self._replaced: _Kernels | None = None
 
     @property
     def rules_address(self) -> int:
@@ -139,14 +144,27 @@ class Compiled:
             fixed = base + (table.version.physical_ids.index(apart) if parts > 1 else 0)
         self._rules[number, :5] = used.mode, base, parts, fixed if used.mode is Mode.FIXED else -1, bool(used.split_slots)
         self._used.append(used)
-        self._slow_before, self._made = self.slow_rows, None
+        self._slow_before, self._replaced, self._made = self.slow_rows, self._made or self._replaced, None
         return number
 
     @property
     def _kernels(self) -> _Kernels:
         if self._made is None:
             self._made = _Kernels(self.pack, self._used)
+            if self._replaced is not None:
+                self._made.encoder.carry_on(self._replaced.encoder)
+                self._replaced = None
         return self._made
+
+    def begin(self) -> None:
+        """Begin an item."""
+        self._replaced = None
+        if self._made is not None:
+            self._made.encoder.begin()
+
+    def finish(self) -> list[Messages]:
+        """What an item's messages end with, for protocols that mark transactions."""
+        return self._kernels.encoder.finish() if self._made is not None or self._replaced is not None else []
 
     def encode(self, rows: Rows, groups: npt.NDArray[np.int32]) -> Messages:
         """Messages of arranged rows; valid until the next call. Raises the encoder's error for a row, with a hint how to go on."""
@@ -183,7 +201,7 @@ def row_encoder(
     protocols use these two."""
     options = output.encoding
     if options.protocol is None:
-        return MountEncoder(programs)
+        return SqlRowEncoder(programs, options) if options.as_sql else MountEncoder(programs)
     spec = spec_of(options.protocol)
     given: dict[str, Any] = {}
     if spec.large_messages:

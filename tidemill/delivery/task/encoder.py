@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ Groups = npt.NDArray[np.int32]
 class RowEncoder(Protocol):
     """Turns rows into messages; `slow_rows` counts those that the plain reference encoded instead of a kernel."""
 
-    slow_rows: int
+    @property
+    def slow_rows(self) -> int: ...
 
     def encode(self, rows: Rows, groups: Groups) -> Messages: ...
 
@@ -32,6 +33,20 @@ class ReportsCorruption(Protocol):
 
     def take_corrupted(self) -> tuple[int, tuple[str, ...]]:
         """How many such rows came since the last call, and the names of some."""
+
+
+@runtime_checkable
+class WritesTransactions(Protocol):
+    """An encoder that marks where transactions begin and end. A transaction may have rows in several chunks."""
+
+    def begin(self) -> None:
+        """Begin an item: forget a transaction that an earlier one left."""
+
+    def carry_on(self, before: Any) -> None:
+        """Take the place of an encoder of fewer tables."""
+
+    def finish(self) -> Messages:
+        """What ends the item's last transaction."""
 
 
 def limits_of(pack: Pack) -> npt.NDArray[np.int64]:
@@ -59,6 +74,22 @@ class LimitedEncoder:
         """See `ReportsCorruption`; none if the encoder checks no checksums."""
         found = [encoder.take_corrupted() for encoder in self._encoders.values() if isinstance(encoder, ReportsCorruption)]
         return sum(count for count, _ in found), tuple(name for _, names in found for name in names)
+
+    def begin(self) -> None:
+        """See `WritesTransactions`."""
+        for encoder in self._encoders.values():
+            if isinstance(encoder, WritesTransactions):
+                encoder.begin()
+
+    def carry_on(self, before: LimitedEncoder) -> None:
+        """See `WritesTransactions`."""
+        for limit, encoder in self._encoders.items():
+            if isinstance(encoder, WritesTransactions):
+                encoder.carry_on(before._encoders[limit])
+
+    def finish(self) -> list[Messages]:
+        """See `WritesTransactions`. Each is valid until the next call of its encoder."""
+        return [encoder.finish() for encoder in self._encoders.values() if isinstance(encoder, WritesTransactions)]
 
     def encode(self, rows: Rows, groups: Groups) -> Messages:
         """Messages of rows that are grouped by target; valid until the next call."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.changelog.files.segment import check_columns, read_batch
-from tidemill.changelog.layout import parse_segment
+from tidemill.changelog.log_format import parse_segment
 from tidemill.changelog.reader import open_segment
 from tidemill.errors import LogCorrupt, redact
 from tidemill.events import RAW_CHANGE

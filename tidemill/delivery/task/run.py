@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.changelog.storage.outcomes import error_of, outcome_of
-from tidemill.delivery.epoch_fence import Look
+from tidemill.delivery.epoch_fence import FenceCheck
 from tidemill.delivery.inputs import table_pack
 from tidemill.delivery.task.chunker import MAX_ROWS, Chunk, Chunker
 from tidemill.delivery.task.compiled_tables import Compiled
@@ -51,14 +51,15 @@ def deliver(item: WorkItem) -> TaskStats:
     clock = time.perf_counter_ns
     cpu = time.process_time_ns()
     stats = TaskStats(item.number, worker=os.getpid())
-    look = Look(item.fence, item.epoch)
-    look(now=True)
+    check_fence = FenceCheck(item.fence, item.epoch)
+    check_fence(now=True)
     compiled = compiled_for(item.pack)
     targets = compiled.pack.targets
     slow, skipped = compiled.slow_rows, compiled.skipped_rows
     compiled.take_corrupted()  # drop what an attempt that failed has left
+    compiled.begin()
     sink = open_task_sink(item.sink)
-    sink.begin(_context(item, compiled, look))
+    sink.begin(_context(item, compiled, check_fence))
     try:
         owned = owned_targets(len(targets), item.share, item.shares)
         chunker = Chunker(Sources(item.chains, item.from_ts, item.to_ts, item.ranges), compiled, owned)
@@ -71,7 +72,7 @@ def deliver(item: WorkItem) -> TaskStats:
             messages = compiled.encode(rows, groups)
             then = clock()
             stats.encode_ns += then - now
-            look()
+            check_fence()
             sink.deliver(messages, targets)
             stats.rows += len(rows)
             stats.messages += len(messages)
@@ -81,7 +82,11 @@ def deliver(item: WorkItem) -> TaskStats:
             then = now
         now = clock()
         stats.route_ns += now - then
-        look(now=True)
+        for messages in compiled.finish():
+            sink.deliver(messages, targets)
+            stats.messages += len(messages)
+            stats.bytes_out += messages.bytes
+        check_fence(now=True)
         stats.acked = sink.flush()
         stats.deliver_ns += clock() - now
     except BaseException:
@@ -94,9 +99,9 @@ def deliver(item: WorkItem) -> TaskStats:
     return stats
 
 
-def _context(item: WorkItem, compiled: Compiled, look: Look) -> BatchContext:
+def _context(item: WorkItem, compiled: Compiled, check_fence: FenceCheck) -> BatchContext:
     zone, limit = compiled.pack.output.zone, int(limits_of(compiled.pack).min())
-    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, look, zone, limit)
+    return BatchContext(item.feed, item.batch, item.epoch, item.from_ts, item.to_ts, item.number, check_fence, zone, limit, item.items)
 
 
 def owned_targets(targets: int, share: int, shares: int) -> npt.NDArray[np.uint8]:

@@ -31,7 +31,7 @@ from tidemill.kernels.rows.locate import find, place_map, place_of
 from tidemill.kernels.templates.template_kernel import differs
 from tidemill.kernels.wire import w_varint
 from tidemill.kernels.write.binary_json import w_json
-from tidemill.kernels.write.more_values import unescape
+from tidemill.kernels.write.more_values import unescape, w_member
 from tidemill.kernels.write.numbers import bad_width, int_of, uint_of
 from tidemill.kernels.write.tables import FLOAT_PLAIN
 from tidemill.kernels.write.text import rune_len
@@ -133,8 +133,9 @@ def w_year(T, p, a, n, zone):
 
 
 @spliced
-def w_value(T, p, op, fsp, a, n, zone, S):
+def w_value(T, p, column, pool, a, n, zone, S):
     """The text of a value."""
+    op = ld32s(column + 4 * X.C_OP)
     if op == X.OP_UTF8:
         return w_utf8(p, a, n, S)
     if op == X.OP_LATIN:
@@ -148,7 +149,9 @@ def w_value(T, p, op, fsp, a, n, zone, S):
     if op == L.OP_JSON:
         end = w_json(T, p, a, n, S)
         return unescape(p, end) if end >= 0 else -1
-    return w_plain(T, p, op, fsp, a, n, zone)
+    if op == X.OP_ENUM or op == X.OP_SET:
+        return w_member(p, column, pool, op, a, n)
+    return w_plain(T, p, op, ld32s(column + 4 * X.C_FSP), a, n, zone)
 
 
 @jit
@@ -179,7 +182,7 @@ def w_column(T, p, tag, column, pool, a, n, zone, S):
     st8(p, tag)
     put(p + 1 + outer, prefix, prefix_len)
     text = p + 1 + outer + prefix_len + 1 + inner
-    end = w_value(T, text, op, ld32s(column + 4 * X.C_FSP), a, n, zone, S)
+    end = w_value(T, text, column, pool, a, n, zone, S)
     if end < 0:
         return -1
     size = end - text

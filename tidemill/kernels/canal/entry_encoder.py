@@ -51,10 +51,10 @@ class CanalEntryEncoder:
     threads at once.
     """
 
-    def __init__(self, programs: Sequence[TableProgram], server_id: int) -> None:
+    def __init__(self, programs: Sequence[TableProgram], server_id: int, *, member_names: bool = False) -> None:
         self.slow_rows = 0
         self.programs = list(programs)
-        self.tables = [EntryTable(p.schema, p.table, p.info, p.zone, p.json) for p in programs]
+        self.tables = [EntryTable(p.schema, p.table, p.info, p.zone, p.json, member_names=member_names) for p in programs]
         self._compiled = [EntryProgram(program, table) for program, table in zip(self.programs, self.tables, strict=True)]
         self._tables, self._caches = table_pairs(self.programs)
         self._constants = tables_of(self.programs)
@@ -68,6 +68,15 @@ class CanalEntryEncoder:
         self._state[e.ST_MAX_ROWS], self._state[e.ST_MAX_BYTES] = ENTRY_ROWS, ENTRY_BYTES
         self._state[e.ST_AHEAD] = 2
         self._state[e.ST_HEAD] = self._head.ctypes.data
+
+    def begin(self) -> None:
+        """Forget a transaction that has begun."""
+        self._state[e.ST_OPEN] = 0
+
+    def carry_on(self, before: CanalEntryEncoder) -> None:
+        """Go on with the transaction that has begun in another encoder."""
+        open_words = [e.ST_OPEN, e.ST_COMMIT, e.ST_START, e.ST_PLACE]
+        self._state[open_words] = before._state[open_words]
 
     def encode(self, rows: RowArray, *, last: bool = False) -> Entries:
         """The entries of rows that lie in commit order, those of a transaction behind each other. `last`: their transaction ends.

@@ -39,4 +39,5 @@ class EntryProgram:
 
 
 def _bytes(table: EntryTable, column: ColumnInfo, *, updated: bool) -> ColumnBytes:
-    return ColumnBytes(column, lambda cell: table.column(column, cell, updated=updated), empty=True)
+    members = tuple(elem.encode() for elem in column.elems) if table.by_name(column) else ()
+    return ColumnBytes(column, lambda cell: table.column(column, cell, updated=updated), empty=True, members=members)

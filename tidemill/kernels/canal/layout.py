@@ -11,6 +11,8 @@ from tidemill.kernels.templates.layout import (
     C_ABSENT,
     C_ABSENT_LEN,
     C_FSP,
+    C_MEMBER_COUNT,
+    C_MEMBERS,
     C_NULL,
     C_NULL_LEN,
     C_OP,
@@ -27,6 +29,8 @@ from tidemill.kernels.templates.layout import (
     ON_DELETE,
     ON_INSERT,
     ON_UPDATE,
+    OP_ENUM,
+    OP_SET,
 )
 
 __all__ = [
@@ -38,6 +42,8 @@ __all__ = [
     "C_FSP",
     "C_HIGHER",
     "C_HIGHER_LEN",
+    "C_MEMBERS",
+    "C_MEMBER_COUNT",
     "C_NULL",
     "C_NULL_LEN",
     "C_OP",
@@ -53,7 +59,9 @@ __all__ = [
     "ON_DELETE",
     "ON_INSERT",
     "ON_UPDATE",
+    "OP_ENUM",
     "OP_LATIN",
+    "OP_SET",
     "OP_UTF8",
     "OP_YEAR4",
     "TextOp",
@@ -66,13 +74,15 @@ class TextOp(enum.IntEnum):
     UTF8 = 32  # text; each byte that is not UTF-8 becomes U+FFFD
     LATIN = 33  # each byte as the character of its number
     YEAR4 = 34  # a year, the zero year with its four digits
+    ENUM = OP_ENUM  # the text of an element
+    SET = OP_SET  # the texts of elements, joined by commas
 
 
 OP_UTF8, OP_LATIN, OP_YEAR4 = range(32, 35)
 
 # Words (int32) of a column, behind those of `templates.layout`. Prefix: the fields before the value. Suffix: those behind it. NULL and
 # absent: all behind the column's tag, length included.
-C_HIGHER, C_HIGHER_LEN = 12, 13  # the prefix for numbers that do not fit the signed Java type
+C_HIGHER, C_HIGHER_LEN = 12, 13  # the prefix for numbers that do not fit the signed Java type; of ENUM and SET C_MEMBERS, C_MEMBER_COUNT
 C_POWER = 14  # from 2 to this power on; 0: no number has another prefix
 C_EMPTY = 15  # 1: an empty value is written
 

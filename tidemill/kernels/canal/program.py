@@ -19,6 +19,7 @@ from tidemill.protocols.canal.codes import EventType
 from tidemill.protocols.canal.encode import CanalTable, header
 from tidemill.protocols.canal_json.encode import promotion
 from tidemill.tidb.rows import Cell
+from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo
 from tidemill.wire import canal_entry_pb2 as pb
 
@@ -63,6 +64,7 @@ class ColumnBytes:
     make: Callable[[Cell], pb.Column]
     power: int = 0  # numbers from 2 to this power on have another prefix; 0: none
     empty: bool = False  # whether empty values are written
+    members: tuple[bytes, ...] = ()  # the elements of an ENUM or SET that are written by name
 
     def parts(self, cell: Cell) -> tuple[bytes, bytes]:
         """What stands before and behind a value such as this."""
@@ -96,6 +98,7 @@ class ColumnLists:
             self.room = max(self.room, _WIDE_ROOM if wide else _VECTOR_ROOM if op == ValueOp.VECTOR else _ROOM)
             lengths = (x.C_PREFIX_LEN, x.C_SUFFIX_LEN, x.C_NULL_LEN, x.C_ABSENT_LEN, x.C_HIGHER_LEN)
             fixed += sum(max(self._rows[-1][length], 0) for length in lengths) + _VALUE_ROOM
+            fixed += sum(len(member) + 1 for member in column.members)
         self.fixed = max(self.fixed, fixed)
         return at
 
@@ -116,7 +119,16 @@ class ColumnLists:
         op = value_op(self.program, column)
         if op == ValueOp.YEAR and self._four_digits:
             op = x.TextOp.YEAR4
-        return [slot, op, fsp, *parts, self.program.ops[slot], *pool.add(higher), made.power, int(made.empty)]
+        behind = pool.add(higher)
+        if made.members:
+            is_set = column.tp == MySQLType.SET
+            op = x.TextOp.SET if is_set else x.TextOp.ENUM
+            behind = self._members((*made.members, b",") if is_set else made.members), len(made.members)
+        return [slot, op, fsp, *parts, self.program.ops[slot], *behind, made.power, int(made.empty)]
+
+    def _members(self, texts: Sequence[bytes]) -> int:
+        """Where the places of the elements' texts lie in the pool."""
+        return self.pool.add(np.array([self.pool.add(text) for text in texts], np.int32).tobytes())[0]
 
 
 class CanalProgram:

@@ -22,16 +22,19 @@ KAFKA_MESSAGE = 72
 C_ACKED, C_ACKED_BYTES, C_FAILED, C_ERROR, C_TOPIC, C_PARTITION, C_CLIENT_ERROR, C_TEXT = 0, 8, 16, 24, 32, 40, 48, 56
 TEXT_BYTES = 512
 ALL_BROKERS_DOWN = -187
+PURGED, PURGED_QUEUED = -151, -152
+"""A producer that died reports these for the messages that waited behind the one that it died of."""
 
 
 @cfunc(types.void(types.int64, types.int64, types.int64), cache=True)
 def on_delivery(producer, message, counters):
-    """Count acknowledged messages and keep the first failure. This is librdkafka's dr_msg_cb."""
+    """Count acknowledged messages and keep the first failure that is one of its own. This is librdkafka's dr_msg_cb."""
     error = ld32s(message)
     if error == 0:
         st64(counters + C_ACKED, ld64(counters + C_ACKED) + 1)
     else:
-        if ld64(counters + C_FAILED) == 0:
+        kept = ld64(counters + C_ERROR)
+        if kept == 0 or ((kept == PURGED or kept == PURGED_QUEUED) and error != PURGED and error != PURGED_QUEUED):
             st64(counters + C_ERROR, error)
             st64(counters + C_TOPIC, ld64(message + 8))
             st64(counters + C_PARTITION, ld32s(message + 16))

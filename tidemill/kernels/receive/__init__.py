@@ -10,4 +10,6 @@ Their references are the protobuf library, and the plain Python twins beside the
 
 Rules for all of them: no exceptions, no allocation, no objects. They may read up to 63 bytes past a field's end (sources are padded), and
 `gather` may write up to 63 bytes past the end of an output (padded too).
+
+In: bytes of streams. Out: Arrow buffers of segments. Read `layout.py`, then `match.py`.
 """

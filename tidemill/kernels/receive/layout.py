@@ -31,6 +31,8 @@ ENTRY = np.dtype(
 offsets in the batch."""
 
 E_START, E_COMMIT, E_KEY, E_KEYLEN, E_VALUE, E_VALLEN, E_OLD, E_OLDLEN = 0, 8, 16, 20, 24, 28, 32, 36
+E_RESOLVED = E_START
+"""A resolved entry has its resolved ts where others have their start_ts."""
 E_GENERATION, E_KIND, E_OP, E_STREAM, E_REGION, E_REQUEST = 40, 44, 45, 46, 48, 56
 
 ROW = np.dtype(

@@ -31,6 +31,7 @@ from tidemill.kernels.receive.layout import (
     E_OP,
     E_REGION,
     E_REQUEST,
+    E_RESOLVED,
     E_START,
     E_STREAM,
     E_VALLEN,
@@ -383,8 +384,8 @@ def on_row(ctx, sub_at, sub, part, ent, kind, base, chunk, i):
 def on_entry(ctx, sub_at, sub, ent, kind, base, chunk, i):
     """Handle one entry of an active subscription. Return what has to grow first, or 0."""
     if kind == RESOLVED:
-        if ld32s(sub_at + S_INIT) != 0 and ld64(ent + E_START) > ld64(sub_at + S_RESOLVED):
-            st64(sub_at + S_RESOLVED, ld64(ent + E_START))
+        if ld32s(sub_at + S_INIT) != 0 and ld64(ent + E_RESOLVED) > ld64(sub_at + S_RESOLVED):
+            st64(sub_at + S_RESOLVED, ld64(ent + E_RESOLVED))
         return 0
     if kind == ERROR:
         control(ctx, C_ERROR, sub, i, 0)

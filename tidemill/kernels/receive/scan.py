@@ -17,6 +17,7 @@ from tidemill.kernels.receive.layout import (
     E_OP,
     E_REGION,
     E_REQUEST,
+    E_RESOLVED,
     E_START,
     E_STREAM,
     E_TAG,
@@ -140,7 +141,7 @@ def scan_row(base, p, end, out, region, request, stream, err):
 def put_entry(out, kind, ts, at, n, region, request, stream):
     for i in range(8):
         st64(out + 8 * i, 0)
-    st64(out + E_START, ts)
+    st64(out + E_RESOLVED, ts)
     st32(out + E_VALUE, at)
     st32(out + E_VALLEN, n)
     st8(out + E_KIND, kind)

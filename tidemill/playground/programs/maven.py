@@ -1,4 +1,4 @@
-"""Programs that Maven Central has: fetched once into a cache folder by a committed pom, used offline afterwards."""
+"""Installs programs from Maven Central: a pom of this repository fetches them once into a cache folder. Later starts need no network."""
 
 from __future__ import annotations
 
@@ -19,35 +19,55 @@ class ProgramError(TidemillError):
     code = "TM:ErrPlaygroundProgram"
 
 
-def installed(name: str, pom: Path, cache: str, goal: Sequence[str], expected: str, error: type[TidemillError] = ProgramError) -> Path:
+def installed(
+    name: str,
+    pom: Path,
+    cache: str,
+    goal: Sequence[str],
+    expected: str,
+    error: type[TidemillError] = ProgramError,
+    checksums: Path | None = None,
+) -> Path:
     """The folder that a Maven goal of dependency-plugin filled; it runs the first time, or when the pom has changed.
 
     `cache`: an environment variable for another folder than `.tidemill/NAME` below the current one. `expected`: a glob that must match.
+    `checksums`: the jars that have to come, and none more, as sha256sum writes them.
     """
     root = Path(os.environ.get(cache) or Path.cwd() / ".tidemill" / name).absolute()
-    folder = root / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
+    folder = root / hashlib.sha256(pom.read_bytes() + (b"" if checksums is None else checksums.read_bytes())).hexdigest()[:16]
     if folder.is_dir():
         return folder
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(name, root, folder, ["-f", str(pom), *goal], expected, error)
+            arriving = _fetch(name, root, ["-f", str(pom), *goal], expected, error)
+            if checksums is not None:
+                check_sums(name, arriving, checksums.read_text(), error)
+            arriving.rename(folder)
     return folder
 
 
-def _fetch(name: str, root: Path, folder: Path, arguments: Sequence[str], expected: str, error: type[TidemillError]) -> None:
+def check_sums(name: str, folder: Path, wanted: str, error: type[TidemillError] = ProgramError) -> None:
+    """Raises `error` if the jars in a folder are not those of a list, as sha256sum writes it."""
+    listed = {jar: digest for digest, jar in (line.split() for line in wanted.splitlines())}
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    if wrong := sorted(jar for jar in listed.keys() | found.keys() if listed.get(jar) != found.get(jar)):
+        raise error(f"what was fetched for {name} is not what was expected: {', '.join(wrong)}")
+
+
+def _fetch(name: str, root: Path, arguments: Sequence[str], expected: str, error: type[TidemillError]) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise error(f"{name} needs Maven (mvn) once, to be fetched", hint="On Debian: apt-get install maven")
     arriving = root / "arriving"
     shutil.rmtree(arriving, ignore_errors=True)
-    # Markers of what was unpacked belong with it: beside the pom they would make Maven believe that it is there already.
+    # Maven notes by marker files what it has unpacked. They lie in the same folder: when it is removed, Maven unpacks again.
     command = [maven, "-B", "-q", *arguments, f"-DoutputDirectory={arriving}", f"-DmarkersDirectory={arriving / '.markers'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not any(arriving.glob(expected)):
         raise error(f"Maven could not fetch {name}:\n{(done.stdout + done.stderr)[-2000:]}")
-    arriving.rename(folder)
+    return arriving
 
 
 def java(error: type[TidemillError] = ProgramError) -> str:

@@ -18,14 +18,14 @@ OUTBOX_EVENTS = 128
 
 
 class FeedService:
-    """EventFeed and EventFeedV2 of one store; without `multiplexing` the first only, as stores had it before 7.5."""
+    """EventFeed and EventFeedV2 of one store. Without `multiplexing` only the first, as in stores before 7.5."""
 
     def __init__(self, hub: FeedHub, store_id: int, *, multiplexing: bool = True) -> None:
         self._hub, self._store_id, self._multiplexing = hub, store_id, multiplexing
         self._scans = asyncio.Semaphore(CONCURRENT_SCANS)
         self._calls: set[asyncio.Task[None]] = set()
         self.max_events = MESSAGE_EVENTS
-        """At most so many events in a message: 1 makes the messages of an idle store."""
+        """Events in a message at most. With 1 messages are those of an idle store."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The gRPC handler of `cdcpb.ChangeData`."""
@@ -102,7 +102,7 @@ class _Call:
                 task.add_done_callback(self._scanned)
 
     def _scanned(self, task: asyncio.Task[None]) -> None:
-        """A failed scan ends the stream: its client must not wait for ever."""
+        """End the stream if a scan has failed: its client would wait for it forever."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
             self._failed.set_exception(task.exception() or RuntimeError("the scan failed"))

@@ -1,7 +1,7 @@
-"""What may happen to connections between clients and a server: a gate stands before its port and relays bytes, until it is told otherwise.
+"""Breaks connections between clients and a server, for tests: a gate listens in the server's place and relays bytes to it.
 
-A client's TLS ends at the gate, so that HTTP/2 frames may be counted there: a connection is cut in the middle of one, or told GOAWAY
-between two, as a store does that is shut down. Opens sockets.
+The gate ends a client's TLS, so that it sees HTTP/2 frames. It can cut a connection in the middle of a frame, or send GOAWAY between two
+frames, as a store does that shuts down. Opens sockets.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ CHUNK = 64 * 1024
 FRAME_HEAD = 9
 GOAWAY = 7
 LINGER_S = 0.3
-"""How long a connection lives on behind a GOAWAY."""
+"""Seconds from a GOAWAY until the connection ends."""
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Fault(enum.StrEnum):
-    """What a gate can do to the connections that are open."""
+    """What a gate can do to its connections."""
 
     RESET = "reset"  # TCP RST
-    CUT = "cut"  # the end comes in the middle of an HTTP/2 frame
-    GOAWAY = "goaway"  # HTTP/2 GOAWAY, and the end a little later
+    CUT = "cut"  # the connection ends in the middle of an HTTP/2 frame
+    GOAWAY = "goaway"  # HTTP/2 GOAWAY; the connection ends a little later
     STALL = "stall"  # nothing passes for a while, in either direction
     REFUSE = "refuse"  # reset, and new connections are closed at once for a while
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """PEM bytes: who the servers are, and, where clients have to show who they are, whom they trust."""
+    """The servers' certificate and key as PEM. `client_ca`: clients have to show a certificate of this authority."""
 
     certificate: bytes
     key: bytes
     client_ca: bytes | None = None
 
     def credentials(self) -> Any:
-        """As grpc wants them."""
+        """Return the credentials for a gRPC server."""
         pairs = [(self.key, self.certificate)]
         return grpc.ssl_server_credentials(pairs, self.client_ca, require_client_auth=self.client_ca is not None)
 
     def context(self) -> ssl.SSLContext:
-        """As asyncio wants them, for HTTP/2."""
+        """Return the context for an asyncio server of HTTP/2."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:  # ssl reads certificates from files only
             certificate, key = Path(folder, "cert.pem"), Path(folder, "key.pem")
@@ -67,13 +67,13 @@ class ServerTls:
 
 @dataclass(slots=True)
 class FrameEnds:
-    """Where HTTP/2 frames end in a stream of bytes that comes in pieces (a server's side, which has no preface)."""
+    """Finds where HTTP/2 frames end in a stream of bytes that arrives in pieces. The stream is a server's: it has no preface."""
 
     _head: bytes = b""
     _left: int = 0
 
     def take(self, data: bytes) -> list[int]:
-        """Offsets in `data` just behind a frame's last byte."""
+        """Return the offsets in `data` just behind the last byte of each frame."""
         ends, at = [], 0
         while at < len(data):
             if self._left == 0 and len(self._head) < FRAME_HEAD:
@@ -96,11 +96,11 @@ class FrameEnds:
 class _Connection:
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter | None = None
-    wanted: Fault | None = None  # at the next bytes to the client
+    wanted: Fault | None = None  # happens at the next bytes to the client
     ends: FrameEnds = field(default_factory=FrameEnds)
 
     def reset(self) -> None:
-        """The client sees a TCP RST."""
+        """End the connection; the client sees a TCP RST."""
         raw = self.client.get_extra_info("socket")
         if raw is not None:
             with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class _Connection:
         self.drop()
 
     def drop(self) -> None:
-        """Both sides end now."""
+        """End both sides now."""
         for writer in (self.client, self.server):
             if writer is not None:
                 writer.transport.abort()
@@ -129,11 +129,11 @@ class Gate:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def open(self, host: str, port: int = 0) -> int:
-        """Listen; the port. Raises OSError."""
+        """Listen, and return the port. Raises OSError."""
         self._listener = await asyncio.start_server(self._serve, host, port, ssl=self._context, limit=4 * CHUNK)
         return int(self._listener.sockets[0].getsockname()[1])
 
@@ -148,7 +148,7 @@ class Gate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def strike(self, fault: Fault, seconds: float = 1.0) -> int:
-        """Let it happen to all connections (for `seconds`, where it lasts); returns their number."""
+        """Let a fault happen to all connections, and return their number. `seconds`: how long STALL and REFUSE last."""
         found = list(self._connections)
         if fault in (Fault.RESET, Fault.REFUSE):
             self._end_all()
@@ -226,12 +226,12 @@ class Gate:
 
 
 def _inside(size: int, ends: list[int]) -> int:
-    """An offset in the second half of `size` bytes at which no frame ends; `size` if there is none."""
+    """Return an offset in the second half of `size` bytes at which no frame ends; `size` if there is none."""
     return next((at for at in range(size // 2, size) if at not in set(ends)), size)
 
 
 def _goaway() -> bytes:
-    """GOAWAY, no error, no stream of this connection is too young."""
+    """Return a GOAWAY frame without an error. It covers all streams: all that were opened are still served."""
     text = b"graceful shutdown"
     payload = struct.pack(">II", 0x7FFFFFFF, 0) + text
     return len(payload).to_bytes(3, "big") + bytes([GOAWAY, 0]) + bytes(4) + payload

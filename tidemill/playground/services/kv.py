@@ -44,6 +44,7 @@ class KvService:
                 kvrpcpb.CheckSecondaryLocksRequest, kvrpcpb.CheckSecondaryLocksResponse, self._check_secondary_locks,
             ),
             "KvResolveLock": (kvrpcpb.ResolveLockRequest, kvrpcpb.ResolveLockResponse, self._resolve_lock),
+            "MvccGetByKey": (kvrpcpb.MvccGetByKeyRequest, kvrpcpb.MvccGetByKeyResponse, self._mvcc_get_by_key),
         }  # fmt: skip
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -54,7 +55,7 @@ class KvService:
         return grpc.method_handlers_generic_handler("tikvpb.Tikv", methods)
 
     def _in_region(self, answer: Any, call: Callable[[Any, Any, Region], None]) -> Callable[[Any, Context], Any]:
-        """The call behind the checks that any request to a region meets."""
+        """Wrap a call in the checks that every request to a region has to pass."""
 
         async def check(request: Any, context: Context) -> Any:
             response = answer()
@@ -135,6 +136,26 @@ class KvService:
             else:
                 response.pairs.add(key=key, value=found)
 
+    def _mvcc_get_by_key(self, request: kvrpcpb.MvccGetByKeyRequest, response: Any, region: Region) -> None:
+        """The lock of a key, its versions and its rollbacks, newest first."""
+        mvcc = self._cluster.mvcc
+        if _outside(region, request.key, response.region_error):
+            return
+        response.info.SetInParent()
+        lock = mvcc.locks.get(request.key)
+        if lock is not None:
+            told = kvrpcpb.MvccLock(
+                type=_LOCK_TYPES[lock.kind], start_ts=lock.start_ts, primary=lock.primary, short_value=lock.value or b""
+            )
+            response.info.lock.CopyFrom(told)
+        writes = [
+            kvrpcpb.MvccWrite(type=kvrpcpb.Del if value is None else kvrpcpb.Put, start_ts=start_ts, commit_ts=commit_ts)
+            for commit_ts, start_ts, value in mvcc.tablet(request.key).history(request.key)
+        ]
+        rolled_back = [start_ts for key, start_ts in mvcc.rolled_back if key == request.key]
+        writes += [kvrpcpb.MvccWrite(type=kvrpcpb.Rollback, start_ts=ts, commit_ts=ts) for ts in rolled_back]
+        response.info.writes.extend(sorted(writes, key=lambda write: -write.commit_ts))
+
     # locks
 
     def _scan_lock(self, request: kvrpcpb.ScanLockRequest, response: Any, region: Region) -> None:
@@ -148,7 +169,7 @@ class KvService:
         lock = cluster.mvcc.locks.get(key)
         if lock is not None and lock.start_ts == start_ts:
             expires = tso.physical_ms(start_ts) + lock.ttl_ms
-            undecided = lock.async_commit and not request.force_sync_commit  # its secondaries decide
+            undecided = lock.async_commit and not request.force_sync_commit  # its secondaries decide whether it is committed
             if undecided or tso.physical_ms(request.current_ts) < expires:
                 response.lock_ttl = lock.ttl_ms
                 response.action = kvrpcpb.NoAction
@@ -169,7 +190,7 @@ class KvService:
                 response.error.txn_not_found.primary_key = key
 
     def _check_secondary_locks(self, request: kvrpcpb.CheckSecondaryLocksRequest, response: Any, region: Region) -> None:
-        """The locks if all are there; otherwise the commit_ts, or, with the missing ones rolled back, 0."""
+        """Return the locks if all are there. Otherwise return the commit_ts, or 0 after the missing ones were rolled back."""
         cluster, start_ts = self._cluster, request.start_version
         for key in request.keys:
             if _outside(region, key, response.region_error):
@@ -204,7 +225,7 @@ class KvService:
 
 
 def lock_info(lock: Lock) -> kvrpcpb.LockInfo:
-    """A lock as TiKV tells it."""
+    """Return a lock as TiKV reports it."""
     return kvrpcpb.LockInfo(
         primary_lock=lock.primary, lock_version=lock.start_ts, key=lock.key, lock_ttl=lock.ttl_ms, txn_size=1,
         lock_type=_LOCK_TYPES[lock.kind], use_async_commit=lock.async_commit, min_commit_ts=lock.min_commit_ts,

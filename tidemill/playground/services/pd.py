@@ -27,7 +27,7 @@ Handler = Callable[[Any, Context], Awaitable[Any]]
 
 
 class PdService:
-    """Answers of one PD member. `scheme`: of the addresses that clients are told; `gc_barriers`: it knows them. A member that does
+    """Answers of one PD member. `scheme`: that of the addresses in answers. `gc_barriers`: whether it serves them. A member that does
     not lead answers GetMembers and GetClusterInfo only."""
 
     def __init__(self, cluster: Cluster, members: Members, member_id: int, *, scheme: str = "http", gc_barriers: bool = False) -> None:
@@ -71,7 +71,7 @@ class PdService:
         return pdpb.ResponseHeader(cluster_id=self._cluster.cluster_id)
 
     def _checked(self, call: Handler) -> Handler:
-        """The call behind PD's check of the cluster id."""
+        """Wrap a call in PD's check of the cluster id."""
 
         async def check(request: Any, context: Context) -> Any:
             await self._check_cluster(request.header.cluster_id, context)
@@ -173,7 +173,7 @@ class PdService:
         return pdpb.BatchScanRegionsResponse(header=self._header(), regions=[_described(r) for r in found.values()])
 
     def _known(self, start: bytes, end: bytes, limit: int) -> list[Region]:
-        """The regions that this leader has heard of."""
+        """Return the regions that this leader knows already."""
         found = self._cluster.regions.between_encoded(start, end, limit)
         return [region for region in found if not self._members.is_cold(region.id)]
 

@@ -1,7 +1,8 @@
-"""An address of the playground: a gRPC server and, if wanted, a gate before it, which may be taken off the network and brought back."""
+"""An address of the playground: a gRPC server, perhaps with a gate before it. It can leave the network and come back."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -20,7 +21,7 @@ Handlers = Callable[[], Sequence[grpc.GenericRpcHandler]]
 
 
 class Port:
-    """`handlers` are made again at each start. `tls` may be replaced: it holds from the next start on."""
+    """`handlers` are made again at each start. `tls` may be replaced, with effect from the next start on."""
 
     def __init__(self, handlers: Handlers, tls: ServerTls | None, *, gated: bool = False) -> None:
         self._handlers, self.tls, self._gated = handlers, tls, gated
@@ -29,7 +30,7 @@ class Port:
         self.address = ""
 
     async def start(self, host: str, port: int = 0) -> str:
-        """Serve; the address. Raises OSError when it cannot be used."""
+        """Serve at an address and return it. Raises OSError when it cannot be used."""
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(tuple(self._handlers()))
         if self._gated:
@@ -46,15 +47,17 @@ class Port:
 
     def _bind(self, host: str, port: int, tls: ServerTls | None) -> int:
         assert self._server is not None
+        if port:
+            _try_to_bind(host, port)
         try:
             if tls is None:
                 bound = self._server.add_insecure_port(f"{host}:{port}")
             else:
                 bound = self._server.add_secure_port(f"{host}:{port}", tls.credentials())
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error}") from error
+            raise OSError(f"gRPC cannot listen on {host}:{port}") from error
         if not bound:
-            raise OSError(f"cannot listen on {host}:{port}")
+            raise OSError(f"gRPC cannot listen on {host}:{port}")
         return int(bound)
 
     async def stop(self, grace: float = 0.0) -> None:
@@ -67,6 +70,20 @@ class Port:
             await server.stop(grace)
 
     async def restart(self) -> None:
-        """Back at the old address."""
+        """Serve again at the old address."""
         host, _, port = self.address.rpartition(":")
         await self.start(host, int(port))
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    """Raises OSError with the reason why nothing can listen there. gRPC tells no reason, and writes its own lines to stderr."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is not a name of a host") from error
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)

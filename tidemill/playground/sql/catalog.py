@@ -30,15 +30,15 @@ class RowIds:
     """The allocator of a table's hidden row ids and auto-increment values."""
 
     last: int = 0
-    limit: int = 0  # the meta range says that ids up to here are taken
+    limit: int = 0  # ids up to here are marked as taken in the meta range
 
     def next(self) -> int:
-        """A fresh id; `limit` may have to be moved."""
+        """Return a new id. The caller moves `limit` if the id is above it."""
         self.last += 1
         return self.last
 
     def rebase(self, used: int) -> None:
-        """Later ids are above `used`."""
+        """Make sure that later ids are above `used`."""
         self.last = max(self.last, used)
 
 
@@ -101,7 +101,7 @@ class Catalog:
     def __init__(self) -> None:
         self.schemas: dict[int, Json] = {}
         self.tables: dict[int, Table] = {}
-        self.dropped: list[Dropped] = []  # what may come back, in the order in which it went
+        self.dropped: list[Dropped] = []  # what RECOVER may bring back, in the order in which it was dropped
         self.next_global_id = 111
         self.schema_version = 60
         self.jobs_done = 0

@@ -49,7 +49,7 @@ class RunningDdl(Iterator[None]):
             for _ in self:
                 pass
         except SqlError as error:
-            self._failed = error  # the one whose statement it is learns it
+            self._failed = error  # the session of the statement gets the error
 
 
 def tables_of(statement: ast.Statement, catalog: Catalog, schema: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Sessions: text in, results out. Finds the way from a statement to DDL jobs or to rows in a transaction."""
+"""Sessions: text in, results out. They turn statements into DDL jobs, or into rows in a transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidemill.tidb.types.times import MAX_FSP, Moment, format_datetime
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a statement gave."""
+    """The result of a statement."""
 
     affected: int = 0
     columns: tuple[str, ...] = ()
@@ -44,14 +44,15 @@ class Settings:
 
 
 class Database:
-    """The TiDB part of a playground: a cluster and the catalog kept in it."""
+    """The TiDB part of a playground: a cluster and the catalog kept in it. `empty`: the cluster gets no system databases."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, empty: bool = False) -> None:
         self.cluster = cluster
         self.catalog = Catalog()
         self.split_tables = True
         self.running: list[RunningDdl] = []
-        bootstrap(cluster, self.catalog)
+        if not empty:
+            bootstrap(cluster, self.catalog)
 
     def session(self, schema: str = "test") -> Session:
         """A new session."""

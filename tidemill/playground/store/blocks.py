@@ -16,7 +16,7 @@ class Block:
     """Rows of one table and one transaction, sorted by key, all keys of one length.
 
     `keys` holds the keys back to back, `values` the values back to back, `ends` where each value ends (int64).
-    `taken` marks rows that were changed since and now live in their tablet, with the number of that change.
+    `taken` marks rows that were changed since then, with the number of the change. These are in their tablet now.
     """
 
     start_ts: int
@@ -66,7 +66,7 @@ class Block:
         return None
 
     def take(self, position: int, change: int) -> None:
-        """Mark a row as living elsewhere since the change with this number."""
+        """Mark a row as changed, with the number of the change."""
         self.taken[position] = change
 
     def rows(self, start: bytes, end: bytes) -> Iterator[tuple[int, bytes, list[Version]]]:

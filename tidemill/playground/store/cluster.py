@@ -26,7 +26,7 @@ class CommitMode(enum.Enum):
 
 
 VERSION = "8.5.7"
-"""What stores tell where nothing else is said. A capture notes it: JSON documents are printed as this version prints them."""
+"""The version that stores report by default. A capture prints JSON documents as this version does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Cluster:
         self.rows_written = 0
 
     def upgrade(self, version: str) -> None:
-        """Stores tell another version from now on."""
+        """Make stores report another version from now on."""
         self.version = version
         self.stores = {store.id: replace(store, version=version) for store in self.stores.values()}
 
@@ -149,8 +149,8 @@ class Cluster:
         return commit_ts
 
     def rollback(self, pending: Pending, keys: Iterable[bytes] | None = None) -> None:
-        """Roll back (some keys of) a transaction. The feed shows it, also for keys that were never prewritten, but not
-        where another transaction's commit_ts is this start_ts: there it hides in that version."""
+        """Roll back a transaction, or some of its keys. The feed shows it, also for keys that were never prewritten. It does not if another
+        transaction's commit_ts equals this start_ts: TiKV then notes the rollback in that version."""
         head = wb.row_head(pending.start_ts, 0, wb.RowType.ROLLBACK)
         rows = []
         for key in pending.keys if keys is None else keys:
@@ -163,7 +163,8 @@ class Cluster:
         self._publish(rows, 0)
 
     def resolve_orphans(self) -> int:
-        """End the locks of clients that are gone, as a reader does that meets them; returns how many. Locks whose time is not over stay."""
+        """Resolve the locks of dead clients, as a reader does when it meets one, and return their number. Locks whose time to live is not
+        over stay."""
         now = tso.physical_ms(self.oracle.next())
         by_start: dict[int, list[Lock]] = {}
         for lock in self.mvcc.locks.values():
@@ -182,7 +183,7 @@ class Cluster:
         return ended
 
     def _fate(self, start_ts: int, locks: list[Lock]) -> int:
-        """The commit_ts of a transaction whose client is gone; 0: it is rolled back."""
+        """Return the commit_ts of a transaction whose client is dead; 0 if it is to be rolled back."""
         primary = locks[0].primary
         committed = self.mvcc.committed_at(primary, start_ts)
         held = self.mvcc.locks.get(primary)

@@ -1,4 +1,4 @@
-"""Every version of every row that a playground's store holds or has collected, as an Arrow file: what a log is compared with."""
+"""Writes every version of every row that a playground's store ever had into an Arrow file. Tests compare a log with it."""
 
 from __future__ import annotations
 

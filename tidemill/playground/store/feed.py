@@ -86,7 +86,7 @@ class FeedStream:
     closed: bool = False
 
     def key(self, request_id: int, region_id: int) -> tuple[int, int]:
-        """How a subscription is told from others."""
+        """Return what identifies a subscription."""
         return request_id, region_id
 
     def send_event(self, event: bytes) -> None:
@@ -120,7 +120,7 @@ class FeedStream:
 
 @dataclass(slots=True)
 class FeedLimits:
-    """What a store allows; small values provoke the errors."""
+    """The limits of a store. Small values provoke its errors."""
 
     pending_scans: int = 10_000
     sink_memory: int = 512 * 1024 * 1024
@@ -153,7 +153,7 @@ class FeedHub:
             self._end(subscription)
 
     def request(self, stream: FeedStream, request: cdcpb.ChangeDataRequest) -> Scan | None:
-        """Handle a request. A register that is accepted gives a scan for the caller to run; errors are queued on the stream."""
+        """Handle a request. For a register that is accepted, return a scan that the caller has to run. Errors are queued on the stream."""
         if stream.version is None:
             stream.version = feature_version(request.header.ticdc_version)
         if request.WhichOneof("request") == "deregister":
@@ -253,7 +253,7 @@ class FeedHub:
         if not watchers or region.id in self.mute or source & LOSSY_DDL_MASK:
             return
         first, last = (rows[0][0], rows[0][0]) if len(rows) == 1 else (min(rows)[0], max(rows)[0])
-        shuffled = rows if len(rows) < 3 else rows[1::2] + rows[::2]  # a store's order is a hash map's
+        shuffled = rows if len(rows) < 3 else rows[1::2] + rows[::2]  # in a store the order is that of a hash map
         whole: bytes | None = None
         for subscription in list(watchers):
             if not subscription.wants(source):
@@ -282,7 +282,7 @@ class FeedHub:
                 continue
             ready = [s for s in stream.subscriptions.values() if s.initialized and s.region_id not in self.mute]
             if stream.version < BATCH_RESOLVED_SINCE:
-                for s in {s.region_id: s for s in ready}.values():  # one a region: that of the latest register
+                for s in {s.region_id: s for s in ready}.values():  # one for each region: that of the latest register
                     stream.send_event(wb.resolved_event(s.head, min(now, floors.get(s.region_id, now))))
                 continue
             groups: dict[int, set[int]] = {}
@@ -340,7 +340,7 @@ class Scan:
             self.close()
 
     def close(self) -> None:
-        """The scan is over, or will never run."""
+        """End the scan, also one that never ran."""
         if not self._closed:
             self._closed = True
             self._hub.scan_closed()
@@ -436,7 +436,7 @@ def region_not_found(region_id: int) -> cdcpb.Error:
 
 
 def not_leader(region: Region) -> cdcpb.Error:
-    """The region is led elsewhere."""
+    """Return the error for a region that is led by another store."""
     error = cdcpb.Error()
     error.not_leader.region_id = region.id
     error.not_leader.leader.id = region.leader.id

@@ -151,7 +151,7 @@ class Tablet:
         return merge(changed, *loaded, key=itemgetter(0))
 
     def _loaded(self, block: Block, start: bytes, end: bytes, changes: int) -> Iterator[tuple[bytes, list[Version]]]:
-        """Rows of a block, but not those that were changed up to now: they are among the changed keys."""
+        """Rows of a block, except those that were changed: they are among the changed keys."""
         taken = block.taken
         for position, key, history in block.rows(start, end):
             change = taken.get(position) if taken else None
@@ -161,7 +161,8 @@ class Tablet:
                 yield key, self.versions[key]
 
     def collect(self, safe_point: int, kept: dict[bytes, list[Version]] | None = None) -> int:
-        """Drop what no read at or above `safe_point` can see, into `kept` if there is one; returns how many versions went."""
+        """Drop what no read at or above `safe_point` can see, and return the number of versions. They are moved into `kept`, if there is
+        one."""
         dropped = 0
         for key in list(self.versions):
             history = self.versions[key]
@@ -204,7 +205,7 @@ class Mvcc:
         self.sources: dict[int, int] = {}  # start_ts of transactions with a txn_source
         self.rolled_back: set[tuple[bytes, int]] = set()
         self.collected: dict[bytes, list[Version]] | None = None
-        """What garbage collection dropped, where it is to be remembered: reads do not see it."""
+        """What garbage collection dropped, if it is to be kept for a dump. Reads do not see it."""
         self._prefixes: list[bytes] = []
 
     def tablet(self, key: bytes) -> Tablet:

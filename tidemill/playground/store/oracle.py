@@ -28,7 +28,7 @@ class Oracle:
         return self._last
 
     def next(self, count: int = 1) -> int:
-        """Take `count` timestamps and return the last of them; the first is `last - count + 1`, all share one physical part.
+        """Take `count` timestamps and return the last of them. The first is `last - count + 1`; all have the same physical part.
 
         Raises ValueError for a count below 1 or above what one millisecond holds.
         """

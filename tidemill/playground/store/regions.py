@@ -1,4 +1,4 @@
-"""Regions: how the key space is cut, who leads a piece, and how that changes. Pure."""
+"""Regions: their ranges, epochs and leaders, and how these change. Pure."""
 
 from __future__ import annotations
 

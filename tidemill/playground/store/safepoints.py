@@ -1,4 +1,4 @@
-"""PD's garbage collection safe points: services that hold history back, and what has been collected. Pure."""
+"""PD's safe points for garbage collection: from when on each service needs history, and what was collected. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables hold at a timestamp, read from meta keys and rows alone: the truth that deliveries are compared with.
+"""The tables with their rows at a timestamp, read from meta keys and rows alone. Deliveries are compared with them.
 
 It works on any source of key-values at one ts: the playground's own store, or a cluster through PD and KvScan.
 """
@@ -71,7 +71,7 @@ META_RANGE = (b"mDB", b"mDC")
 
 
 def describe_tables(pairs: Iterable[tuple[bytes, bytes]]) -> dict[Name, TableInfo]:
-    """The tables of users among meta key-values: no views, no sequences, nothing of TiDB's own, only what is public."""
+    """Return the public tables of users among meta key-values: no views, no sequences, no system tables."""
     databases: dict[int, str] = {}
     found: list[tuple[int, TableInfo]] = []
     for key, value in pairs:

@@ -1,4 +1,5 @@
-"""Change feed messages as bytes, in the layout of TiKV's own encoder (see the recordings): what is hot is written by hand.
+"""Change feed messages as bytes, in the layout of TiKV's own encoder (see the recordings). They are written by hand, because protobuf would
+be too slow here.
 
 Inside an Event the order is region_id (1), request_id (7), then the entries (3), error (5) or resolved_ts (6); inside a Row it is
 by field number. Zero and empty fields are left out, as in any proto3 encoder.

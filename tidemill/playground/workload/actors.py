@@ -1,4 +1,4 @@
-"""Writers of one table each, for workloads: seeded inserts, updates, deletes and key changes of rows that are there."""
+"""Writers for workloads. Each one writes one table: seeded inserts, and updates, deletes and key changes of its rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TableActor:
 
     @property
     def table(self) -> Table | None:
-        """The table, as long as it exists."""
+        """The table; None once it is dropped."""
         return self._database.catalog.find(self.name, self.name.schema)
 
     def is_taken(self, name: str) -> bool:
@@ -34,7 +34,7 @@ class TableActor:
         return self._database.catalog.find(TableName("", name), self.name.schema) is not None
 
     def write(self, dml: Dml, rows: int) -> int:
-        """Insert, update or delete some rows; returns how many were written. Refusals are passed over."""
+        """Insert, update or delete some rows; returns how many were written. Statements that are refused are skipped."""
         table = self.table
         if table is None:
             return 0

@@ -1,4 +1,5 @@
-"""The DDL statements that the mixed workload chooses from. Each is a function of a table and its writer; empty when it does not fit."""
+"""The DDL statements that the mixed workload chooses from. Each is a function of a table and its writer, and returns an empty text if the
+statement does not fit the table."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def _comment(actor: TableActor, table: Table, random: Random) -> str:
 
 
 def _rename(actor: TableActor, table: Table, random: Random) -> str:
-    """Rename the table and, in the same statement's shadow, remember its new name."""
+    """Rename the table, and let its writer remember the new name."""
     new = actor.name.name.rstrip("0123456789_") + f"_{random.randrange(100)}"
     if actor.is_taken(new):
         return ""

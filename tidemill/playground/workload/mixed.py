@@ -35,17 +35,17 @@ class Progress:
     ddls: int = 0
     refused: int = 0  # statements that met a constraint or a lock
     region_changes: int = 0
-    faults: int = 0  # of the playground itself: each is told with its traceback
+    faults: int = 0  # faults of the playground itself; each is logged with its traceback
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How busy a workload is. The numbers are transactions between two of a kind; 0 for none of it."""
+    """How busy a workload is. `…_every` is the number of transactions between two of a kind; 0: never."""
 
     ddl_every: int = 120
     region_every: int = 150
     lock_every: int = 200
-    rows: int = 4  # about so many rows a transaction
+    rows: int = 4  # rows of a transaction, about
     orphan_every: int = 40  # clients that die in the middle of a transaction (soak)
     large_every: int = 0  # transactions of `large_rows` rows of about `large_bytes` bytes (soak)
     large_rows: int = 1000
@@ -73,7 +73,7 @@ class Workload:
         """Finish what is under way: a running DDL, a held lock."""
 
     def recover(self) -> None:
-        """Go on after a fault in the middle of something: what was under way is given up."""
+        """Go on after a fault. What the workload was doing is given up."""
 
     def _transaction(self) -> Transaction:
         return Transaction(self.database.cluster, one_phase=self.random.random() < 0.7)
@@ -118,7 +118,7 @@ class Mixed(Workload):
             self._write([actor], 20)
 
     def act(self) -> None:
-        """A transaction mostly; a step of the running DDL, or something else whose turn it is."""
+        """Do one thing: mostly a transaction, else a step of the running DDL or something else that is due."""
         options, count = self.options, self.progress.transactions
         if self._ddl is not None and self.random.random() < 0.4:
             self._advance()
@@ -204,7 +204,7 @@ class Mixed(Workload):
             cluster.transfer_leader(region.id, random.choice(region.peers).store_id)
 
     def _hold(self) -> None:
-        """Prewrite a change of one row and keep it locked for some actions: resolved ts stands still."""
+        """Prewrite a change of one row and leave it locked for some actions: the resolved ts stands still meanwhile."""
         actor = self.random.choice(self.actors)
         key = actor.some_key()
         newest = self.database.cluster.mvcc.tablet(key).newest(key) if key is not None else None
@@ -220,7 +220,7 @@ class Mixed(Workload):
         self._release(commit=self.random.random() >= 0.3)
 
     def _release(self, *, commit: bool) -> None:
-        """End the transaction that holds a lock, unless a client that met the lock has ended it: a capture does so after a while."""
+        """End the transaction that holds a lock, unless a client that met the lock has ended it, as a capture does after a while."""
         assert self._held is not None
         (pending, _), self._held = self._held, None
         locks = self.database.cluster.mvcc.locks
@@ -233,7 +233,7 @@ class Mixed(Workload):
 
 
 def due(every: int, count: int, random: Random) -> bool:
-    """Whether it is the turn of something that happens once in so many transactions."""
+    """Return whether something is due that happens once in `every` transactions."""
     return every > 0 and count > 0 and random.random() < 1 / every
 
 
@@ -268,7 +268,7 @@ class Bank(Workload):
 
 
 class Append(Workload):
-    """Inserts as fast as asked into one table, `rows` a transaction, made as bytes: for load."""
+    """Inserts into one table at any speed, `rows` a transaction. The rows are made as bytes."""
 
     SQL = """create table events (id bigint primary key auto_increment, device varchar(16) not null, kind int not null, reading double,
         at datetime(3))"""
@@ -306,7 +306,7 @@ class Append(Workload):
 
 
 class Idle(Workload):
-    """Nothing but what is asked from outside."""
+    """Does nothing: only what is asked for by `ctl` happens."""
 
     def prepare(self) -> None:
         """Nothing."""

@@ -130,6 +130,8 @@ def _string(column: ColumnInfo, random: Random) -> bytes:
     while len(text) < length:
         text += random.choice(words) + " "
     text = text[:length]
+    if column.tp == MySQLType.TINY_BLOB:  # its length is in bytes
+        return text.encode()[: column.flen].decode(errors="ignore").encode()
     return (text.rstrip(" ") if column.tp == MySQLType.STRING else text).encode()
 
 

@@ -47,7 +47,7 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows that a story writes, in the same breath as what it did last."""
+    """Rows that a story writes right after its last step, with no other transaction in between."""
 
     table: str
     count: int = 10
@@ -133,8 +133,8 @@ class Soak(Mixed):
         self._waiting = False
 
     def _is_free(self) -> bool:
-        """Whether no transaction is under way: DDLs wait for those that know the schema before. Now and then somebody else than the
-        capture ends orphan locks."""
+        """Whether no transaction is under way: DDLs wait for those that know the schema before. Now and then orphan locks are resolved
+        here, as another client than the capture would."""
         if self.random.random() < 0.1 and self._held is None and self._large is None:
             self.database.cluster.resolve_orphans()
         return self._large is None and self._held is None and not any(lock.holds_back for lock in self.database.cluster.mvcc.locks.values())
@@ -180,7 +180,7 @@ class Soak(Mixed):
                 self._behind()
 
     def _behind(self) -> None:
-        """Rows right behind a DDL: the next part of the story, if it is of rows."""
+        """Write the rows that the story has right behind a DDL, if it has any."""
         assert self._story is not None
         try:
             part = next(self._story)
@@ -319,10 +319,10 @@ class Soak(Mixed):
         if self.random.random() < 0.5:
             yield Ddl(f"drop database {other}")
 
-    # transactions that end late, or never by themselves
+    # transactions that end late, or whose client never ends them
 
     def _orphan(self) -> None:
-        """A client dies in the middle of its transaction."""
+        """Leave the locks of a client that dies in the middle of its transaction."""
         cluster, random = self.database.cluster, self.random
         rows: dict[bytes, bytes | None] = {}
         for actor in random.sample(self.actors, random.randint(1, 3)):
@@ -348,7 +348,7 @@ class Soak(Mixed):
             cluster.rollback(pending, keys=pending.keys[-1:])
 
     def _large_transaction(self) -> Iterator[None]:
-        """Prewritten and committed piece by piece, between others."""
+        """Write a large transaction: it is prewritten and committed piece by piece, with others in between."""
         random, options = self.random, self.options
         transaction = self._transaction()
         dml = self._dml(transaction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.protocols.common.gotext import json_string
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.events import DdlEvent
 
@@ -18,7 +19,7 @@ class AvroControl:
     def __init__(self, options: EncodingOptions) -> None:
         self._speaks = options.avro.enable_watermark and options.enable_tidb_extension
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         """Return a message with the statement, its type, schema, table and ts."""
         if not self._speaks:
             return None
@@ -26,7 +27,7 @@ class AvroControl:
         members = (query, event.type, schema, table, event.ts)
         return None, DDL + b'{"query":%s,"type":%d,"schema":%s,"table":%s,"commitTs":%d}' % members
 
-    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         """Return a message with the ts."""
         return (None, CHECKPOINT + ts.to_bytes(8, "big")) if self._speaks else None
 

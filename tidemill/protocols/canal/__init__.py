@@ -3,6 +3,8 @@
 `encode.py` writes TiCDC's protocol `canal` for Kafka: one row an entry, up to 2048 entries a packet. `entries.py` writes what Canal's
 own server gives to its clients: transactions with several rows an entry. `packets.py` has the conversation's packets, `decode.py` reads
 Kafka messages, `parse.py` single entries. See TYPES.md for the columns. Read `codes.py`, then `encode.py`.
+
+In: rows, DDLs; or bytes. Out: entries and packets; or events.
 """
 
 from tidemill.protocols.canal.control import control_messages

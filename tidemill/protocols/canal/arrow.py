@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.errors import MalformedMessage
-from tidemill.protocols.canal.decode import decode
+from tidemill.protocols.canal.decode import decode, events_of
 from tidemill.protocols.canal.events import Column, DdlMessage, Event, RowEvent, TransactionMark
-from tidemill.protocols.canal.parse import EntryError
+from tidemill.protocols.canal.parse import EntryError, parse_entry
 from tidemill.protocols.common.images import casts_of, image, placed, text_and_bytes
 from tidemill.protocols.common.mysqlvalues import BINARIES, base_type
 from tidemill.protocols.common.typed import Cast
@@ -37,7 +37,7 @@ def event_type(schema: pa.StructType | None = None) -> pa.StructType:
             ("type", pa.string()),  # row, ddl, begin, end, other
             ("op", pa.string()),  # of a row: insert, update, delete
             ("es", pa.int64()),  # milliseconds since 1970 of the commit
-            ("ts", pa.uint64()),  # commit ts, where the entry has it
+            ("ts", pa.int64()),  # commit ts, where the entry has it
             ("schema", pa.string()),
             ("table", pa.string()),
             ("before", image),
@@ -74,8 +74,11 @@ def _record(event: Event, casts: dict[str, Cast] | None) -> dict[str, Any]:
     return {"type": "other", "es": event.es, "query": event.text, "ddl_type": event.type}
 
 
-def decode_array(values: pa.Array, schema: pa.StructType | None = None, *, table: tuple[str, str] | None = None) -> pa.ListArray:
-    """The events of each message of a binary array; null for null. With `table` (schema, name) rows of others are left out.
+def decode_plainly(
+    values: pa.Array, schema: pa.StructType | None = None, *, table: tuple[str, str] | None = None, entries: bool = False
+) -> pa.ListArray:
+    """The events of each message of a binary array; null for null. With `table` (schema, name) rows of others are left out. `entries`: each
+    message is a single entry, not a packet.
 
     Raises MalformedMessage naming the message's place in the array.
     """
@@ -86,7 +89,7 @@ def decode_array(values: pa.Array, schema: pa.StructType | None = None, *, table
             out.append(None)
             continue
         try:
-            events = decode(value.as_py())
+            events = events_of(parse_entry(value.as_py())) if entries else decode(value.as_py())
             out.append([_record(e, casts) for e in events if table is None or not isinstance(e, RowEvent) or (e.schema, e.table) == table])
         except MalformedMessage as error:
             raise placed(error, i) from None

@@ -1,6 +1,7 @@
 """Kafka messages of protocol canal → events: of TiCDC, of Tidemill, and of Canal's own server. Bytes in, objects out.
 
-Values are typed by `mysqlType`, so a message describes itself; a type without a name here passes as text.
+Values are typed by `mysqlType`, so a message describes itself; a type without a name here passes as text. ENUM and
+SET are numbers, or the texts of their elements where `sqlType` is CHAR.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tidemill.protocols.canal.events import (
 )
 from tidemill.protocols.canal.packets import Messages, parse_packet
 from tidemill.protocols.canal.parse import EntryError, parse_entry, text
-from tidemill.protocols.common.mysqlvalues import TEXTS, base_type, parse_value
+from tidemill.protocols.canal_json.codes import JavaType
+from tidemill.protocols.common.mysqlvalues import MEMBERS, TEXTS, base_type, parse_value
 
 _KINDS = {EventType.INSERT: RowKind.INSERT, EventType.UPDATE: RowKind.UPDATE, EventType.DELETE: RowKind.DELETE}
 _MOST_DIGITS = 20
@@ -61,7 +63,7 @@ def _ts(entry: Entry, name: str) -> int | None:
     found = entry.header.prop(name)
     if found is None:
         return None
-    if not (found.isascii() and found.isdigit() and len(found) <= _MOST_DIGITS and int(found) < 1 << 64):
+    if not (found.isascii() and found.isdigit() and len(found) <= _MOST_DIGITS and int(found) < 1 << 63):
         raise EntryError(f"header.props.{name}", f"{found[:60]!r} is not a ts")
     return int(found)
 
@@ -82,7 +84,7 @@ def _row(entry: Entry, change: RowChange, row: RowData) -> RowEvent:
 def _column(image: str, column: EntryColumn) -> Column:
     name, mysql_type, value = column.name, column.mysql_type, column.value
     kind = base_type(mysql_type)
-    if value is None or kind in TEXTS:
+    if value is None or kind in TEXTS or (kind in MEMBERS and column.sql_type == JavaType.CHAR):
         return Column(name, mysql_type, column.sql_type, column.key, column.updated, value)
     place = f"{image}.{name}"
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidemill.errors import MalformedRow, TidemillError
 from tidemill.protocols.canal.codes import CHARSET, DDL_EVENTS, MYSQL, VERSION, EntryType, EventType
 from tidemill.protocols.canal.values import value_text
+from tidemill.protocols.canal_json.codes import JavaType
 from tidemill.protocols.canal_json.encode import PHYSICAL_SHIFT, java_type, promotion
 from tidemill.protocols.common.ddltypes import ddl_kind
 from tidemill.protocols.common.mysqltypes import full_type
@@ -26,6 +27,7 @@ from tidemill.tidb.schema.codes import MySQLType
 from tidemill.tidb.schema.model import ColumnInfo, TableInfo
 from tidemill.tidb.schema.typenames import attributes
 from tidemill.tidb.types.jsonstyle import JsonStyle
+from tidemill.tidb.types.members import enum_name, set_names
 from tidemill.wire import canal_entry_pb2 as pb
 
 if TYPE_CHECKING:
@@ -86,8 +88,12 @@ class Made:
 class EntryTable:
     """One table version: turns raw changes into RowData. Compiled once for many rows."""
 
-    def __init__(self, schema: str, table: str, info: TableInfo, zone: tzinfo, json: JsonStyle = JsonStyle.GO) -> None:
+    def __init__(
+        self, schema: str, table: str, info: TableInfo, zone: tzinfo, json: JsonStyle = JsonStyle.GO, *, member_names: bool = False
+    ) -> None:
+        """`member_names`: ENUM and SET are the texts of their elements."""
         self.schema, self.table, self.info = schema, table, info
+        self._member_names = member_names
         self.reader = RowReader(info, zone, json=json)
         self.columns = info.output_columns
         flags = column_flags(info)
@@ -95,26 +101,46 @@ class EntryTable:
         shown = [c for c in info.public_columns if not c.hidden]
         self._index = {c.id: i for i, c in enumerate(shown)}
 
+    def by_name(self, column: ColumnInfo) -> bool:
+        """Whether a column's values are the texts of its elements."""
+        return self._member_names and column.tp in (MySQLType.ENUM, MySQLType.SET)
+
     def mysql_type(self, column: ColumnInfo) -> str:
         """A column's `mysqlType`, with length."""
         return full_type(column) + attributes(column)
 
     def column(self, column: ColumnInfo, cell: Cell, *, updated: bool) -> pb.Column:
-        """A column with its value."""
-        higher = promotion(column)
+        """A column with its value. Raises MalformedRow for an ENUM or SET that has no such elements."""
         made = pb.Column(
             index=self._index[column.id],
-            sql_type=java_type(column) if higher is None else higher[1],
+            sql_type=self._sql_type(column),
             name=column.name.encode(),
             is_key=column.id in self._primary,
             updated=updated,
             is_null=cell is None,
             mysql_type=self.mysql_type(column).encode(),
         )
-        text = b"0000" if column.tp == MySQLType.YEAR and cell == 0 else value_text(column, cell)
+        text = self._text(column, cell)
         if text is not None:
             made.value = text
         return made
+
+    def _sql_type(self, column: ColumnInfo) -> JavaType:
+        if self.by_name(column):
+            return JavaType.CHAR
+        higher = promotion(column)
+        return java_type(column) if higher is None else higher[1]
+
+    def _text(self, column: ColumnInfo, cell: Cell) -> bytes | None:
+        if column.tp == MySQLType.YEAR and cell == 0:
+            return b"0000"
+        if isinstance(cell, int) and self.by_name(column):
+            name = enum_name if column.tp == MySQLType.ENUM else set_names
+            try:
+                return name(cell, column.elems).encode()
+            except ValueError as error:
+                raise MalformedRow(f"column {column.name}: {error}") from None
+        return value_text(column, cell)
 
     def row(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> tuple[EventType, pb.RowData]:
         """The type and the images of a change. Raises MalformedRow naming table, key and commit_ts."""
@@ -123,9 +149,13 @@ class EntryTable:
             before = self.reader.read(key, old_value) if old_value else None
             if after is None and before is None:
                 raise MalformedRow("neither a new nor an old value")
+            row = self._images(before, after)
         except TidemillError as error:
             place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
             raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error
+        return EventType.DELETE if after is None else EventType.INSERT if before is None else EventType.UPDATE, row
+
+    def _images(self, before: Sequence[Cell] | None, after: Sequence[Cell] | None) -> pb.RowData:
         row = pb.RowData()
         if before is not None:
             row.before_columns.extend(self.column(c, cell, updated=False) for c, cell in zip(self.columns, before, strict=True))
@@ -134,7 +164,7 @@ class EntryTable:
             row.after_columns.extend(
                 self.column(c, cell, updated=cell != other) for c, cell, other in zip(self.columns, after, others, strict=True)
             )
-        return EventType.DELETE if after is None else EventType.INSERT if before is None else EventType.UPDATE, row
+        return row
 
 
 _NOTHING = object()

@@ -46,17 +46,26 @@ def parse_entry(data: bytes) -> Entry:
 
     Raises EntryError.
     """
+    return parse_content(*parse_head(data))
+
+
+def parse_head(data: bytes) -> tuple[EntryType, Header, bytes]:
+    """An entry's type and header, and the bytes of its content. Raises EntryError."""
     entry = parsed(pb.Entry, data, "entry")
     kind = EntryType(entry.entry_type) if entry.entry_type in EntryType._value2member_map_ else EntryType.ROWDATA
-    header = _header(entry.header)
+    return kind, _header(entry.header), entry.store_value
+
+
+def parse_content(kind: EntryType, header: Header, store_value: bytes) -> Entry:
+    """The entry of what `parse_head` gives. Raises EntryError."""
     match kind:
         case EntryType.ROWDATA:
-            return Entry(kind, header, change=_change(parsed(pb.RowChange, entry.store_value, "storeValue")))
+            return Entry(kind, header, change=_change(parsed(pb.RowChange, store_value, "storeValue")))
         case EntryType.TRANSACTIONBEGIN:
-            begin = parsed(pb.TransactionBegin, entry.store_value, "storeValue")
+            begin = parsed(pb.TransactionBegin, store_value, "storeValue")
             return Entry(kind, header, transaction=Transaction(text(begin.transaction_id, "transactionId"), begin.thread_id))
         case EntryType.TRANSACTIONEND:
-            end = parsed(pb.TransactionEnd, entry.store_value, "storeValue")
+            end = parsed(pb.TransactionEnd, store_value, "storeValue")
             return Entry(kind, header, transaction=Transaction(text(end.transaction_id, "transactionId")))
     return Entry(kind, header)
 

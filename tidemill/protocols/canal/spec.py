@@ -9,9 +9,9 @@ CANAL = ProtocolSpec(
     format=MessageFormat.CANAL,
     spellings=("canal",),
     options=("delete-only-output-handle-key-columns",),
-    encoder="tidemill.kernels.canal:CanalRowEncoder",
+    encoder="tidemill.kernels.canal:row_encoder",
     reference="tidemill.protocols.canal.encode",
     control="tidemill.protocols.canal.control:control_messages",
     decoder="tidemill.protocols.canal.decode:decode",
-    columns="tidemill.protocols.canal.arrow:decode_array",
+    columns="tidemill.kernels.decode.canal_columns:decode_array",
 )

@@ -1,4 +1,7 @@
-"""Canal-JSON as TiCDC writes it: one JSON object a message. See TYPES.md for the columns."""
+"""Canal-JSON as TiCDC writes it: one JSON object a message. See TYPES.md for the columns.
+
+In: rows, DDLs, resolved ts; or messages. Out: messages; or events. Read `encode.py` first.
+"""
 
 from tidemill.protocols.canal_json.control import control_messages
 from tidemill.protocols.canal_json.decode import decode

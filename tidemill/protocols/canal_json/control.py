@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tidemill.protocols.canal_json import encode
 from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.events import DdlEvent
 
@@ -19,13 +20,13 @@ class CanalJsonControl:
         self._extension, self._clock = options.enable_tidb_extension, clock
         self._compress = compressor(options.large_message.compression)
 
-    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+    def _message(self, value: bytes) -> KeyValue:
         return None, self._compress(value) if self._compress else value
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         return self._message(encode.ddl_message(event, self._clock(), extension=self._extension))
 
-    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         return self._message(encode.watermark_message(ts, self._clock())) if self._extension else None
 
 

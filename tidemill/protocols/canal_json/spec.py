@@ -21,4 +21,5 @@ CANAL_JSON = ProtocolSpec(
     needs=frozenset({Needs.CLOCK}),
     large_messages=True,
     file_extension=".json",
+    from_events=True,
 )

@@ -60,15 +60,19 @@ def no_messages() -> Messages:
     return Messages(np.empty(0, MESSAGE), ())
 
 
+KeyValue = tuple[bytes | None, bytes | None]
+"""Key and value of a message. Either may be missing."""
+
+
 class ControlMessages(Protocol):
-    """A protocol's messages besides rows. A message is key and value. None: the protocol has no such message."""
+    """A protocol's messages besides rows. None: the protocol has no such message."""
 
     ddl_on_first_partition: bool
     """Whether DDLs go only to partition 0 of their topic. Else they go to all partitions."""
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None: ...
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None: ...
 
-    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None: ...
+    def resolved_message(self, ts: int) -> KeyValue | None: ...
 
 
 @runtime_checkable
@@ -79,4 +83,4 @@ class SendsBootstrap(Protocol):
     """Whether all tables are described when delivery begins."""
     bootstrap_first_partition_only: bool
 
-    def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]: ...
+    def bootstrap(self, version: TableVersion) -> KeyValue: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.events import DdlEvent
 
@@ -11,10 +12,10 @@ class CsvControl:
 
     ddl_on_first_partition = False
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         return None
 
-    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         return None
 
 

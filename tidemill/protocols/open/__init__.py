@@ -1,4 +1,7 @@
-"""TiCDC's Open Protocol: messages of up to 16 events, each with key and value JSON after their lengths. See TYPES.md for the columns."""
+"""TiCDC's Open Protocol: messages of up to 16 events, each with key and value JSON after their lengths. See TYPES.md for the columns.
+
+In: rows, DDLs, resolved ts; or messages. Out: messages; or events. Read `events.py`, then `encode.py`.
+"""
 
 from tidemill.protocols.open.control import control_messages
 from tidemill.protocols.open.decode import Fault, OpenMessageError, decode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.open import encode
 from tidemill.protocols.options import EncodingOptions
 from tidemill.tidb.schema.events import DdlEvent
@@ -16,10 +17,10 @@ class OpenControl:
     def __init__(self, options: EncodingOptions) -> None:
         self._compress = compressor(options.large_message.compression)
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         return encode.ddl_message(event, self._compress)
 
-    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         return encode.resolved_message(ts)
 
 

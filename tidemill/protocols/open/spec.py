@@ -18,4 +18,5 @@ OPEN = ProtocolSpec(
     decoder="tidemill.protocols.open.decode:decode",
     columns="tidemill.kernels.decode.open_columns:decode_array",
     large_messages=True,
+    from_events=True,
 )

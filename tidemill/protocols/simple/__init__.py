@@ -1,4 +1,7 @@
-"""TiCDC's simple protocol as JSON: one object a message. Separate messages describe the tables. See TYPES.md."""
+"""TiCDC's simple protocol as JSON: one object a message. Separate messages describe the tables. See TYPES.md.
+
+In: rows, DDLs, descriptions of tables; or messages. Out: messages; or events. Read `encode.py` first.
+"""
 
 from tidemill.protocols.simple.control import control_messages
 from tidemill.protocols.simple.decode import SimpleDecoder, decode

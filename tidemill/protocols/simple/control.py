@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.protocols.common.compression import compressor
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.protocols.options import EncodingOptions
 from tidemill.protocols.simple import encode
 from tidemill.tidb.schema.events import DdlEvent
@@ -21,17 +22,17 @@ class SimpleControl:
         self.sends_bootstrap = options.simple.bootstrap_at_start
         self.bootstrap_first_partition_only = not options.simple.bootstrap_all_partitions
 
-    def _message(self, value: bytes) -> tuple[bytes | None, bytes | None]:
+    def _message(self, value: bytes) -> KeyValue:
         return None, self._compress(value) if self._compress else value
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes | None, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         return self._message(encode.ddl_message(event, self._clock()))
 
-    def bootstrap(self, version: TableVersion) -> tuple[bytes | None, bytes | None]:
+    def bootstrap(self, version: TableVersion) -> KeyValue:
         """Return the description of a table, for send-all-bootstrap-at-start."""
         return self._message(encode.bootstrap_message(version.schema, version.table, version.info, self._clock()))
 
-    def resolved_message(self, ts: int) -> tuple[bytes | None, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         return self._message(encode.watermark_message(ts, self._clock()))
 
 

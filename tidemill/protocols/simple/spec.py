@@ -21,4 +21,5 @@ SIMPLE = ProtocolSpec(
     needs=frozenset({Needs.FIRST_TARGETS, Needs.CLOCK}),
     large_messages=True,
     describes_tables=True,
+    from_events=True,
 )

@@ -2,6 +2,8 @@
 
 `parse` reads the text. `bind` compiles it for a table to a function of a row's cells. An expression that cannot be parsed, names an unknown
 column, or does not depend on the row alone (NOW(), RAND(), subqueries) is a ConfigError.
+
+In: text. Out: a function of a row's cells. Read `tree.py`, then `parse.py`.
 """
 
 from tidemill.rules.expressions.bind import Condition, bind

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidemill.config.uri import NEW_TOPIC_PARTITIONS, SinkUri
 from tidemill.errors import ConfigError, SinkError, SinkUnavailable, redact
-from tidemill.sinks.base import BatchContext, ByDispatchers, Look, Target, no_look
+from tidemill.sinks.base import BatchContext, ByDispatchers, FenceCheck, Target, no_fence_check
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.denials import Denials
 
@@ -49,7 +49,7 @@ class KafkaDriverSink(ByDispatchers):
         self._unflushed_ddl = False
         self._limit: int | None = None  # the smallest message limit of the topics
         self._said: set[str] = set()
-        self._look: Look = no_look
+        self._check_fence: FenceCheck = no_fence_check
 
     # Topics
 
@@ -161,7 +161,7 @@ class KafkaDriverSink(ByDispatchers):
 
     def begin_batch(self, ctx: BatchContext) -> None:
         self._unflushed_ddl = False
-        self._look = ctx.look
+        self._check_fence = ctx.check_fence
 
     def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
         if self._unflushed_ddl:
@@ -170,7 +170,7 @@ class KafkaDriverSink(ByDispatchers):
             self._produce(topic, partition, key, value)
         self._unflushed_ddl = True
 
-    def resolved(self, targets: Sequence[Target], key: bytes, value: bytes | None) -> None:
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None:
         if self._unflushed_ddl:
             self._flush()
             self._unflushed_ddl = False
@@ -206,7 +206,7 @@ class KafkaDriverSink(ByDispatchers):
         waited, since = len(self._producer), time.monotonic()
         while left := self._producer.flush(0.2):
             self._raise_failure()
-            self._look()
+            self._check_fence()
             if left < waited:
                 waited, since = left, time.monotonic()
             if time.monotonic() - since > options.DELIVERY_TIMEOUT_MS / 1000:
@@ -255,7 +255,7 @@ class KafkaDriverSink(ByDispatchers):
         return self._producer
 
     def _drop_producer(self) -> None:
-        """Drop the producer, so that nothing of a failed try is sent later."""
+        """Drop the producer, so that nothing of a failed attempt is sent later."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=False)
             self._producer.flush(1.0)

@@ -1,7 +1,7 @@
 """The task half of the Kafka sink: one idempotent producer for each worker, kept between batches and dropped after any failure.
 
 librdkafka keeps the order of a partition's messages as long as it refuses none when they are queued. So this module has its own window,
-which is smaller than the client's queue. If the client refuses a message anyway, it must have refused all later ones too; else the try
+which is smaller than the client's queue. If the client refuses a message anyway, it must have refused all later ones too; else the attempt
 fails.
 """
 
@@ -18,7 +18,7 @@ from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkUnavailable
 from tidemill.kernels.deliver import batch, kernels
 from tidemill.protocols.common.messages import Messages
-from tidemill.sinks.base import BatchContext, Look, Target, no_look
+from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
 from tidemill.sinks.kafka import faults, options
 from tidemill.sinks.kafka.denials import Denials
 from tidemill.sinks.kafka.native import QUEUE_FULL, NativeProducer
@@ -59,12 +59,12 @@ class KafkaTaskSink:
         self._base = 0  # messages acknowledged before the item began
         self._taken = self._flushed = 0
         self._queued_bytes = 0
-        self._look: Look = no_look
+        self._check_fence: FenceCheck = no_fence_check
         self._acked, self._moved_at = 0, 0.0  # messages acknowledged, and when that number last grew
         self._denials = Denials(trusted=True)  # the driver has reached the brokers before any task
 
     def begin(self, ctx: BatchContext) -> None:
-        self._look = ctx.look
+        self._check_fence = ctx.check_fence
         if self._taken != self._flushed:
             self.abandon()  # the last item was neither flushed nor abandoned
         if ctx.message_limit != self._limit:
@@ -92,11 +92,11 @@ class KafkaTaskSink:
             self._queue(routes.topics[topic], start, end, sizes)
 
     def flush(self) -> int:
-        """Wait for all acknowledgements, as long as some come and the try is not fenced off."""
+        """Wait for all acknowledgements, as long as some come and the attempt is not fenced off."""
         producer = self._opened()
         while not producer.flush(_SLICE_MS):
             self._raise_failure()
-            self._look()
+            self._check_fence()
         self._raise_failure()
         acked = producer.acked - self._base
         if acked != self._taken:
@@ -133,7 +133,7 @@ class KafkaTaskSink:
         while self._queued_bytes > producer.answered_bytes and self._queued_bytes - producer.answered_bytes + size > options.WINDOW_BYTES:
             producer.poll(_SLICE_MS)
             self._raise_failure()
-            self._look()
+            self._check_fence()
 
     def _produce(self, topic: str, start: int, count: int) -> int:
         """Queue messages. Returns how many were queued. Raises if the client refused one finally, or refused one and took a later one."""

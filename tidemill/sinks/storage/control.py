@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tidemill.config.uri import SinkUri
+from tidemill.protocols.common.messages import KeyValue
 from tidemill.sinks.storage import tables
 from tidemill.sinks.storage.paths import check_names
 from tidemill.tidb.schema.events import DdlEvent
@@ -19,7 +20,7 @@ class StorageControl:
         assert uri.storage is not None
         self._table_ids, self._column_ids = uri.storage.use_table_id_as_path, uri.storage.output_column_id
 
-    def ddl_message(self, event: DdlEvent) -> tuple[bytes, bytes | None] | None:
+    def ddl_message(self, event: DdlEvent) -> KeyValue | None:
         """Return the schema files, or None for a schema's DDL where paths are table ids."""
         files = {}
         for definition in tables.of_ddl(event, column_ids=self._column_ids):
@@ -33,6 +34,6 @@ class StorageControl:
             files[path] = definition.text().decode()
         return (b"", json.dumps(files).encode()) if files else None
 
-    def resolved_message(self, ts: int) -> tuple[bytes, bytes | None] | None:
+    def resolved_message(self, ts: int) -> KeyValue | None:
         """None."""
         return None

@@ -18,8 +18,8 @@ import json
 import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
+from tidemill import statefile
 from tidemill.config.uri import SinkUri
 from tidemill.errors import SinkError
 from tidemill.sinks import owner
@@ -55,15 +55,20 @@ class _Plan:
     metadata: int = 0
 
     def to_json(self, folder: str) -> bytes:
-        """Return the list as JSON. `folder` is the try's, which is removed at the end."""
+        """Return the list as JSON. `folder` is the attempt's, which is removed at the end."""
         texts = {name: {path: data.decode() for path, data in getattr(self, name).items()} for name in ("before", "indexes", "after")}
         return json.dumps({"format": 1, "folder": folder, "moves": self.moves, "metadata": self.metadata, **texts}).encode()
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> _Plan:
-        """Read the JSON of `to_json`."""
-        texts = {name: {path: text.encode() for path, text in data[name].items()} for name in ("before", "indexes", "after")}
-        return cls(moves=[(old, new) for old, new in data["moves"]], metadata=data["metadata"], **texts)
+    def from_json(cls, data: bytes, name: str) -> _Plan:
+        """Read the JSON of `to_json`. Raises SinkError naming the file."""
+        found = statefile.read(data, name, owner.NOTE)
+        texts = {
+            part: {paths.inside(path, name): text.encode() for path, text in found.part(part).members()}
+            for part in ("before", "indexes", "after")
+        }
+        moves = [(paths.inside(old, name), paths.inside(new, name)) for old, new in found.text_pairs("moves")]
+        return cls(moves=moves, metadata=found.integer("metadata"), **texts)
 
 
 class StorageDriverSink:
@@ -130,7 +135,7 @@ class StorageDriverSink:
         folder = parts.folder_of(ctx)
         if not self._skip:
             plan = self._plan(parts.listed(self._store, ctx), ctx)
-            ctx.look(now=True)
+            ctx.check_fence(now=True)
             if plan.moves:
                 self._store.write(_PUBLISHING, plan.to_json(folder))
             self._publish(plan)
@@ -141,14 +146,14 @@ class StorageDriverSink:
         self._store.clear(folder)
 
     def discard(self, ctx: BatchContext) -> None:
-        """Drop a failed try. If it failed while publishing, its list stays, and the next driver finishes it first."""
+        """Drop a failed attempt. If it failed while publishing, its list stays, and the next driver finishes it first."""
         self._ddls.clear()
         self._published = None
         try:
             if self._store.read(_PUBLISHING) is None:
                 self._store.clear(parts.folder_of(ctx))
         except SinkError as error:
-            log.debug("what a failed try left cannot be removed now: %s", error)
+            log.debug("what a failed attempt left cannot be removed now: %s", error)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -228,16 +233,13 @@ class StorageDriverSink:
             self._fresh = False
         listing = self._store.read(_PUBLISHING)
         if listing is not None:
-            found = json.loads(listing)
+            plan = _Plan.from_json(listing, f"{self._store}/{_PUBLISHING}")
             log.warning("%s: finishing a batch that was published in part", self._store)
-            self._publish(_Plan.from_json(found))
+            self._publish(plan)
             self._store.delete(_PUBLISHING)
         self._store.clear(parts.TRIES)
         text = self._store.read(paths.METADATA)
-        try:
-            return int(json.loads(text)["checkpoint-ts"]) if text is not None else 0
-        except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(f"{self._store}/{paths.METADATA} is not a checkpoint: {(text or b'')[:80]!r}") from error
+        return statefile.read(text, f"{self._store}/{paths.METADATA}", owner.NOTE).integer("checkpoint-ts") if text is not None else 0
 
     def _own(self, ctx: BatchContext) -> None:
         """Check that the folder belongs to this changefeed. A folder of TiCDC is continued."""

@@ -1,6 +1,6 @@
 """Part files of the storage sink: tasks write them and a list of them; the driver publishes the listed ones.
 
-.tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this try; {"after": ts}: rows at or below are published
+.tidemill/tries/<batch>-<epoch>/begin.json                 the driver began this attempt; {"after": ts}: rows at or below are published
 .tidemill/tries/<batch>-<epoch>/<item>.<round>.<n>.<attempt>.part    bytes of one data file to be
 .tidemill/tries/<batch>-<epoch>/<item>.<round>.json        the list of parts, once all are complete; other parts are ignored
 
@@ -19,11 +19,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tidemill import statefile
 from tidemill.errors import SinkUnavailable
-from tidemill.sinks.base import BatchContext, Look, Target, no_look
-from tidemill.sinks.parts import file_errors, new_attempt
-from tidemill.sinks.storage.paths import FOLDER
+from tidemill.sinks.base import BatchContext, FenceCheck, Target, no_fence_check
+from tidemill.sinks.owner import NOTE
+from tidemill.sinks.parts import file_errors, new_writer_id
+from tidemill.sinks.storage.paths import FOLDER, inside
 from tidemill.sinks.storage.store import Store
+from tidemill.statefile import Fields
 
 TRIES = f"{FOLDER}/tries"
 _LIST = re.compile(r"([0-9]+)\.([0-9]+)\.json")
@@ -41,30 +44,30 @@ class Part:
 
 
 def folder_of(ctx: BatchContext) -> str:
-    """Return the folder of a try."""
+    """Return the folder of an attempt."""
     return f"{TRIES}/{ctx.batch}-{ctx.epoch}"
 
 
 def begin(store: Store, ctx: BatchContext, after: int) -> None:
-    """Announce a try to its tasks."""
+    """Announce an attempt to its tasks."""
     store.make_folder(folder_of(ctx))
     store.write(f"{folder_of(ctx)}/begin.json", json.dumps({"after": after}).encode(), durable=False)
 
 
 def begun(store: Store, ctx: BatchContext) -> int:
-    """Return the ts up to which rows are already published. Raises SinkUnavailable if the try is over."""
+    """Return the ts up to which rows are already published. Raises SinkUnavailable if the attempt is over."""
     text = store.read(f"{folder_of(ctx)}/begin.json")
     if text is None:
-        ctx.look(now=True)
+        ctx.check_fence(now=True)
         raise SinkUnavailable(
             f"{store}: batch {ctx.batch}, try {ctx.epoch} is over, or {socket.gethostname()} does not see what the driver wrote there",
             hint="A folder as a sink has to be a file system that all machines of the Spark cluster mount at this path.",
         )
-    return int(json.loads(text)["after"])
+    return statefile.read(text, f"{store}/{folder_of(ctx)}/begin.json", NOTE).integer("after")
 
 
 def listed(store: Store, ctx: BatchContext) -> list[Part]:
-    """Return the parts of a try, in the order of items and rounds."""
+    """Return the parts of an attempt, in the order of items and rounds."""
     folder = folder_of(ctx)
     lists = sorted((int(m[1]), int(m[2]), m[0]) for name in store.names(folder) if (m := _LIST.fullmatch(name)))
     found = []
@@ -72,8 +75,14 @@ def listed(store: Store, ctx: BatchContext) -> list[Part]:
         text = store.read(f"{folder}/{name}")
         if text is None:
             raise SinkUnavailable(f"{store}: {folder}/{name} was listed and is gone")
-        found += [Part(**entry) for entry in json.loads(text)]
+        where = f"{store}/{folder}/{name}"
+        found += [_part(one, where) for one in statefile.read(b'{"parts": %b}' % text, where, NOTE).parts("parts")]
     return found
+
+
+def _part(entry: Fields, where: str) -> Part:
+    file = inside(entry.text("file"), where)
+    return Part(entry.text("topic"), entry.integer("partition"), entry.text("date"), file, entry.integer("bytes"))
 
 
 class PartFiles:
@@ -84,15 +93,15 @@ class PartFiles:
         self._spool: Path | None = None  # local scratch of a store that is not local
         self._folder = ""
         self._item = self._round = 0
-        self._attempt = ""
-        self._look: Look = no_look
+        self._writer_id = ""
+        self._check_fence: FenceCheck = no_fence_check
         self._open: dict[tuple[Target, str], Part] = {}
         self._full: list[Part] = []
 
     def begin(self, ctx: BatchContext) -> None:
         self.abandon()
-        self._folder, self._item, self._round, self._look = folder_of(ctx), ctx.item, 0, ctx.look
-        self._attempt = new_attempt()
+        self._folder, self._item, self._round, self._check_fence = folder_of(ctx), ctx.item, 0, ctx.check_fence
+        self._writer_id = new_writer_id()
 
     def room(self, target: Target, date: str) -> int:
         """Return the bytes until the open part is full, or `size` if the next append begins a part."""
@@ -105,7 +114,7 @@ class PartFiles:
         part = self._open.get(place)
         if part is None:
             number = len(self._open) + len(self._full)
-            name = f"{self._item}.{self._round}.{number}.{self._attempt}.part"
+            name = f"{self._item}.{self._round}.{number}.{self._writer_id}.part"
             part, mode = Part(*target, date, f"{self._folder}/{name}", 0), "xb"
         else:
             head, mode = b"", "ab"
@@ -126,12 +135,12 @@ class PartFiles:
             return
         for part in parts:
             path = self._path(part)
-            self._look()
+            self._check_fence()
             if self._spool is not None:
                 self._store.upload(path, part.file)
             else:
                 _sync(path)
-        self._look(now=True)
+        self._check_fence(now=True)
         text = json.dumps([asdict(part) for part in parts])
         self._store.write(f"{self._folder}/{self._item}.{self._round}.json", text.encode(), durable=False)
         self._forget(parts)

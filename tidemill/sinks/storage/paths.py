@@ -110,6 +110,13 @@ def version_in(name: str, checksum: int) -> int | None:
     return int(match[1]) if match and int(match[2]) == checksum else None
 
 
+def inside(path: str, where: str) -> str:
+    """Return a path that the sink's own file `where` names. Raises SinkError for one that leads out of the sink's folder."""
+    if path.startswith("/") or not {"", ".", ".."}.isdisjoint(path.split("/")):
+        raise SinkError(f"{where} names a path outside of the folder: {path[:80]!r}", hint="Restore the file from a copy.")
+    return path
+
+
 def is_ours(name: str, extension: str) -> bool:
     """Return whether this layout makes such a path below the sink's root."""
     last = name.rpartition("/")[2]

@@ -101,7 +101,7 @@ class LocalStore(Store):
         with file_errors("writing a file", target):
             if durable:
                 self._make(target.parent)
-            # Two tasks may write the same name in a try's folder. Elsewhere only the next try of a write replaces a name.
+            # Two tasks may write the same name in an attempt's folder. Elsewhere only a repeated write replaces a name.
             ready = target.with_name(f".{target.name}.tmp" if durable else f".{target.name}.{secrets.token_hex(4)}.tmp")
             with ready.open("wb") as file:
                 file.write(data)

@@ -9,6 +9,8 @@ cursor                      the position in the tokens, and the shared pieces of
 queries/                    literals, functions, expressions, hints, SELECT
 column_types, constraints, columns, options, partitions, alter, statements   each a class built on the one before
 synthesized                 statements made from a job
+
+In: a statement. Out: the same as TiDB prints it. Read `statements.py` first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rows as TiDB stores them: decoding to cells, and encoding back."""
+"""Rows as TiDB stores them: decoding to cells, and encoding back.
+
+In: keys and row values. Out: cells, and the reverse. Read `raw.py`, then `reader.py`.
+"""
 
 from tidemill.tidb.rows.cells import Cell
 from tidemill.tidb.rows.checksum import Verdict, verify_checksum

@@ -32,3 +32,4 @@ class DdlEvent:
     after: TableVersion | None = None
     other: TableVersion | None = None  # EXCHANGE PARTITION: the plain table before it; drops: the table's last description
     start_ts: int = 0  # the job's, when the statement was queued
+    bdr_role: str = ""  # of the cluster then; empty as well if another change data capture ran it

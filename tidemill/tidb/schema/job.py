@@ -86,6 +86,8 @@ class DdlJob:
     binlog: Json
     args: Any
     sub_jobs: tuple[SubJob, ...]
+    bdr_role: str = ""  # of the cluster when the statement was queued
+    by_cdc: bool = False  # a change data capture ran it
 
     @classmethod
     def from_json(cls, data: Json) -> DdlJob:
@@ -119,6 +121,8 @@ class DdlJob:
             binlog=binlog,
             args=get("raw_args"),
             sub_jobs=tuple(SubJob(_action(s["type"]), _state(s["state"]), s.get("schema_state", 0)) for s in multi.get("sub_jobs") or ()),
+            bdr_role=get("bdr_role") or "",
+            by_cdc=bool(get("cdc_write_source")),
         )
 
     @classmethod

@@ -57,6 +57,11 @@ def create_table(schema: str, info: TableInfo, zone: tzinfo, *, if_not_exists: b
     return head + ",\n".join(f"  {line}" for line in lines) + "\n)" + "".join(f" {o}" for o in _options(info)) + _partitions(info.partition)
 
 
+def add_column(schema: str, info: TableInfo, column: ColumnInfo, zone: tzinfo) -> str:
+    """Return the statement that adds a column to a table that lacks it."""
+    return f"ALTER TABLE {quote_name(schema)}.{quote_name(info.name)} ADD COLUMN {_column(column, info, zone)}"
+
+
 def quoted(text: str) -> str:
     """Return a string as SHOW CREATE TABLE prints it."""
     return f"'{text.translate(_ESCAPES)}'"

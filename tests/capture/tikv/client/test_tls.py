@@ -13,9 +13,9 @@ import grpc
 import pytest
 import uvloop
 
-from tests.support.captures import caught_up, compare, config, running
-from tests.support.certificates import Authority
-from tests.support.loops import run
+from tests.support.capture.captures import caught_up, compare, config, running
+from tests.support.capture.loops import run
+from tests.support.servers.certificates import Authority
 from tidemill.capture.capture import Capture
 from tidemill.capture.config import CaptureConfig
 from tidemill.capture.initial_load import loading_of
@@ -50,6 +50,7 @@ class Office:
         return ServerTls(self.server.certificate, self.server.key, self.authority.pem if mutual else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", Transport)
 @pytest.mark.parametrize("mutual", [False, True])
 @pytest.mark.parametrize("fast", [False, True], ids=["asyncio", "uvloop"])

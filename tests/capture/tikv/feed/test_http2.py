@@ -222,6 +222,7 @@ def test_messages_of_all_sizes_requests_larger_than_the_window_and_trailers(tran
     assert drain(inbox) == messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", Transport)
 def test_a_row_of_120_mebibytes(transport: Transport) -> None:
     """The largest entry of a transaction: far beyond what gRPC takes without being asked to (U-16)."""
@@ -292,7 +293,7 @@ def h2_settings() -> bytes:
 def with_server(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], use: Callable[[Feed], Awaitable[None]]
 ) -> None:
-    """A feed to a server that speaks byte by byte as it likes."""
+    """A feed to a server whose answers are given byte by byte."""
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.eventfeeds import Row, message
+from tests.support.capture.captures import caught_up, compare, config, running, until
+from tests.support.capture.eventfeeds import Row, message
 from tidemill import tso
 from tidemill.capture.capture import Capture
 from tidemill.capture.tikv.feed import http2
@@ -80,7 +80,7 @@ def test_a_store_that_is_none(
                     cluster.transfer_leader(region.id, 2)
                 playground.execute("insert into t values (2)")
                 if transport is Transport.H2 or liar != "hangs":  # grpc's own patience with a silent server is its own
-                    await until(lambda: any(s.get("why") == why for s in capture.status.stuck))
+                    await until(lambda: any(s.get("last_error") == why for s in capture.status.stuck))
                     assert capture.status.holding["seconds"] >= 1.0
                 if (liar, transport) == ("dead", Transport.H2):
                     assert caplog.text.count("store 2 (127.0.0.1:1) cannot be reached: ") == 1, "it is tried much more often"

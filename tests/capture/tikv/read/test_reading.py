@@ -13,9 +13,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tests.support.captures import until
-from tests.support.loops import run
-from tests.support.s3 import make_bucket, s3_server  # noqa: F401
+from tests.support.capture.captures import until
+from tests.support.capture.loops import run
+from tests.support.servers.s3 import make_bucket, s3_server  # noqa: F401
 from tidemill.capture.spark.snapshot import Upstream, load_parts
 from tidemill.capture.tikv.client import channels
 from tidemill.capture.tikv.client.pd import PdClient

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.support.eventfeeds import RECORDINGS, Row, recorded_messages
+from tests.support.capture.eventfeeds import RECORDINGS, Row, recorded_messages
 from tidemill.capture.tikv.receive.decode import Batch, Scanner, WireError
 from tidemill.kernels.receive.layout import ENTRY, ERROR, RESOLVED
 from tidemill.wire import cdcpb_pb2 as cdcpb

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.captures import Change, partition_changes
-from tests.support.eventfeeds import Row, message, resolved
+from tests.support.capture.captures import Change, partition_changes
+from tests.support.capture.eventfeeds import Row, message, resolved
 from tidemill.capture.tikv.receive.ingest import Event, Options, ProtocolBroken, Receiver, RowLost, ScanDone, SubRangeFrozen
 from tidemill.capture.tikv.receive.matcher import FOREVER
 from tidemill.capture.tikv.regions.actions import RowSeen
 from tidemill.capture.tikv.sort.partition import PartitionLog, Sealed
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, DELETE, INITIALIZED, PREWRITE, PUT

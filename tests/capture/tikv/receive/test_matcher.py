@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
+from tests.support.capture.eventfeeds import Reference, Row, committed, failure, message, resolved, vectors
 from tidemill.capture.tikv.receive.decode import Scanner
 from tidemill.capture.tikv.receive.matcher import FOREVER, Control, Initialized, Matcher, RegionError, Violation
 from tidemill.capture.tikv.regions.actions import RowSeen
@@ -191,7 +191,7 @@ def test_range_resolved_and_late_messages() -> None:
     assert isinstance(error, RegionError)
     assert (error.sub, error.resolved) == (b, 19)
     assert cdcpb.Error.FromString(error.error).not_leader.region_id == 2
-    matcher.hold(b)
+    matcher.end_subscription(b)
     assert matcher.frontiers().tolist() == [20, 19], "an ended subscription keeps the frontier until it is replaced"
     unknown = matcher.count(X_UNKNOWN)
     matcher.feed(scanner.scan([resolved(90, 7, 2), message(2, 7, [row(X("x", 30, 31, "v"))])]))
@@ -225,6 +225,7 @@ def anything(random_: random.Random) -> Row | int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_breaks_the_rules_is_judged_as_by_the_reference(seed: int) -> None:
     random_, causes = random.Random(seed), Counter[str]()

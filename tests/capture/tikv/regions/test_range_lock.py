@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.eventfeeds import vectors
+from tests.support.capture.eventfeeds import vectors
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.range_lock import RangeLock, Verdict
 

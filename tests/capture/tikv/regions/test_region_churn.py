@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.region_driver import Driver, asked_for, error, region
+from tests.support.capture.region_driver import Driver, asked_for, error, region
 from tidemill.capture.tikv.model import Peer, Region, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.region_driver import A, Driver, M, Z, asked_for, error, region, started, sub_ranges_of
+from tests.support.capture.region_driver import A, Driver, M, Z, asked_for, error, region, started, sub_ranges_of
 from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span
@@ -80,7 +80,7 @@ def test_an_idle_stream_is_closed() -> None:
 
 
 def test_a_register_on_its_way_to_a_stream_that_the_receiver_has_ended_begins_again() -> None:
-    """Malformed bytes end a stream on our side: what is subscribed on it before the machine hears of that is not forgotten."""
+    """Malformed bytes end a stream on our side. A subscription that is sent on it before the machine knows is made again."""
     driver = started(region(1, b"", M), region(2, M, b""))
     left, right = sub_ranges_of(driver)
     driver.resolve(right, 33)

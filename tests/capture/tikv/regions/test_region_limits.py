@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, region
+from tests.support.capture.region_driver import A, Driver, F, M, Z, asked_for, error, region
 from tidemill.capture.tikv.client.range_scan import scan_each
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
@@ -174,7 +174,7 @@ def test_two_spans_of_the_same_keys_are_asked_for_as_one_range() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cache_knows_what_was_told_last_and_is_newest(seed: int) -> None:
-    """Against a plain list of all that was learned, key by key."""
+    """Compares the cache with a plain list of everything learned, key by key."""
     random_ = random.Random(seed)
     cache, told = RegionCache(), dict[int, tuple[Region, float]]()  # by key
     for now in range(60):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.region_driver import A, Driver, F, M, Z, asked_for, error, region, started, sub_ranges_of
+from tests.support.capture.region_driver import A, Driver, F, M, Z, asked_for, error, region, started, sub_ranges_of
 from tidemill.capture.tikv.model import Peer, StoreError
 from tidemill.capture.tikv.regions import actions as R
 from tidemill.capture.tikv.regions.actions import Span

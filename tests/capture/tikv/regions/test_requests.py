@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.eventfeeds import recording
+from tests.support.capture.eventfeeds import recording
 from tidemill.capture.tikv.client.channels import Channels
 from tidemill.capture.tikv.client.pd import GcState, PdClient
-from tidemill.capture.tikv.feed.driver import register
+from tidemill.capture.tikv.feed.puller import register
 from tidemill.capture.tikv.feed.store_errors import parse_store_error
 from tidemill.capture.tikv.gc import GcGuard
 from tidemill.capture.tikv.model import Peer, Region, StoreError
@@ -24,7 +24,7 @@ from tidemill.capture.tikv.regions.actions import Fail, HoldFrontier, ReleaseFro
 from tidemill.capture.tikv.regions.machine import RegionMachine
 from tidemill.capture.tikv.regions.state import Phase
 from tidemill.errors import ClusterMismatch, StartTsBeforeGc, UpstreamError, UpstreamUnavailable
-from tidemill.tidb.keys import DBS, meta_hash_range, record_range, to_encoded
+from tidemill.tidb.keys import DBS, DDL_JOB_TABLE_ID, is_of_user_table, meta_hash_range, record_range, to_encoded
 from tidemill.wire import cdcpb_pb2 as cdcpb
 from tidemill.wire import kvrpcpb_pb2 as kvrpcpb
 from tidemill.wire import pdpb_pb2 as pdpb
@@ -269,6 +269,18 @@ def test_a_register_is_ticdcs_byte_for_byte() -> None:
         ours = register(theirs.header, subscribe)
         assert ours.SerializeToString() == theirs.SerializeToString()
         assert not theirs.header.ticdc_version.startswith("v")
+
+
+def test_of_users_tables_rows_of_other_captures_are_left_out_if_wanted() -> None:
+    """Not of the meta data, which has the other clusters' DDLs too."""
+    header, asked = cdcpb.Header(cluster_id=1), []
+    region = Region(1, b"", b"", 1, 1, Peer(1, 1))
+    subscribe = Subscribe(1, 0, region, 1, 1, b"", b"", 0, 0)
+    for wanted in (True, False):
+        asked.append(register(header, subscribe, filter_loop=wanted).filter_loop)
+    assert asked == [True, False]
+    low = [record_range(table_id)[0] for table_id in (1, 115, DDL_JOB_TABLE_ID)]
+    assert [is_of_user_table(key) for key in (*low, b"m", b"")] == [True, True, False, False, False]
 
 
 def test_ranges_are_encoded_as_ticdcs() -> None:

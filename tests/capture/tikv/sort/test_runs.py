@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.captures import partition_changes
-from tests.support.eventfeeds import Row, message, resolved
+from tests.support.capture.captures import partition_changes
+from tests.support.capture.eventfeeds import Row, message, resolved
 from tidemill.capture.tikv.receive.ingest import Options, Receiver
 from tidemill.capture.tikv.sort import partition
 from tidemill.capture.tikv.sort.partition import PartitionLog
 from tidemill.capture.tikv.sort.runs import BOUNCE, Merger, merge_runs, write_run
 from tidemill.capture.tikv.sort.sorter import Sorter
-from tidemill.changelog.layout import LogIdentity
+from tidemill.changelog.log_format import LogIdentity
 from tidemill.changelog.reader import LogReader
 from tidemill.changelog.writer import LogWriter
 from tidemill.kernels.receive.layout import COMMIT, COMMITTED, INITIALIZED, PREWRITE, PUT, ROW, X_COUNT, address
@@ -181,6 +181,7 @@ def catch_up_in_small_pieces(folder: Path) -> None:
     assert found[1] == [(50, record_key(6, i), value) for i in range(n)]
 
 
+@pytest.mark.slow
 def test_scratch_files_need_no_descriptors(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", MANY, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

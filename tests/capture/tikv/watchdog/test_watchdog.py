@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.captures import caught_up, compare, config, running, until
-from tests.support.fleet import Fleet
-from tests.support.loops import run
+from tests.support.capture.captures import caught_up, compare, config, running, until
+from tests.support.capture.fleet import Fleet
+from tests.support.capture.loops import run
 from tidemill.capture.tikv.feed.base import Transport
 from tidemill.capture.tikv.locks import Found
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.regions.actions import Span
 from tidemill.capture.tikv.regions.state import SubRange
 from tidemill.capture.tikv.watchdog.act import Watchdog
-from tidemill.capture.tikv.watchdog.detect import StuckReason, Survey
+from tidemill.capture.tikv.watchdog.causes import Cause
+from tidemill.capture.tikv.watchdog.detect import Survey
 from tidemill.cli import status as status_verb
 from tidemill.kernels.receive.layout import DEAD
 from tidemill.playground.server import Playground
@@ -29,9 +30,9 @@ from tidemill.playground.store.feed import region_not_found
 def test_silent_and_frozen_are_told_apart() -> None:
     fleet = Fleet(6)
     fleet.pass_time(11, quiet=(0,), still=(1, 2))
-    assert fleet.stuck() == {1: StuckReason.SILENT}
+    assert fleet.stuck() == {1: Cause.SILENT}
     fleet.pass_time(15, quiet=(0,), still=(1, 2))
-    assert fleet.stuck() == {1: StuckReason.SILENT, 2: StuckReason.FROZEN, 3: StuckReason.FROZEN}
+    assert fleet.stuck() == {1: Cause.SILENT, 2: Cause.FROZEN, 3: Cause.FROZEN}
     (first, *_) = fleet.watch.holders(fleet.now)
     assert (first.partition, first.sub_range, first.resolved) == (0, 1, 100)
     assert first.seconds >= 24
@@ -47,7 +48,7 @@ def test_scans_and_placeholders_have_their_own_patience() -> None:
     fleet.pass_time(50, quiet=(0, 1))
     assert fleet.stuck() == {}
     fleet.pass_time(60, quiet=(0, 1))
-    assert fleet.stuck() == {1: StuckReason.SCANNING}
+    assert fleet.stuck() == {1: Cause.SCANNING}
     assert {h.sub_range for h in fleet.watch.holders(fleet.now)} == {1, 2}, "a gap holds the watermark as well"
 
 
@@ -60,7 +61,7 @@ def test_a_new_subscription_of_an_old_place_begins_anew() -> None:
 
 
 def test_time_goes_on_through_new_subscriptions() -> None:
-    """A sub-range that is subscribed again every second, in vain, has held the resolved ts since the first time."""
+    """A sub-range that is subscribed again every second without success holds the resolved ts since the first time."""
     fleet = Fleet(4)
     fleet.pass_time(3)
     for sub_range in range(100, 130):
@@ -81,7 +82,7 @@ def test_our_own_sleep_is_nobodys_fault() -> None:
     fleet.watch.look(Survey(fleet.subs.copy(), int(fleet.now * 1000)), fleet.now)
     assert fleet.stuck() == {}
     fleet.pass_time(12, quiet=(0,))
-    assert fleet.stuck() == {1: StuckReason.SILENT}
+    assert fleet.stuck() == {1: Cause.SILENT}
 
 
 @pytest.mark.parametrize("transport", Transport)
@@ -146,9 +147,9 @@ def test_a_region_that_no_store_takes_is_named(tmp_path: Path, caplog: pytest.Lo
                     gone.setattr(feeds, "_check", lambda s, r: region_not_found(r.region_id) if r.region_id == region.id else check(s, r))
                     feeds.fail_region(region.id, region_not_found(region.id))
                     playground.execute("insert into t values (2)")
-                    await until(lambda: any(s["problem"] == "not subscribed" for s in capture.status.stuck))
+                    await until(lambda: any(s["cause"] == "not subscribed" for s in capture.status.stuck))
                     holding = capture.status.holding
-                    assert holding["why"] == "region_not_found"
+                    assert holding["last_error"] == "region_not_found"
                     assert holding["table"].startswith("test.t ")
                     assert holding["seconds"] >= 1.5
                     assert "has had no subscription for" in caplog.text
@@ -166,7 +167,7 @@ def test_the_status_verb_names_what_holds_the_watermark(tmp_path: Path, capsys: 
         "resolved_time": "5 (then)", "since": "2026-11-21T12:00:00+00:00", "seconds": 61.0, "start_key": "74", "end_key": "75",
         "lock": {"start_ts": 6, "key": "7480", "table": "test.t (104)", "primary": "7481", "ttl_ms": 1, "async_commit": False},
     }  # fmt: skip
-    told = {"state": "running", "pid": 1, "holding": where, "stuck": [{"problem": "frozen", **where}], "regions": {"live": 3}}
+    told = {"state": "running", "pid": 1, "holding": where, "stuck": [{"cause": "frozen", **where}], "regions": {"live": 3}}
     (tmp_path / "status.json").write_text(json.dumps(told))
     status_verb.command(log=None, data_dir=tmp_path, status_addr=None, as_json=False)
     text = capsys.readouterr().out

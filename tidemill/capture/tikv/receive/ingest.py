@@ -170,7 +170,7 @@ class Receiver:
         self._on_events, self._on_sealed, self._on_failure = on_events, on_sealed, on_failure
         self._scanner = Scanner(self.matcher.chunks)
         self._sealing = Sealing(self.logs, self.workers, note_import, retry)
-        self._closed: Array = np.zeros(len(self.logs), np.int64)  # how far the latest seal goes
+        self._seal_begun_to: Array = np.zeros(len(self.logs), np.int64)  # how far the latest seal goes
         self.short_of_disk = False
         """The disk of the scratch files is low: nothing is spilled. Set by other threads."""
         self._spill_again_at = 0.0
@@ -261,7 +261,7 @@ class Receiver:
         """End the sub-range's subscription, if it has one, so that it is subscribed again from its resolved ts."""
         sub = self._sub_of.get(sub_range)
         if sub is not None and self.matcher.subs[sub]["state"] == ACTIVE:
-            self.matcher.hold(sub)
+            self.matcher.end_subscription(sub)
             self._on_events([SubRangeFrozen(sub_range, self.matcher.resolved(sub))])
 
     def survey(self) -> Survey:
@@ -278,7 +278,12 @@ class Receiver:
         late = matcher.late[: matcher.count(X_NLATE)]
         waiting = [matcher.pending_rows(partition)["commit_ts"], late["commit_ts"]]
         last = max(
-            [int(self._closed[partition]), log.last_waiting, self.spilling.last(partition), *(int(w.max()) for w in waiting if len(w))]
+            [
+                int(self._seal_begun_to[partition]),
+                log.last_waiting,
+                self.spilling.last(partition),
+                *(int(w.max()) for w in waiting if len(w)),
+            ]
         )
         log.moved_for_good(table_id, ts, last)
 
@@ -350,7 +355,7 @@ class Receiver:
             if isinstance(control, Initialized):
                 events.append(ScanDone(sub_range))
                 continue
-            self.matcher.hold(control.sub)
+            self.matcher.end_subscription(control.sub)
             if isinstance(control, RegionError):
                 events.append(SubRangeFailed(sub_range, control.resolved, control.error))
             else:
@@ -362,7 +367,7 @@ class Receiver:
         """Handle a row that must not have come: its range is scanned again from below the row, unless the log is already complete beyond
         it."""
         partition = int(self.matcher.subs[control.sub]["partition"])
-        head = max(self.logs[partition].head, int(self._closed[partition]))
+        head = max(self.logs[partition].head, int(self._seal_begun_to[partition]))
         if control.complete < head:
             return self._lost(control, head)
         self.stats.causes[control.cause] += 1
@@ -471,7 +476,7 @@ class Receiver:
                 continue
             if p not in self._sealing and self.logs[p].head < (end := self.logs[p].reach(to_ts)) < FOREVER:
                 self._sealing.begin(p, matcher.take(p, end), end)
-                self._closed[p] = end
+                self._seal_begun_to[p] = end
         self._lap("take", begin)
         self.prewrites.drop_ended()
         if not self.prewrites.busy:  # late COMMITs name subscriptions, so their ids must not be reused

@@ -197,7 +197,7 @@ class Matcher:
         """Set whether events of this stream carry request ids."""
         self.mux[stream] = multiplexed
 
-    def hold(self, sub: int) -> None:
+    def end_subscription(self, sub: int) -> None:
         """End a subscription. Its range still counts for the frontier, at its resolved ts, until `drop`."""
         unbind(address(self.x), sub)
         self.subs[sub]["state"] = L.DEAD
@@ -215,11 +215,11 @@ class Matcher:
         self._dead.append(sub)
 
     def end_stream(self, stream: int) -> list[int]:
-        """End all subscriptions of a stream, as `hold` does. Returns them."""
+        """End all subscriptions of a stream, as `end_subscription` does. Returns them."""
         live = self.subs[: self.x[L.X_NSUBS]]
         gone: list[int] = np.flatnonzero((live["state"] == L.ACTIVE) & (live["stream"] == stream)).tolist()
         for sub in gone:
-            self.hold(sub)
+            self.end_subscription(sub)
         return gone
 
     def sweep(self) -> None:

@@ -150,7 +150,7 @@ class Cover(ABC):
     def load_failed(self, load: int, now: float) -> None:
         """Wait and ask again: PD did not answer."""
         for sub_range in self._gaps.answered(load):
-            sub_range.why = "PD does not answer"
+            sub_range.last_error = "PD does not answer"
             self._gap(sub_range, now, sub_range.backoff(now))
         self._load_more(now)
 
@@ -211,7 +211,7 @@ class Cover(ABC):
                 for gap in gaps:
                     if complete or regions:
                         gap.refused += region is not None
-                        gap.why = _NOT_KNOWN
+                        gap.last_error = _NOT_KNOWN
                     self._gap(gap, now, gap.backoff(now) if complete or regions else 0.0)
                 return
             new.append(sub_range)
@@ -219,7 +219,7 @@ class Cover(ABC):
                 to_queue.append((sub_range, region))
             else:
                 sub_range.refused = refused + (region is not None)
-                sub_range.why = _NOT_KNOWN
+                sub_range.last_error = _NOT_KNOWN
                 waiting.append(sub_range)
         lock.replace(gaps, new)
         gone = [g for g in gaps if g.id not in kept]

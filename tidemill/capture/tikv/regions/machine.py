@@ -225,7 +225,7 @@ class RegionMachine(Cover):
         for id_ in store.clear():
             sub_range = self._sub_ranges.get(id_)
             if sub_range is not None and store.waits(sub_range, now):
-                sub_range.why = f"store {store.id} cannot be reached"
+                sub_range.last_error = f"store {store.id} cannot be reached"
                 self._gap(sub_range, now, sub_range.backoff(now))
 
     def stream_lost(self, slot: int, sub_ranges: Iterable[tuple[int, int]], now: float, *, last: bool = True) -> None:
@@ -248,7 +248,7 @@ class RegionMachine(Cover):
                 continue
             self._leave_stream(sub_range, now)
             self._count(End.STREAM)
-            sub_range.why = f"the stream to store {store.id} broke"
+            sub_range.last_error = f"the stream to store {store.id} broke"
             if fell_back and sub_range.region is not None:
                 self._queue(sub_range, sub_range.region, now, 0.0)
             else:
@@ -265,7 +265,7 @@ class RegionMachine(Cover):
         if sub_range is None or sub_range.phase is not Phase.SCANNING:
             return
         self._enter(sub_range, Phase.LIVE, now)
-        sub_range.duplicates, sub_range.why = 0, ""
+        sub_range.duplicates, sub_range.last_error = 0, ""
         store = self._streams.stores[self._streams.by_slot[sub_range.slot].store_id]
         store.scanning -= 1
         store.grow(self.max_scans)
@@ -282,7 +282,7 @@ class RegionMachine(Cover):
         if sub_range is not None:
             sub_range.resolved_ts = resolved
             self._react(id_, resolved, StoreError(End.PROTOCOL), now)
-            sub_range.why = cause
+            sub_range.last_error = cause
 
     def lost(self, id_: int, region_id: int, cause: str, row: RowSeen, head: int) -> None:
         """End the capture: the store sent a row at or below `head`, up to which the log is complete already."""
@@ -310,7 +310,7 @@ class RegionMachine(Cover):
             return
         end = error.end
         self._count(end)
-        sub_range.why = end.value
+        sub_range.last_error = end.value
         reaction, region, stream = REACTIONS[end], sub_range.region, self._streams.by_slot[sub_range.slot]
         assert region is not None
         self._cache.forget(region.id)

@@ -46,7 +46,7 @@ class SubRange:
     attempts: int = 0
     failed_at: float = -1e9
     duplicates: int = 0
-    why: str = ""  # why it is not subscribed: the last error
+    last_error: str = ""  # why it is not subscribed
     refused: int = 0  # how often in a row the range lock refused the region that PD named
 
     @property

@@ -43,7 +43,7 @@ class Sealed:
     holds: dict[int, int] = field(default_factory=dict)
     batches: list[pa.RecordBatch] = field(default_factory=list)  # of a partition with a key filter: copies of what was written
 
-    def hold(self, rows: Array) -> None:
+    def note_release(self, rows: Array) -> None:
         """Note that the holds of these rows are to be released."""
         for chunk, n in zip(*np.unique(rows["chunk"], return_counts=True), strict=True):
             self.holds[int(chunk)] = self.holds.get(int(chunk), 0) + int(n)
@@ -144,7 +144,7 @@ class PartitionLog:
         if self._begun is None:
             done = Sealed(to_ts)
             if len(rows):
-                done.hold(rows)
+                done.note_release(rows)
                 rows = self._owned(rows)
             self._begun = done, rows
         else:
@@ -152,7 +152,7 @@ class PartitionLog:
             past = max(self.writer.last_to, self.writer.head)
             rows = rows[rows["commit_ts"] > past]
         self._reached = []
-        # The interval announced by a failed try may end anywhere below: only a merge splits the rows there.
+        # The interval announced by a failed attempt may end anywhere below: only a merge splits the rows there.
         if self._runs or len(rows) > 4 * self.slice_rows or self.writer.pledged_to not in (None, to_ts):
             self._seal_merged(done, rows, to_ts, past)
         elif len(rows):
@@ -199,7 +199,7 @@ class PartitionLog:
                 pass
             return
         pledged = self.writer.pledged_to
-        if pledged is not None and pledged < to_ts:  # first the interval that was announced by a failed try, exactly as announced
+        if pledged is not None and pledged < to_ts:  # first the interval that was announced by a failed attempt, exactly as announced
             whole = self._limited(self._merged(rows, pledged, past), sys.maxsize)
             self._publish(done, pledged, (b for part, _ in whole for b in self._sealer.batches(self._sealer.plan(part, is_sorted=True))))
             past, self._reached = pledged, []

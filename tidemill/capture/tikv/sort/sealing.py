@@ -95,7 +95,7 @@ class Sealing:
         return found
 
     def _pause(self, one: _Seal, error: DiskLow | LogUnavailable) -> float:
-        """Return the seconds until the next try."""
+        """Return the seconds until the next attempt."""
         if isinstance(error, DiskLow):
             self._is_there(one)
             return AGAIN

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.capture.tikv.receive.memory import Array
-from tidemill.changelog.layout import MAX_BATCH_BYTES, MAX_BATCH_ROWS
+from tidemill.changelog.log_format import MAX_BATCH_BYTES, MAX_BATCH_ROWS
 from tidemill.events import RAW_CHANGE
 from tidemill.kernels.receive.layout import address
 from tidemill.kernels.receive.seal import gather, order, plan

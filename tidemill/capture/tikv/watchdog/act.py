@@ -19,12 +19,13 @@ from typing import Any
 from tidemill import tso
 from tidemill.capture.lifecycle import together
 from tidemill.capture.tikv.client.region_calls import raw_range
-from tidemill.capture.tikv.feed.driver import Puller
+from tidemill.capture.tikv.feed.puller import Puller
 from tidemill.capture.tikv.locks import Found, LockResolver, LockSeen
 from tidemill.capture.tikv.model import Region
 from tidemill.capture.tikv.receive.ingest import Receiver
 from tidemill.capture.tikv.regions.state import Phase, SubRange
-from tidemill.capture.tikv.watchdog.detect import Holder, Stuck, StuckReason, StuckThresholds, Survey, Watch
+from tidemill.capture.tikv.watchdog.causes import Cause
+from tidemill.capture.tikv.watchdog.detect import Holder, Stuck, StuckThresholds, Survey, Watch
 from tidemill.capture.tikv.watchdog.held import LOOKED_AT, Held, HeldTables, Lagging
 from tidemill.errors import MalformedBytes, MalformedKey, UpstreamError
 from tidemill.tidb.keys import parse_record_key
@@ -41,9 +42,6 @@ SEARCHES = 32  # regions searched in one round at most
 RENEW = 4  # subscriptions renewed in one round at most
 RENEW_AGAIN = 600.0  # the longest wait between two renewals of one sub-range
 HELD_AFTER = 10.0  # a table is reported when it has been this many seconds behind without moving
-
-UNSUBSCRIBED = "not subscribed"
-"""The reason reported for a sub-range that no store accepts."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +91,7 @@ class Watchdog:
         self._renewals: dict[int, RenewalBackoff] = {}
         self._moving_again = 0.0  # until then, regions that a lock held (with their whole group) may get their next resolved ts
         self._spent = 0.0  # CPU seconds of the last survey
-        self._reported: set[tuple[int, StuckReason]] = set()
+        self._reported: set[tuple[int, Cause]] = set()
         self._told_unsubscribed: set[int] = set()
 
     async def run(self) -> None:
@@ -189,9 +187,9 @@ class Watchdog:
     # ------------------------------------------------------------------ renewal
 
     def _renew(self, now: float) -> None:
-        """Subscribe again what is silent, or frozen without a known reason."""
+        """Subscribe again what is silent, or frozen without a known cause."""
         stuck = self.watch.stuck(now)
-        self._silent = {one.sub_range for one in stuck if one.reason is StuckReason.SILENT}
+        self._silent = {one.sub_range for one in stuck if one.cause is Cause.SILENT}
         excused = {lock.start_ts for locks in self._locks.values() for lock in locks}
         lost_streams = self._lost_streams(stuck)
         self.verdicts.stuck = [self._described(s) for s in stuck]
@@ -205,7 +203,7 @@ class Watchdog:
         room = RENEW
         for one in stuck:
             explained = one.resolved in excused or now < self._moving_again or not self._searched_in_vain(one, now)
-            excuse = one.reason is StuckReason.FROZEN and explained
+            excuse = one.cause is Cause.FROZEN and explained
             if room == 0 or excuse or one.stream in lost_streams or not self._due(one, now):
                 continue
             room -= 1
@@ -225,7 +223,7 @@ class Watchdog:
         """Return the streams of which every live region (and more than one) is silent."""
         silent: dict[int, int] = {}
         for one in stuck:
-            if one.reason is StuckReason.SILENT:
+            if one.cause is Cause.SILENT:
                 silent[one.stream] = silent.get(one.stream, 0) + 1
         return {slot for slot, n in silent.items() if n > 1 and n >= min(self.watch.on_stream(slot), 64)}
 
@@ -242,28 +240,31 @@ class Watchdog:
 
     def _report(self, stuck: list[Stuck]) -> None:
         """Log once what is wrong with each."""
-        now_stuck = {(s.sub_range, s.reason) for s in stuck}
+        now_stuck = {(s.sub_range, s.cause) for s in stuck}
         for one in stuck:
-            if (one.sub_range, one.reason) not in self._reported:
+            if (one.sub_range, one.cause) not in self._reported:
                 _log.warning("%s", self._sentence(one))
         self._reported = now_stuck
 
     def _tell_unsubscribed(self, holders: list[Holder]) -> None:
         """Log holders that have no subscription for long: a failing subscription can hold the resolved ts too."""
         telling: set[int] = set()
-        found = [one for one in self.verdicts.stuck if one["problem"] != UNSUBSCRIBED]
+        found = [one for one in self.verdicts.stuck if one["cause"] != Cause.UNSUBSCRIBED]
         for holder in holders:
             sub_range = self.puller.machine.sub_range(holder.sub_range)
-            if sub_range is None or not sub_range.why or sub_range.phase is Phase.LIVE or holder.seconds < self.watch.thresholds.frozen:
+            if sub_range is None or not sub_range.last_error or sub_range.phase is Phase.LIVE:
+                continue
+            if holder.seconds < self.watch.thresholds.frozen:
                 continue
             where = self._where(holder.sub_range, holder.resolved)
-            found.append({"problem": UNSUBSCRIBED, "seconds": round(holder.seconds, 1), **where})
+            found.append({"cause": Cause.UNSUBSCRIBED.value, "seconds": round(holder.seconds, 1), **where})
             telling.add(holder.sub_range)
             if holder.sub_range not in self._told_unsubscribed:
                 _log.warning(
                     "%s [%s, %s) has had no subscription for %.0f s, at %s: %s",
-                    sub_range.span.label, sub_range.start.hex(), sub_range.end.hex(), holder.seconds, where["resolved_time"], sub_range.why,
-                )  # fmt: skip
+                    *(sub_range.span.label, sub_range.start.hex(), sub_range.end.hex(), holder.seconds, where["resolved_time"]),
+                    sub_range.last_error,
+                )
         self._told_unsubscribed, self.verdicts.stuck = telling, found
 
     def _tell_held(self, now: float) -> None:
@@ -274,8 +275,8 @@ class Watchdog:
         for id_, resolved, seconds in slowest:
             sub_range = self.puller.machine.sub_range(id_)
             if sub_range is not None:
-                has_reason = sub_range.phase is not Phase.LIVE or self._is_locked(sub_range)
-                lagging.append(Lagging(sub_range.span.id, id_, resolved, seconds, has_reason))
+                has_cause = sub_range.phase is not Phase.LIVE or self._is_locked(sub_range)
+                lagging.append(Lagging(sub_range.span.id, id_, resolved, seconds, has_cause))
         held = self._held.look(lagging, now)
         self.verdicts.ranges_behind = behind
         self.verdicts.held_tables = [self._described_table(one, present) for one in held]
@@ -295,29 +296,33 @@ class Watchdog:
             "since": since.isoformat(timespec="seconds"),
             "behind_s": max(0.0, round((tso.physical_ms(present) - tso.physical_ms(one.resolved)) / 1000, 1)),
             "ranges": one.ranges,
-            "by": self._reason(sub_range, one, where),
+            "cause": self._cause(one.sub_range, one.resolved, where).value,
             **where,
         }
 
-    def _reason(self, sub_range: SubRange | None, one: Held, where: dict[str, Any]) -> str:
-        """Return what holds a table up, in a word or two."""
+    def _cause(self, id_: int, resolved: int, where: dict[str, Any]) -> Cause:
+        """Return what holds a sub-range that stands at a resolved ts."""
+        sub_range = self.puller.machine.sub_range(id_)
         if sub_range is None:
-            return "unknown"
+            return Cause.UNKNOWN
         if sub_range.phase is not Phase.LIVE:
-            return UNSUBSCRIBED if sub_range.why else sub_range.phase.value
+            return Cause.UNSUBSCRIBED if sub_range.last_error else Cause(sub_range.phase.value)
         if "lock" in where:
-            return "lock"
-        if one.sub_range in self._silent:
-            return StuckReason.SILENT.value
-        locked = (lock.start_ts for region, locks in self._locks.items() for lock in locks)
-        return "a lock beside it" if one.resolved in locked else StuckReason.FROZEN.value
+            return Cause.LOCK
+        if id_ in self._silent:
+            return Cause.SILENT
+        locked = (lock.start_ts for locks in self._locks.values() for lock in locks)
+        return Cause.LOCK_BESIDE if resolved in locked else Cause.FROZEN
 
     def _described(self, one: Stuck) -> dict[str, Any]:
-        return {"problem": one.reason.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}
+        return {"cause": one.cause.value, "seconds": one.seconds, **self._where(one.sub_range, one.resolved)}
 
     def _described_holder(self, holder: Holder) -> dict[str, Any]:
         since = datetime.now(UTC) - timedelta(seconds=holder.seconds)
         where = self._where(holder.sub_range, holder.resolved)
+        cause = self._cause(holder.sub_range, holder.resolved, where)
+        if cause is not Cause.FROZEN or holder.seconds >= HELD_AFTER:  # some range is always the slowest, and moves all the same
+            where["cause"] = cause.value
         return {"partition": holder.partition, "seconds": round(holder.seconds, 1), "since": since.isoformat(timespec="seconds"), **where}
 
     def _where(self, id_: int, resolved: int) -> dict[str, Any]:
@@ -332,8 +337,8 @@ class Watchdog:
             "end_key": sub_range.end.hex(),
             "phase": sub_range.phase.value,
         }
-        if sub_range.why:
-            told["why"] = sub_range.why
+        if sub_range.last_error:
+            told["last_error"] = sub_range.last_error
         store = self.puller.machine.store_of(sub_range)
         if sub_range.region is not None:
             told |= {"region": sub_range.region.id, "store": store, "store_address": self.puller.addresses.get(store, "")}
@@ -352,7 +357,7 @@ class Watchdog:
         )
         lock = f", lock {where['lock']['key']} of transaction {where['lock']['start_ts']}" if "lock" in where else ""
         return (
-            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.reason.value} "
+            f"{region} of {where.get('table', '?')} [{where.get('start_key', '')}, {where.get('end_key', '')}) is {one.cause.value} "
             f"for {one.seconds:.0f} s at {where['resolved_time']}{lock}"
         )
 

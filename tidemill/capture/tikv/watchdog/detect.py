@@ -7,12 +7,12 @@ So the findings list the oldest resolved ts first, and the caller decides.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tidemill.capture.tikv.watchdog.causes import Cause
 from tidemill.kernels.receive.layout import ACTIVE, FREE
 
 Array = np.ndarray[Any, Any]
@@ -27,22 +27,14 @@ class Survey:
     clock: int
 
 
-class StuckReason(enum.StrEnum):
-    """How a subscription is stuck."""
-
-    SILENT = "silent"  # nothing is received for it
-    FROZEN = "frozen"  # its resolved ts does not move
-    SCANNING = "scanning"  # its scan does not end
-
-
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A subscription without progress for `seconds`."""
+    """A subscription without progress for `seconds`. `cause`: SILENT, FROZEN or SCANNING."""
 
     sub_range: int
     stream: int
     resolved: int
-    reason: StuckReason
+    cause: Cause
     seconds: float
 
 
@@ -113,14 +105,14 @@ class Watch:
         frozen = live & ~silent & (waited > self.thresholds.frozen)
         slow = active & (subs["initialized"] == 0) & (self._unheard > self.thresholds.scanning) & (waited > self.thresholds.scanning)
         found = []
-        for reason, which, seconds in (
-            (StuckReason.SILENT, silent, self._unheard),
-            (StuckReason.FROZEN, frozen, waited),
-            (StuckReason.SCANNING, slow, waited),
+        for cause, which, seconds in (
+            (Cause.SILENT, silent, self._unheard),
+            (Cause.FROZEN, frozen, waited),
+            (Cause.SCANNING, slow, waited),
         ):
             for i in np.flatnonzero(which).tolist():
                 found.append(
-                    Stuck(int(subs["sub_range"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), reason, round(float(seconds[i]), 1))
+                    Stuck(int(subs["sub_range"][i]), int(subs["stream"][i]), int(subs["resolved"][i]), cause, round(float(seconds[i]), 1))
                 )
         return sorted(found, key=lambda s: s.resolved)[:most]
 

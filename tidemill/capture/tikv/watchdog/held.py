@@ -16,14 +16,14 @@ TOLD = 64
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """A range of a table (or of the schema: its span) that lags behind and has not moved for `seconds`. `reason`: whether it is known what
-    holds this very range, rather than others whose resolved ts the store sends together with it."""
+    """A range of a table (or of the schema: its span) that lags behind and has not moved for `seconds`. `has_cause`: whether the cause lies
+    in this very range, and not in another one whose resolved ts the store sends together with it."""
 
     span: int
     sub_range: int
     resolved: int
     seconds: float
-    reason: bool = False
+    has_cause: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class HeldTables:
         self._since: dict[int, tuple[int, float]] = {}  # span -> its resolved ts, and since when
 
     def look(self, lagging: Iterable[Lagging], now: float) -> list[Held]:
-        """Return the tables that are held up at `now`, the slowest first. At the same ts, tables with a known reason come first."""
+        """Return the tables that are held up at `now`, the slowest first. At the same ts, tables with a cause of their own come first."""
         found: dict[int, tuple[Lagging, int]] = {}
         for one in lagging:
             first, ranges = found.get(one.span, (one, 0))
-            found[one.span] = min(one, first, key=lambda r: (r.resolved, not r.reason)), ranges + 1
+            found[one.span] = min(one, first, key=lambda r: (r.resolved, not r.has_cause)), ranges + 1
         before, self._since = self._since, {}
-        return sorted(self._held(found, before, now), key=lambda h: (h.resolved, not found[h.span][0].reason))[:TOLD]
+        return sorted(self._held(found, before, now), key=lambda h: (h.resolved, not found[h.span][0].has_cause))[:TOLD]
 
     def _held(self, found: dict[int, tuple[Lagging, int]], before: dict[int, tuple[int, float]], now: float) -> Iterator[Held]:
         for span, (one, ranges) in found.items():

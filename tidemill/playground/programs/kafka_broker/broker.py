@@ -9,10 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tidemill.playground.programs.kafka_broker.jars import BrokerError, jars
+from tidemill.playground.programs.kafka_broker.jars import BrokerError, archive, jars
 from tidemill.playground.programs.maven import java
 
 _PROPERTIES = """\
@@ -43,9 +44,8 @@ _START_SECONDS = 90.0
 
 
 class KafkaBroker:
-    """One broker with its own data folder. `start` after `stop` comes back on the same ports with the same data.
-
-    `settings`: lines of server.properties that are added or win; may be changed until `start`.
+    """One broker with its own data folder. After `stop`, `start` brings it back on the same ports with the same data. `settings`: lines
+    added to server.properties, or replaced there; they may be changed until `start`.
     """
 
     def __init__(self, data: Path | None = None, *, heap: str = "512m", settings: dict[str, str] | None = None) -> None:
@@ -55,6 +55,7 @@ class KafkaBroker:
         self.settings = dict(settings or {})
         self._port, self._controller = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
+        self._classes: Sequence[str] = _archived()
 
     @property
     def address(self) -> str:
@@ -78,7 +79,7 @@ class KafkaBroker:
         properties.write_text(text + "".join(f"{name}={value}\n" for name, value in self.settings.items()))
         if not (self._data / "log" / "meta.properties").exists():
             self._format(class_path, properties)
-        command = [java(BrokerError), "-Xms64m", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = [java(BrokerError), "-Xms64m", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *self._classes]
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", class_path, "kafka.Kafka", str(properties)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -114,8 +115,8 @@ class KafkaBroker:
 
     def _format(self, class_path: str, properties: Path) -> None:
         cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=").replace("-", "A")
-        command = [java(BrokerError), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool", "format"]
-        command += ["-t", cluster, "-c", str(properties)]
+        command = [java(BrokerError), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_archived(), "-cp", class_path]
+        command += ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BrokerError(f"the Kafka broker's storage cannot be formatted:\n{(done.stdout + done.stderr)[-2000:]}")
@@ -138,8 +139,29 @@ class KafkaBroker:
         raise BrokerError(f"the Kafka broker did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
 
 
+def _archived() -> list[str]:
+    """Options for Java: classes come from the archive, if there is one that this Java can use."""
+    return [f"-XX:SharedArchiveFile={archive()}", "-Xlog:disable", "-Xlog:all=error:stderr"] if archive().is_file() else []
+
+
+def make_archive() -> None:
+    """Keep the classes that a broker loads until clients can connect, if that was not done before. Raises BrokerError."""
+    if archive().is_file():
+        return
+    new = archive().with_suffix(f".{os.getpid()}.new")
+    broker = KafkaBroker()
+    broker._classes = [f"-XX:ArchiveClassesAtExit={new}", "-Xlog:disable", "-Xlog:all=error:stderr"]
+    try:
+        broker.start()
+        broker.stop()
+    finally:
+        broker.close()
+    if new.is_file():
+        new.replace(archive())
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Return different ports that were free a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

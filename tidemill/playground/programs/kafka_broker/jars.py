@@ -17,6 +17,12 @@ class BrokerError(TidemillError):
     code = "TM:ErrBroker"
 
 
+def archive() -> Path:
+    """The file with the classes that a broker loads, as Java keeps them: a start with it costs half. See `broker.make_archive`."""
+    folder = jars()
+    return folder.with_name(f"{folder.name}.jsa")
+
+
 def jars() -> Path:
     """The folder with the broker's jars. See `maven.installed`."""
     return installed("kafka", POM, CACHE, ["dependency:copy-dependencies", "-DincludeScope=runtime"], "kafka_*.jar", BrokerError)

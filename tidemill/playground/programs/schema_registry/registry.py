@@ -35,7 +35,7 @@ def program() -> Path:
 
 
 class RegistryProcess:
-    """One registry, its schemas in memory: a stop loses them. `start` after `stop` comes back on the same ports.
+    """One registry with its schemas in memory: a stop loses them. After `stop`, `start` brings it back on the same ports.
 
     `certificate`: PEM files of a certificate and its key: it then speaks https as well, at `tls_url`.
     """
@@ -80,7 +80,7 @@ class RegistryProcess:
         self.set_compatibility("BACKWARD")
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """Of a subject, or of all that have none of their own. NONE of a subject means here that it has none."""
+        """Set the compatibility of a subject, or of all subjects without one of their own. NONE removes a subject's own."""
         try:
             self._request("PUT", f"/config/{subject}" if subject else "/config", {"compatibility": level})
         except urllib.error.HTTPError as error:
@@ -88,7 +88,7 @@ class RegistryProcess:
                 raise
 
     def delete_subject(self, subject: str) -> None:
-        """For good."""
+        """Delete a subject for good."""
         self._request("DELETE", f"/subjects/{subject}")
         self._request("DELETE", f"/subjects/{subject}?permanent=true")
 

@@ -117,7 +117,7 @@ class Dml:
         return self._row_id(table)
 
     def _row_id(self, table: Table) -> int:
-        """A fresh row id; the meta range says in steps how far they are taken."""
+        """Return a new row id. The meta range notes in steps how far ids are taken."""
         ids = table.row_ids
         number = ids.next()
         if number > ids.limit:
@@ -206,7 +206,7 @@ class Dml:
         return self._replace(table, key, before, after) is not key
 
     def _replace(self, table: Table, key: bytes, before: Row, after: Row) -> bytes:
-        """Put a changed row in place of what it was; returns its record key, the very same object if nothing changed."""
+        """Replace a row and return its record key: the same object if nothing changed."""
         codec = table.codec
         self._check_nulls(table, after)
         codec.complete(after)

@@ -1,4 +1,4 @@
-"""Which partition a row goes to, and where else a running partition DDL wants it written."""
+"""Finds the partition of a row, and the partitions to which a running partition DDL writes it as well."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Router:
         return [owner, *self._copies(info, owner, row)]
 
     def _copies(self, info: PartitionInfo, owner: int, row: Mapping[str, Value]) -> list[int]:
-        """Where a reorganisation wants the row as well: the new partitions before the switch, the old ones just after it."""
+        """Return the partitions to which a reorganisation writes the row as well: before the switch the new ones, right after it the old
+        ones."""
         dropping, adding = {d.id for d in info.dropping}, {d.id for d in info.adding}
         if not dropping or not adding:
             return []
@@ -51,7 +52,7 @@ class Router:
         return [] if copy is None or copy == owner else [copy]
 
     def _find(self, definitions: Sequence[PartitionDefinition], row: Mapping[str, Value], *, other: bool = False) -> int | None:
-        """The partition among some that takes a row; `other` are those of the partitioning that comes or goes."""
+        """Return the partition that takes a row. `other`: the partitions are those of the other side of a running reorganisation."""
         key = tuple(d.id for d in definitions)
         pieces = self._pieces.get(key)
         if pieces is None:

@@ -59,7 +59,7 @@ class RowCodec:
     # writing
 
     def complete(self, row: Row) -> None:
-        """Fill in what statements do not give: generated columns, columns that a running DDL adds or changes. Raises SqlError."""
+        """Fill in the columns that statements do not set: generated ones, and those that a running DDL adds or changes. Raises SqlError."""
         for column, expr in self._generated:
             row[column.id] = to_plain(column, evaluate(expr, Scope(self.readable(row))))
         for column in self._added:
@@ -114,7 +114,7 @@ class RowCodec:
             raise SqlError(str(error)) from error
 
     def keys(self, row: Row, handle: int | bytes) -> list[bytes]:
-        """The record keys to write: the row's own first, then copies that a running partition DDL asks for. Raises SqlError."""
+        """Return the record keys to write: the row's own first, then those of the copies for a running partition DDL. Raises SqlError."""
         if self.table.partitioning is None:
             return [record_key(self.table.id, handle)]
         return [record_key(physical, handle) for physical in self.router.targets(self.readable(row))]

@@ -76,7 +76,7 @@ def _to_public(context: DdlContext, job: Job, table: Table, change: SubChange) -
     if change.index_backfill:
         job.note(0)
         yield
-        _step(job, table, SchemaState.WRITE_REORG, [])  # the index is as it was; only how far its backfill is changes
+        _step(job, table, SchemaState.WRITE_REORG, [])  # the index stays as it is while its backfill goes on
         yield
     if change.backfill:
         yield from _backfill(context, job, table)
@@ -122,7 +122,7 @@ def _alter_many(context: DdlContext, table: Table, actions: tuple[ast.AlterActio
 
 
 def _to_joint(context: DdlContext, job: Job, table: Table, changes: list[SubChange]) -> Steps:
-    """The steps up to the one in which all that appears becomes public and all that goes is hidden. Raises SqlError."""
+    """Run the steps up to the one in which everything new becomes public and everything dropped is hidden. Raises SqlError."""
     for change, sub in zip(changes, job.sub_jobs, strict=True):
         for state, mutate in change.revertible:
             sub.update(schema_state=int(state), state=int(JobState.RUNNING))
@@ -188,7 +188,7 @@ def _backfill(context: DdlContext, job: Job, table: Table) -> Steps:
 
 
 def _batches(context: DdlContext, table: Table) -> Iterator[list[tuple[bytes, bytes]]]:
-    """The newest rows of a table, some at a time; rows that appear meanwhile are complete already."""
+    """Yield the newest rows of a table in batches. Rows that are written meanwhile already hold the column."""
     for physical in table.model.physical_ids:
         start, end = keys.record_range(physical)
         while True:

@@ -148,7 +148,7 @@ def _add_column(definition: ast.ColumnDef, info: Json, inherited: tuple[str, str
 
 
 def _position(position: ast.Position | None) -> Json:
-    """Where a column goes, as job arguments say it: nowhere special, first, or after another."""
+    """Return a column's position as job arguments have it: default, first, or after another column."""
     if position is None:
         return {"Tp": 0, "RelativeColumn": None}
     return {"Tp": 2, "RelativeColumn": {"Name": ci_name(position.after)}} if position.after else {"Tp": 1, "RelativeColumn": None}
@@ -170,7 +170,7 @@ def _drop_column(name: str, info: Json) -> SubChange:
         leaving["state"] = int(SchemaState.WRITE_ONLY)
         flags = leaving["type"]["Flag"]
         if flags & ColumnFlag.NOT_NULL and leaving["default"] is None and leaving["origin_default"] is None:
-            origin_default(leaving, "1970-01-01 00:00:00")  # what writers that see the column no more put into it
+            origin_default(leaving, "1970-01-01 00:00:00")  # what writers that no longer see the column write into it
         arrange(table, _placed(table["cols"], leaving, None, len(table["cols"]) - 1))
 
     def remove(table: Json) -> None:

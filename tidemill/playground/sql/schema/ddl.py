@@ -43,7 +43,7 @@ class DdlContext:
         return job
 
     def remember(self, job: Job, schema_id: int, tables: Iterable[Table], database: Json | None = None) -> None:
-        """Before a step that takes tables (or a database with all of them) away: as they are now they may come back."""
+        """Remember tables, or a database with all its tables, before a step drops them, so that RECOVER can bring them back."""
         name = self.catalog.schema_name(schema_id)
         kept = tuple(Table(t.schema_id, copy.deepcopy(t.info), t.row_ids) for t in tables)
         self.catalog.dropped.append(Dropped(job.id, self.cluster.oracle.last, schema_id, name, kept, database))

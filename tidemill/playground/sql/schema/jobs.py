@@ -192,7 +192,7 @@ class Job:
         return commit_ts
 
     def note(self, row_count: int, state: SchemaState | None = None) -> None:
-        """Put the job row without any change of the schema, as during a backfill or a step that only checks (its `state`)."""
+        """Write the job row without a change of the schema, as during a backfill or in a step that only checks."""
         self._row_count = row_count
         if state is not None:
             self._state, self._schema_state = JobState.RUNNING, state

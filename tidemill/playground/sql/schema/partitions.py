@@ -41,7 +41,7 @@ def _named(table: Table, names: Sequence[str]) -> list[Json]:
 
 
 def _put(job: Job, table: Table, state: SchemaState, *, action: Action | None = None, done: bool = False, **members: Any) -> None:
-    """One step that changes members of the table's partition description; without an action the traces of the DDL are removed."""
+    """Run one step that changes members of the table's partition description. Without an action it removes what the DDL has left there."""
     info = changed(table)
     partition = info["partition"]
     partition.update(members)

@@ -93,7 +93,7 @@ def _recover_database(context: DdlContext, found: Dropped, new_name: str) -> Ste
 
 
 def _described(old: Table, name: str) -> Json:
-    """A table as it was, invisible yet. Ids stay."""
+    """Return a table as it was, with its ids, not visible yet."""
     info = copy.deepcopy(old.info)
     info.update(name=ci_name(name), state=int(SchemaState.NONE))
     return info
@@ -117,7 +117,7 @@ def _affected(table_id: int) -> Json:
 
 
 def _check(job: Job, infos: Iterable[Json]) -> None:
-    """The step that looks whether garbage collection lets the rows be."""
+    """Run the step that checks whether garbage collection has left the rows."""
     assert job.args is not None
     job.args = {**job.args, "check_flag": _CHECKED}
     for info in infos:
@@ -134,7 +134,7 @@ def _come_back(
     change: Change,
     database: Json | None = None,
 ) -> None:
-    """The last step: everything is there again in one transaction."""
+    """Run the last step: one transaction brings everything back."""
     for old, info in pairs:
         info["state"] = int(SchemaState.PUBLIC)
         described = copy.deepcopy(info)

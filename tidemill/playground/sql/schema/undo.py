@@ -1,4 +1,4 @@
-"""What becomes of a DDL job that fails before anything of it is public: it is rolled back, as TiDB does it."""
+"""Rolls back a DDL job that fails before any of its changes is public, as TiDB does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tidemill.tidb.schema.codes import JobState, SchemaState
 Json = dict[str, Any]
 
 _COUNTERS = ("max_col_id", "max_idx_id", "auto_inc_id", "revision")
-"""Members of a description that never go back: an id that rows may hold is not given out again."""
+"""Members of a description that are not rolled back, because an id that rows may hold is never used again."""
 
 
 def or_rolled_back(job: Job, table: Table, steps: Steps, before: Json | None = None) -> Steps:
-    """The steps. When they fail, two more take the table back to `before`, what it is now unless given, and the job ends as rolled back.
+    """Run the steps. If they fail, two more bring the table back to `before` (default: as it is now), and the job ends as rolled back.
 
     Raises SqlError, KeyLocked or WriteConflict then.
     """

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tidemill.errors import SchemaError
 from tidemill.tidb.schema.codes import Action
-from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.job import DdlJob, Exchange
 from tidemill.tidb.schema.model import TableInfo
 from tidemill.tidb.schema.tracking.catalog import Catalog, Edits
 
@@ -73,7 +73,8 @@ def _rename_tables(job: DdlJob, edits: Edits) -> None:
 
 def _exchange(job: DdlJob, catalog: Catalog, edits: Edits) -> None:
     """Add an exchange. The job holds the partitioned table after it. The plain table keeps its description under the partition's old id."""
-    partitioned, exchange = job.table_info, job.exchange
+    partitioned = job.table_info
+    exchange = job.exchange or (_exchange_seen(job, partitioned, catalog) if partitioned is not None else None)
     if partitioned is None or exchange is None:
         raise SchemaError(f"job {job.id} (exchange partition) does not tell its tables")
     edits.tables[partitioned.id] = exchange.schema_id, partitioned
@@ -81,6 +82,18 @@ def _exchange(job: DdlJob, catalog: Catalog, edits: Edits) -> None:
     if plain is not None:
         edits.removed.add((plain.schema_id, job.table_id))
         edits.tables[exchange.partition_id] = plain.schema_id, _with_id(plain.info, exchange.partition_id)
+
+
+def _exchange_seen(job: DdlJob, after: TableInfo, catalog: Catalog) -> Exchange | None:
+    """Return what a job exchanged that was filed without arguments, as TiDB <= 8.3 does: the partition that has the plain table's id."""
+    before = catalog.tables.get(after.id)
+    if before is None or before.info.partitioning is None or after.partitioning is None:
+        return None
+    old = {definition.name: definition.id for definition in before.info.partitioning.definitions}
+    for definition in after.partitioning.definitions:
+        if definition.id == job.table_id and definition.name in old:
+            return Exchange(before.schema_id, after.id, old[definition.name], definition.name)
+    return None
 
 
 def _with_id(info: TableInfo, table_id: int) -> TableInfo:

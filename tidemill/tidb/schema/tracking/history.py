@@ -69,11 +69,12 @@ class SchemaChange(NamedTuple):
 
 def job_table_id(pairs: Pairs) -> int | None:
     """Return the id of the DDL job table, or None where jobs are kept in the meta range (TiDB <= 6.1)."""
-    source = _read_catalog(pairs).job_table
+    source = read_catalog(pairs).job_table
     return source.table_id if source is not None else None
 
 
-def _read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
+def read_catalog(pairs: Pairs, ts: int = 0) -> Catalog:
+    """Return the databases and tables of meta key-values as of `ts`."""
     catalog, edits = Catalog(), Edits()
     named = [(name, value) for key, value in pairs if (name := name_of(key)) is not None]
     for name, value in sorted(named, key=lambda pair: pair[0].subject is not Subject.DATABASE):
@@ -118,7 +119,7 @@ class SchemaHistory:
         With `strict`, `ddl_events` raises DdlTextError for a text that cannot be printed as TiDB prints it. Raises SchemaError for
         key-values that cannot be read.
         """
-        return cls(ts, _read_catalog(pairs, ts), strict=strict)
+        return cls(ts, read_catalog(pairs, ts), strict=strict)
 
     @property
     def schema_version(self) -> int:
@@ -390,6 +391,7 @@ def _draft(event: PlacedDdl) -> DdlEvent:
         after=event.after,
         other=event.other,
         start_ts=event.start_ts,
+        bdr_role=event.bdr_role,
     )
 
 

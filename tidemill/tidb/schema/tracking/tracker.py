@@ -119,6 +119,7 @@ class PlacedDdl:
     start_ts: int
     other: TableVersion | None = None  # EXCHANGE PARTITION: the plain table before it
     done: TableVersion | None = None  # the table when the job was done
+    bdr_role: str = ""  # empty as well if another change data capture ran it
     printed: tuple[str, bool] | None = None  # the text that is sent, and whether it is printed as TiDB prints it
 
     @property
@@ -280,6 +281,7 @@ class JobTracker:
             after=after,
             start_ts=job.start_ts,
             other=other,
+            bdr_role="" if job.by_cdc else job.bdr_role,
         )
 
     def _schema_event(self, job: DdlJob, ts: int) -> PlacedDdl:

@@ -1,0 +1,263 @@
+"""A Drainer between the playground's PD and TiKV and Pumps of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.binlog.binlogs import until
+from tidemill import tso
+from tidemill.binlog.drainer.drainer import Drainer
+from tidemill.binlog.drainer.savepoint import Position, Savepoint
+from tidemill.binlog.drainer.settings import Downstream, DrainerSettings
+from tidemill.binlog.messages import Binlog, BinlogType, MutationType, Prewritten, TableMutation, fake
+from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
+from tidemill.binlog.outputs.frames import payloads
+from tidemill.binlog.registry.client import Registry
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.errors import ClusterMismatch, SchemaError
+from tidemill.playground.server import Playground
+from tidemill.tidb import keys
+from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
+from tidemill.wire import pb_binlog_pb2, pump_pb2
+
+PAGE = Path(__file__).parents[3] / "docs/binlog/drainer.md"
+BEGIN = tso.compose(1_750_000_000_000)
+_INT = {"Tp": 3, "Flag": 4099, "Flen": 11, "Charset": "binary"}
+TABLE = {
+    "id": 50, "name": {"O": "t", "L": "t"}, "state": 5, "pk_is_handle": True,
+    "cols": [{"id": 1, "name": {"O": "id", "L": "id"}, "offset": 0, "state": 5, "type": _INT}],
+}  # fmt: skip
+
+
+def kv() -> list[str]:
+    """The meta keys of a cluster with the table test.t."""
+    database = {"id": 2, "db_name": {"O": "test", "L": "test"}, "charset": "utf8mb4", "collate": "utf8mb4_bin", "state": 5}
+    pairs = ((keys.db_key(2), database), (keys.table_key(2, 50), TABLE))
+    return [json.dumps({"key_hex": key.hex(), "value_text": json.dumps(value), "commit_ts": BEGIN - 10}) for key, value in pairs]
+
+
+def inserted(commit_ts: int, row: int, table_id: int = 50) -> Binlog:
+    """A transaction of one row."""
+    mutation = TableMutation(table_id, inserted=(encode_datum(Datum(DatumFlag.VARINT, row)) + b"\0",), sequence=(MutationType.INSERT,))
+    return Binlog(BinlogType.COMMIT, commit_ts - 1, commit_ts, b"k", Prewritten(1, (mutation,)).encode())
+
+
+@dataclass
+class Pump:
+    """Serves what it is given, and what is given later. `asked`: after which ts it was asked."""
+
+    node_id: str
+    binlogs: list[Binlog]
+    cluster_id: int
+    host: str = ""
+    asked: list[int] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    breaks: int = 0
+
+    def give(self, *binlogs: Binlog) -> None:
+        self.binlogs.extend(binlogs)
+        self.changed.set()
+
+    async def pull(self, request: pump_pb2.PullBinlogReq, context: grpc.aio.ServicerContext) -> AsyncIterator[pump_pb2.PullBinlogResp]:
+        if request.clusterID != self.cluster_id:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"cluster ID are mismatch, {request.clusterID} vs {self.cluster_id}")
+        self.asked.append(request.startFrom.offset)
+        last = request.startFrom.offset
+        while True:
+            self.changed.clear()
+            for binlog in [one for one in self.binlogs if one.commit_ts > last]:
+                last = binlog.commit_ts
+                yield pump_pb2.PullBinlogResp(entity=pump_pb2.Entity(payload=binlog.encode()))
+                if self.breaks:
+                    self.breaks -= 1
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+            await self.changed.wait()
+
+
+class World:
+    """The playground, Pumps, and a Drainer that writes files."""
+
+    def __init__(self, folder: Path, playground: Playground, pd: PdClient) -> None:
+        self.folder, self.playground, self.pd = folder, playground, pd
+        self.registry = Registry(pd)
+        self.servers: list[grpc.aio.Server] = []
+        self.drainer = self.make()
+
+    def make(self) -> Drainer:
+        to = Downstream(dir=str(self.folder / "out"))
+        address = self.playground.pd_address
+        return Drainer(
+            DrainerSettings(
+                "127.0.0.1:0", "127.0.0.1:1", f"http://{address}", str(self.folder / "data"), "d1", 60.0, BEGIN, db_type="file", to=to
+            )
+        )
+
+    async def pump(self, node_id: str, *binlogs: Binlog, cluster_id: int = 0, register: bool = True) -> Pump:
+        pump = Pump(node_id, list(binlogs), cluster_id or self.pd.cluster_id)
+        server = grpc.aio.server()
+        method = grpc.unary_stream_rpc_method_handler(
+            pump.pull, pump_pb2.PullBinlogReq.FromString, pump_pb2.PullBinlogResp.SerializeToString
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("binlog.Pump", {"PullBinlogs": method}),))
+        pump.host = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        self.servers.append(server)
+        if register:
+            await self.state(pump, NodeState.ONLINE)
+        return pump
+
+    async def state(self, pump: Pump, state: NodeState) -> None:
+        await self.registry.put(NodeKind.PUMP, Node(pump.node_id, pump.host, state))
+
+    def stamps(self) -> list[int]:
+        """The commit ts in the files."""
+        found = []
+        for path in sorted((self.folder / "out").glob("binlog-*")):
+            found += [pb_binlog_pb2.Binlog.FromString(payload).commit_ts - BEGIN for payload in payloads(path.read_bytes(), path.name)]
+        return found
+
+    async def own(self) -> Node | None:
+        return await self.registry.get(NodeKind.DRAINER, "d1")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Drainer]:
+        """A Drainer from its start until it has paused."""
+        self.drainer = self.make()
+        task = asyncio.ensure_future(self.drainer.run())
+        try:
+            await until(lambda: self.drainer.address or task.done())
+            yield self.drainer
+            self.drainer.ask(NodeEvent.PAUSE)
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[World]:
+    playground = Playground(load_kv=kv())
+    await playground.start()
+    pd = await PdClient.connect(playground.pd_address)
+    made = World(folder, playground, pd)
+    try:
+        yield made
+    finally:
+        for server in made.servers:
+            await server.stop(None)
+        await pd.close()
+        await playground.stop()
+
+
+def run(test: Callable[[World], object], folder: Path) -> None:
+    async def whole() -> None:
+        async with world(folder) as made:
+            await test(made)  # type: ignore[misc]
+
+    asyncio.run(whole())
+
+
+def test_two_pumps_are_merged_and_a_restart_goes_on_where_the_drainer_paused(tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        one = await w.pump("p1", inserted(BEGIN + 10, 1), inserted(BEGIN + 40, 4), fake(BEGIN + 50))
+        two = await w.pump("p2", inserted(BEGIN + 20, 2), inserted(BEGIN + 30, 3), fake(BEGIN + 60))
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 50)
+            assert w.stamps() == [10, 20, 30, 40]
+        assert one.asked == two.asked == [BEGIN]
+        node = await w.own()
+        assert node is not None
+        assert (node.state, node.max_commit_ts) == (NodeState.PAUSED, BEGIN + 50)
+        assert Savepoint(tmp_path / "data").load() == Position(BEGIN + 50, 0, consistent=True)
+        one.give(inserted(BEGIN + 70, 7), fake(BEGIN + 80))
+        two.give(fake(BEGIN + 90))
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 80)
+        assert w.stamps() == [10, 20, 30, 40, 70]
+        assert one.asked == [BEGIN, BEGIN + 50]
+
+    run(test, tmp_path)
+
+
+def test_a_silent_pump_is_named_and_a_pump_that_goes_offline_releases_the_merge(tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        await w.pump("busy", inserted(BEGIN + 10, 1), fake(BEGIN + 20))
+        silent = await w.pump("silent")
+        async with w.running() as drainer:
+            await until(lambda: silent.asked and drainer.status()["PumpPos"].get("busy") == BEGIN + 20)
+            held = drainer.status()["HeldBy"]
+            assert (held["Pump"], held["TS"]) == ("silent", BEGIN)
+            assert held["LagSeconds"] > 0
+            holds = {s.labels["nodeID"]: s.value for s in drainer.samples() if s.name.endswith("pump_holds")}
+            assert holds == {"busy": 0.0, "silent": 1.0}
+            assert {s.name for s in drainer.samples()} == set(re.findall(r"^\| `(binlog_drainer_\w+)`", PAGE.read_text(), re.MULTILINE))
+            assert w.stamps() == []
+            await w.state(silent, NodeState.OFFLINE)
+            await until(lambda: drainer.done_ts == BEGIN + 20)
+            assert w.stamps() == [10]
+
+    run(test, tmp_path)
+
+
+def test_a_new_pump_is_pulled_from_before_its_notify_is_answered(tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        one = await w.pump("p1", inserted(BEGIN + 7, 1))
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 7)
+            three = await w.pump("p3", inserted(BEGIN + 8, 2), inserted(BEGIN + 12, 3), register=False)
+            await w.state(three, NodeState.PAUSED)
+            async with grpc.aio.insecure_channel(drainer.address) as channel:
+                call = channel.unary_unary("/binlog.Cistern/Notify", pump_pb2.NotifyReq.SerializeToString, pump_pb2.NotifyResp.FromString)
+                await call(pump_pb2.NotifyReq())
+            assert "p3" in drainer.status()["PumpPos"]
+            one.give(inserted(BEGIN + 9, 4), fake(BEGIN + 12))
+            await until(lambda: drainer.done_ts == BEGIN + 12)
+            assert w.stamps() == [7, 8, 9, 12]
+
+    run(test, tmp_path)
+
+
+def test_a_broken_stream_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.binlog.drainer.pulling.RETRY_S", 0.01)
+
+    async def test(w: World) -> None:
+        pump = await w.pump("p1", *(inserted(BEGIN + n, n) for n in range(1, 20)))
+        pump.breaks = 8
+        async with w.running() as drainer:
+            await until(lambda: drainer.done_ts == BEGIN + 19)
+            assert w.stamps() == list(range(1, 20))
+            assert len(pump.asked) > 4
+
+    run(test, tmp_path)
+
+
+def test_rows_of_a_table_that_nobody_knows_stop_the_drainer_with_its_id(tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        await w.pump("p1", inserted(BEGIN + 1, 1), inserted(BEGIN + 2, 2, table_id=99))
+        with pytest.raises(SchemaError, match="table 99"):
+            async with w.running():
+                await until(lambda: not w.drainer.alive)
+        node = await w.own()
+        assert node is not None
+        assert node.state is NodeState.PAUSED
+
+    run(test, tmp_path)
+
+
+def test_a_pump_of_another_cluster_stops_the_drainer(tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        await w.pump("p1", cluster_id=7)
+        with pytest.raises(ClusterMismatch, match="p1"):
+            async with w.running():
+                await until(lambda: not w.drainer.alive)
+
+    run(test, tmp_path)

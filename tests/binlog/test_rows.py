@@ -1,0 +1,77 @@
+"""Row bytes of binlogs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.binlog.messages import MutationType, TableMutation
+from tidemill.binlog.rows import RowChange, read_changes
+from tidemill.errors import MalformedRow
+from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
+from tidemill.tidb.schema.model import TableInfo
+
+_COLUMNS = [
+    {"id": 1, "name": {"O": "id", "L": "id"}, "offset": 0, "state": 5, "type": {"Tp": 3, "Flag": 4099, "Flen": 11, "Charset": "binary"}},
+    {"id": 2, "name": {"O": "name", "L": "name"}, "offset": 1, "state": 5, "type": {"Tp": 15, "Flag": 0, "Flen": 24, "Charset": "utf8mb4"}},
+]
+TEST = TableInfo.from_json({"id": 50, "name": {"O": "test", "L": "test"}, "state": 5, "pk_is_handle": True, "cols": _COLUMNS})
+
+
+def number(value: int) -> bytes:
+    return encode_datum(Datum(DatumFlag.VARINT, value))
+
+
+def name(text: bytes) -> bytes:
+    return number(2) + encode_datum(Datum(DatumFlag.COMPACT_BYTES, text))
+
+
+def whole(key: int, text: bytes) -> bytes:
+    """The pairs of a row of which the key is a pair too."""
+    return number(1) + number(key) + name(text)
+
+
+def shown(change: RowChange) -> tuple[str, object, object]:
+    def plain(image: object) -> object:
+        return None if image is None else tuple(datum.value for _, datum in sorted(image.items()))  # type: ignore[attr-defined]
+
+    return change.kind.name, plain(change.old), plain(change.new)
+
+
+INSERT, UPDATE, DELETE = MutationType.INSERT, MutationType.UPDATE, MutationType.DELETE_ROW
+
+
+def test_example_a_one_transaction_with_rows_inserted_updated_deleted_and_inserted_again() -> None:
+    mutation = TableMutation(
+        50,
+        inserted=(number(1) + name(b"a"), number(2) + name(b"b"), number(2) + name(b"c")),
+        updated=(whole(1, b"a") + whole(1, b"c"), whole(2, b"b") + whole(2, b"d")),
+        deleted=(whole(2, b"d"),),
+        sequence=(INSERT, INSERT, UPDATE, UPDATE, DELETE, INSERT),
+    )
+    assert [shown(change) for change in read_changes(TEST, mutation)] == [
+        ("INSERT", None, (1, b"a")),
+        ("INSERT", None, (2, b"b")),
+        ("UPDATE", (1, b"a"), (1, b"c")),
+        ("UPDATE", (2, b"b"), (2, b"d")),
+        ("DELETE_ROW", (2, b"d"), None),
+        ("INSERT", None, (2, b"c")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        (INSERT, b""),
+        (INSERT, number(1) + number(2)),
+        (INSERT, number(1) + encode_datum(Datum(DatumFlag.COMPACT_BYTES, b"x")) + number(1)),
+        (INSERT, number(1) + name(b"abc")[:-1]),
+        (UPDATE, whole(1, b"a")),
+        (UPDATE, whole(1, b"a") * 3),
+        (DELETE, b"\xff\xff"),
+    ],
+)
+def test_broken_rows_are_told_with_their_table(kind: MutationType, row: bytes) -> None:
+    lists = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
+    mutation = TableMutation(50, **{lists[kind]: (row,)}, sequence=(kind,))  # type: ignore[arg-type]
+    with pytest.raises(MalformedRow, match="table test"):
+        list(read_changes(TEST, mutation))

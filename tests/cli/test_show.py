@@ -1,0 +1,69 @@
+"""`tidemill show` on files of sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden.ticdc import lines, raw
+from tidemill.cli.main import main
+from tidemill.kernels.deliver.batch import frame, json_line
+from tidemill.protocols.open.encode import resolved_message
+from tidemill.sinks.files import file_name
+
+MESSAGES = [(raw(line["key"]), raw(line["value"])) for line in lines("open") if line["kind"] == "row" and line["config"] == "default"][:50]
+
+
+def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Its exit code, and what it writes to both streams."""
+    monkeypatch.setattr("sys.argv", ["tidemill", "show", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "changes.jsonl"
+    path.write_bytes(b"".join(json_line("t", 0, *message) for message in [*MESSAGES, resolved_message(470_000_000_000_000_000)]))
+    return path
+
+
+def test_a_file_of_messages(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = show(monkeypatch, capsys, str(file))
+    assert (code, err) == (0, "50 row changes\n")
+    assert len(out.splitlines()) == 50
+    assert show(monkeypatch, capsys, f"messages://{file}") == (code, out, err)
+    assert show(monkeypatch, capsys, str(file), "--resolved")[1].splitlines() == [
+        *out.splitlines(),
+        "2026-10-25 05:55:14.843  resolved  470000000000000000",
+    ]
+    some = show(monkeypatch, capsys, str(file), "-n", "3")[1]
+    assert some == "".join(out.splitlines(keepends=True)[:3])
+    assert show(monkeypatch, capsys, str(file), "--table", "no.such") == (0, "", "0 row changes\n")
+    table = out.split()[2]
+    of_table = show(monkeypatch, capsys, str(file), "--table", table)[1]
+    assert of_table.splitlines() == [line for line in out.splitlines() if line.split()[2] == table]
+
+
+def test_a_folder_of_messages(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out" / "t" / "0"
+    folder.mkdir(parents=True)
+    (folder / file_name(1, 2)).write_bytes(b"".join(frame(*message) for message in MESSAGES))
+    assert show(monkeypatch, capsys, str(tmp_path / "out")) == show(monkeypatch, capsys, str(file))
+
+
+def test_what_it_cannot_show(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in (b"7\n", b"[]\n", b"x\n", b'{"topic":1}\n', b'{"topic":"t","partition":0,"key":"?","value":7}\n'):
+        file.write_bytes(content)
+        code, _, err = show(monkeypatch, capsys, str(file))
+        assert code == 1
+        assert "is not a file of messages" in err
+    file.write_bytes(json_line("t", 3, b"k", b"csv,row"))
+    assert "topic t, partition 3, offset 0: " in show(monkeypatch, capsys, str(file))[2]
+    assert "does not exist" in show(monkeypatch, capsys, str(tmp_path / "nothing"))[2]
+    assert "--follow is for a topic" in show(monkeypatch, capsys, str(file), "-f")[2]
+    (tmp_path / "log.json").write_text("{}")
+    assert "is a change log" in show(monkeypatch, capsys, str(tmp_path))[2]

@@ -1,0 +1,115 @@
+"""Avro messages through the pipeline: keys are the handle columns, and rows go to the partitions that other protocols choose."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.changelog.logs import Change
+from tests.support.changelog.sqllogs import SqlLog
+from tests.support.golden.ticdc import raw
+from tests.support.servers.registries import Front, MemoryRegistry
+from tidemill.changefeed.replay import replay
+from tidemill.config.file import parse_config
+from tidemill.config.registry_address import with_registry
+from tidemill.delivery.corrupted_rows import CorruptedRows
+from tidemill.delivery.inputs.table_router import Settings
+from tidemill.delivery.work_item import TaskStats
+from tidemill.protocols.avro.decode import AvroReader
+from tidemill.protocols.open import RowEvent, decode
+from tidemill.tidb.keys import record_key
+from tidemill.tidb.rows.write import with_checksum
+
+PARTITIONS = 5
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    sql = SqlLog("CREATE TABLE t (note VARCHAR(20), n INT, k VARCHAR(10), PRIMARY KEY (k, n))")
+    for i in range(40):
+        sql.run(f"INSERT INTO t (note, n, k) VALUES ('x{i}', {i - 20}, 'k{i % 7}')")
+    sql.run("UPDATE t SET note = 'y' WHERE n > 10", "DELETE FROM t WHERE n < -10")
+    return sql.write(tmp_path / "log")
+
+
+def messages(log: str, out: Path, protocol: str, rule: str, registry: str | None) -> list[dict[str, Any]]:
+    config = parse_config(f"[sink]\ndispatchers = [{{matcher = ['*.*'], partition = '{rule}'}}]\n")
+    uri = with_registry(f"messages://{out}?protocol={protocol}&topic=only&partition-num={PARTITIONS}&max-batch-size=1", registry)
+    replay(log, Settings("r", config.sink_uri(uri), config, UTC))
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("rule", ["index-value", "table", "ts"])
+def test_rows_go_where_those_of_open_protocol_go(rule: str, log: str, tmp_path: Path, front: Front, memory: MemoryRegistry) -> None:
+    reader = AvroReader(lambda number: next(text for text, i in memory.ids.items() if i == number))
+    avro = []
+    for sent in messages(log, tmp_path / "avro", "avro", rule, front.url):
+        key = reader.decode(raw(sent["key"]) or b"")
+        assert list(key.values) == ["n", "k"], "in table order"
+        value = raw(sent["value"])
+        note = reader.decode(value).values["note"] if value is not None else None
+        avro.append((sent["partition"], *key.values.values(), note))
+    open_protocol = []
+    for sent in messages(log, tmp_path / "open", "open-protocol", rule, None):
+        for event in decode(raw(sent["key"]) or b"", raw(sent["value"])):
+            if isinstance(event, RowEvent):
+                cells = {c.name: c.value for c in event.after or event.before}
+                assert isinstance(cells["k"], bytes)
+                assert isinstance(cells["note"], bytes)
+                note = cells["note"].decode() if event.after else None
+                open_protocol.append((sent["partition"], cells["n"], cells["k"].decode(), note))
+    assert sorted(avro, key=str) == sorted(open_protocol, key=str)
+    assert len(avro) > 50
+    assert (len({partition for partition, *_ in avro}) == 1) is (rule == "table")
+
+
+SUMS = """
+[sink]
+dispatchers = [{matcher = ['*.*'], topic = 'tidb_{schema}_{table}'}]
+[integrity]
+integrity-check-level = 'correctness'
+"""
+SUMMED = "&enable-tidb-extension=true&avro-decimal-handling-mode=string&avro-bigint-unsigned-handling-mode=string"
+
+
+def test_rows_that_do_not_fit_their_checksum_are_told(front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first ones by name, the others by their number; they are sent and marked."""
+
+    def alter(change: Change) -> Change:
+        """Every second row has the checksum of another."""
+        if change.value is None:
+            return change
+        handle = int.from_bytes(change.key[-8:], "big")
+        key = record_key(7, 777) if handle % 2 else change.key
+        return change._replace(value=with_checksum(key, change.value))
+
+    sql = SqlLog("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+    sql.run("INSERT INTO t VALUES " + ", ".join(f"({i}, {i})" for i in range(20)))
+    config = parse_config(SUMS)
+    out = tmp_path / "out"
+    sink = config.sink_uri(with_registry(f"messages://{out}?protocol=avro{SUMMED}", front.url))
+    with caplog.at_level(logging.WARNING, "tidemill"):
+        replay(sql.write(tmp_path / "log", alter=alter), Settings("r", sink, config, UTC))
+    [told] = [record.getMessage() for record in caplog.records if "checksum" in record.getMessage()]
+    assert told.startswith("10 rows do not fit their checksum and are sent marked as corrupted: app.t, key 74")
+    assert told.count("app.t, key ") == 5
+    assert len(out.read_text().splitlines()) == 20
+
+
+def test_corrupted_rows_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    rows = CorruptedRows(lambda: now[0])
+    with caplog.at_level(logging.WARNING, "tidemill"):
+        for count in (0, 2, 3, 4):
+            rows.tell(TaskStats(-1, corrupted_rows=count, corrupted=("a.b, key 01, commit_ts 5",) * min(count, 1)))
+            now[0] += 4.9
+        rows.tell(TaskStats(-1))
+        now[0] += 1
+        rows.tell(TaskStats(-1, corrupted_rows=1, corrupted=("c.d, key 02, commit_ts 6",)))
+    assert [record.getMessage().partition(":")[0].split()[0] for record in caplog.records] == ["2", "8"]
+    assert "c.d, key 02" in caplog.text

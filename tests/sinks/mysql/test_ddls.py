@@ -1,0 +1,186 @@
+"""DDLs in a real MariaDB: ADD INDEX beside the rows, the session of a DDL, what counts as done, and a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.delivery.database_sinks import CREATE, LATER, change, made_of
+from tests.support.servers.mariadb import MariaDb
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.records import KIND_INSERT
+from tidemill.sinks.mysql.codes import ALREADY_SO, is_already_so
+from tidemill.sinks.mysql.ddls.running import _meet
+from tidemill.tidb.schema.codes import Action
+
+ADD = "ALTER TABLE `s`.`t` ADD INDEX `i`(`c2`)"
+INDEX = {"type": Action.ADD_INDEX}
+QUICK = "async-ddl-timeout=50ms"
+
+
+def test_what_counts_as_done_is_ticdcs() -> None:
+    """But an error of a missing column does not if the DDL adds something, which would be missing then."""
+    assert {1007, 1008, 1050, 1051, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831} == ALREADY_SO
+    assert is_already_so(1054, "ALTER TABLE `t` RENAME COLUMN `a` TO `b`")
+    assert is_already_so(1054, "ALTER TABLE `t` MODIFY COLUMN `added` BIGINT")
+    assert not is_already_so(1054, "ALTER TABLE `t` ADD COLUMN `b` INT AFTER `a`")
+    assert not is_already_so(1054, "CREATE VIEW `v` AS SELECT `a` FROM `t`")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "meet"),
+    [
+        (("s.t",), ("s.t", "s.u"), True),
+        (("s.t",), ("s.u",), False),
+        (("s.t",), ("s.*",), True),
+        (("s.*",), ("s.t",), True),
+        (("s.t",), ("r.*",), False),
+    ],
+)
+def test_a_ddl_waits_for_those_of_its_tables(ours: tuple[str, ...], theirs: tuple[str, ...], meet: bool) -> None:
+    assert _meet(ours, theirs) is meet
+
+
+@pytest.fixture
+def db(mariadb: MariaDb) -> MariaDb:
+    mariadb.clear()
+    mariadb.run(*CREATE, "INSERT INTO s.t VALUES (1, 1)")
+    return mariadb
+
+
+@pytest.fixture
+def sinks(db: MariaDb) -> Iterator[Any]:
+    with made_of(db) as make:
+        yield make
+
+
+@contextlib.contextmanager
+def held(db: MariaDb) -> Iterator[Any]:
+    """A transaction that reads `s.t`: DDLs of it wait until it ends."""
+    with db.connect(autocommit=False) as reader, reader.cursor() as cursor:
+        cursor.execute("SELECT * FROM s.t")
+        yield reader
+        with contextlib.suppress(Exception):
+            reader.rollback()
+
+
+def await_that(condition: Any) -> None:
+    end = threading.Event()
+    for _ in range(600):
+        if condition():
+            return
+        end.wait(0.05)
+    raise AssertionError("not in time")
+
+
+def waiting(db: MariaDb) -> int:
+    return int(db.rows("SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'")[0][0])
+
+
+def indexes(db: MariaDb) -> set[str]:
+    return {
+        name for (name,) in db.rows("SELECT index_name FROM information_schema.statistics WHERE table_schema = 's' AND table_name = 't'")
+    }
+
+
+def remembered(db: MariaDb) -> int:
+    return int(db.rows("SELECT COUNT(*) FROM tidb_cdc.tidemill_ddl_v1")[0][0])
+
+
+@pytest.mark.slow
+def test_rows_go_on_while_an_index_is_built_and_the_next_ddl_waits(db: MariaDb, sinks: Any) -> None:
+    sink = sinks(QUICK)
+    with held(db) as reader:
+        ctx = sink.begin(1)
+        sink.ddl(ADD, **INDEX)  # returns, although it waits
+        sink.driver.finish_batch(ctx)
+        assert waiting(db) == 1
+        assert remembered(db) == 1
+        sink.batch(2, change(KIND_INSERT, 5, 5, LATER + 11, number=1), from_ts=LATER + 10, to_ts=LATER + 20)  # another table
+        sink.begin(3, LATER + 20, LATER + 30)
+        nextone = threading.Thread(target=lambda: sink.ddl("ALTER TABLE `s`.`t` DROP INDEX `i`", LATER + 30))
+        nextone.start()
+        nextone.join(0.5)
+        assert nextone.is_alive()
+        reader.rollback()
+        nextone.join(30)
+        assert not nextone.is_alive()
+    assert "i" not in indexes(db)
+    assert remembered(db) == 0
+
+
+@pytest.mark.slow
+def test_an_index_that_a_process_left_unfinished_is_built_by_the_next_one(db: MariaDb, sinks: Any) -> None:
+    sink = sinks(QUICK)
+    with held(db):
+        ctx = sink.begin(1)
+        sink.ddl(ADD, **INDEX)
+        sink.driver.finish_batch(ctx)
+        for (number,) in db.rows(
+            "SELECT id FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%ADD INDEX%' AND command = 'Query'"
+        ):
+            db.run(f"KILL QUERY {number}")  # as if it had ended with its process
+    assert "i" not in indexes(db)
+    again = sinks(QUICK)
+    again.batch(2, from_ts=LATER + 10, to_ts=LATER + 20)
+    await_that(lambda: "i" in indexes(db))
+    again.batch(3, from_ts=LATER + 20, to_ts=LATER + 30)
+    await_that(lambda: remembered(db) == 0 or again.batch(4, from_ts=LATER + 30, to_ts=LATER + 40))
+
+
+@pytest.mark.slow
+def test_an_index_that_the_server_refuses_stops_the_feed_later_with_its_statement(db: MariaDb, sinks: Any) -> None:
+    sink = sinks()
+    sink.begin(1)
+    with pytest.raises(SinkError, match=r"(?s)refuses a DDL: error 1072: .*ADD INDEX `i`.*ignore-sql") as caught:
+        sink.ddl("ALTER TABLE `s`.`t` ADD INDEX `i`(`absent`)", **INDEX)
+    assert not caught.value.retryable
+    assert remembered(db) == 0
+
+
+@pytest.mark.slow
+def test_a_ddl_is_killed_when_a_stop_is_asked_for_and_runs_at_the_next_start(db: MariaDb, sinks: Any) -> None:
+    sink, stop = sinks(), threading.Event()
+    sink.driver.heed(stop)
+    with held(db):
+        sink.begin(1)
+        caught: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                sink.ddl("ALTER TABLE `s`.`t` ADD COLUMN `c3` INT")
+            except SinkUnavailable as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        await_that(lambda: waiting(db) == 1)
+        stop.set()
+        thread.join(30)
+        assert ["stopped while a DDL ran" in str(error) for error in caught] == [True]
+        assert waiting(db) == 0  # the server does not go on with it
+    again = sinks()
+    again.begin(2)
+    again.ddl("ALTER TABLE `s`.`t` ADD COLUMN `c3` INT")
+    assert db.rows("SELECT * FROM s.t") == [(1, 1, None)]
+
+
+@pytest.mark.slow
+def test_a_ddl_runs_in_a_session_as_upstream(db: MariaDb, sinks: Any) -> None:
+    sink = sinks()
+    sink.begin(1)
+    sink.ddl("ALTER TABLE `t` ADD COLUMN (`z` DATE NOT NULL DEFAULT '0000-00-00', `ts` TIMESTAMP NULL)")  # its schema, its sql_mode
+    sink.ddl("CREATE DATABASE `plain`", type=Action.CREATE_SCHEMA, schema="plain", table="")
+    sink.ddl("CREATE TABLE `u2` (a VARCHAR(9))")
+    found = "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE schema_name = 'plain'"
+    assert db.rows(found) == [("utf8mb4", "utf8mb4_bin")]
+    db.run("INSERT INTO s.u2 (a) VALUES ('x')")
+    assert db.rows("SELECT COUNT(*) FROM s.u2") == [(1,)]
+    books = sink.driver._the_connection()
+    mode, zone, commits = books.rows("SELECT @@sql_mode, @@time_zone, @@autocommit")[0]
+    assert "STRICT_TRANS_TABLES" in mode  # the books' own session is as before
+    assert (zone, commits) == ("+00:00", 0)

@@ -1,0 +1,133 @@
+"""Statements of a table's changes, and packets of statements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.schema.tables import column, table
+from tidemill.protocols.sql.keys import always_split, conflict_keys, spread_columns
+from tidemill.protocols.sql.literals import SqlTable, quoted
+from tidemill.records import KIND_DELETE, KIND_INSERT, KIND_UPDATE
+from tidemill.sinks.mysql.merge import Change
+from tidemill.sinks.mysql.session import LENIENT, STRICT
+from tidemill.sinks.mysql.statements import Limits, TableStatements, packets
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import IndexInfo, TableInfo
+
+LONG, TEXT = MySQLType.LONGLONG, MySQLType.VARCHAR
+INSERT = b"INSERT INTO `s`.`t``x` (`c1`,`c2`) VALUES "
+UPDATE = b" ON DUPLICATE KEY UPDATE `c1`=VALUES(`c1`),`c2`=VALUES(`c2`)"
+
+
+def info(*types: MySQLType, unique: tuple[tuple[int, ...], ...] = (), **given: Any) -> TableInfo:
+    """A table of these columns; `unique` are further unique keys by offset."""
+    made = table([column(tp) for tp in types], **given)
+    data = [
+        {"id": 10 + n, "idx_name": f"u{n}", "is_unique": True, "state": 5}
+        | {"idx_cols": [{"name": f"c{o + 1}", "offset": o, "length": -1} for o in offsets]}
+        for n, offsets in enumerate(unique)
+    ]
+    return replace(made, indices=(*made.indices, *map(IndexInfo.from_json, data)))
+
+
+def statements(made: TableInfo, changes: list[Change], *, safe: bool = False, **limits: Any) -> list[bytes]:
+    return list(TableStatements(SqlTable("s", "t`x", made)).of_changes(changes, Limits(**limits), safe=safe))
+
+
+def insert(n: int, row: bytes = b"") -> Change:
+    return Change(KIND_INSERT, b"%d" % n, row or b"%d,'a'" % n)
+
+
+def update(n: int, row: bytes = b"") -> Change:
+    return Change(KIND_UPDATE, b"%d" % n, row or b"%d,'b'" % n)
+
+
+def delete(n: int) -> Change:
+    return Change(KIND_DELETE, b"%d" % n, b"")
+
+
+KEYED = info(LONG, TEXT, pk_is_handle=True)
+
+
+def test_a_transaction_deletes_updates_and_inserts_many_rows_at_a_time() -> None:
+    changes = [insert(1), update(2), delete(3), insert(4), update(5), delete(6)]
+    assert statements(KEYED, changes) == [
+        b"DELETE FROM `s`.`t``x` WHERE `c1` IN (3,6)",
+        INSERT + b"(2,'b'),(5,'b')" + UPDATE,
+        INSERT + b"(1,'a'),(4,'a')",
+    ]
+    assert statements(KEYED, changes, safe=True) == [
+        b"DELETE FROM `s`.`t``x` WHERE `c1` IN (3,6)",
+        b"REPLACE INTO `s`.`t``x` (`c1`,`c2`) VALUES (1,'a'),(2,'b'),(4,'a'),(5,'b')",
+    ]
+
+
+def test_limits_cut_statements() -> None:
+    assert statements(KEYED, [insert(n) for n in range(3)], rows=2) == [INSERT + b"(0,'a'),(1,'a')", INSERT + b"(2,'a')"]
+    assert statements(KEYED, [insert(n) for n in range(3)], bytes=10) == [INSERT + b"(%d,'a')" % n for n in range(3)]
+    assert statements(KEYED, [update(n) for n in range(3)], update_rows=2) == [
+        INSERT + b"(0,'b'),(1,'b')" + UPDATE,
+        INSERT + b"(2,'b')" + UPDATE,
+    ]
+    assert len(statements(KEYED, [update(n) for n in range(3)], update_row_bytes=2)) == 3
+
+
+def test_without_batches_each_change_is_a_statement_in_order() -> None:
+    assert statements(KEYED, [insert(1), update(1), delete(1)], merge=False) == [
+        INSERT + b"(1,'a')",
+        INSERT + b"(1,'b')" + UPDATE,
+        b"DELETE FROM `s`.`t``x` WHERE `c1` IN (1)",
+    ]
+
+
+def test_a_key_of_several_columns_and_no_key() -> None:
+    made = info(LONG, TEXT, key=(0, 1))
+    gone = Change(KIND_DELETE, b"`c1`=1 AND `c2`='a'", b"")
+    assert statements(made, [gone, gone._replace(key=b"`c1`=2 AND `c2`='b'")]) == [
+        b"DELETE FROM `s`.`t``x` WHERE (`c1`=1 AND `c2`='a') OR (`c1`=2 AND `c2`='b')"
+    ]
+    bare = info(LONG, TEXT)
+    same = b"`c1`<=>1 AND `c2`<=>NULL"
+    changes = [Change(KIND_DELETE, same, b""), Change(KIND_INSERT, same, b"1,NULL"), Change(KIND_UPDATE, same, b"1,NULL")]
+    assert statements(bare, changes) == [b"DELETE FROM `s`.`t``x` WHERE " + same + b" LIMIT 1", INSERT + b"(1,NULL)"]
+
+
+def test_an_enum_value_that_is_no_element_is_written_leniently() -> None:
+    found = statements(KEYED, [insert(1), insert(2, b"2,0/*0*/"), insert(3)])
+    assert found == [INSERT + b"(1,'a'),(3,'a')", b";".join((LENIENT, INSERT + b"(2,0/*0*/)", STRICT))]
+
+
+def test_the_largest_float_is_in_the_range_of_servers() -> None:
+    """They read the shortest digits as a double, which is larger."""
+    made = info(LONG, MySQLType.FLOAT, TEXT, pk_is_handle=True)
+    (found,) = statements(made, [insert(1, b"1,-3.4028235e+38,'3.4028235e+38,3.4028235e+38'"), insert(2, b"2,NULL,'it\\'s 3.4028235e+38'")])
+    assert found.endswith(b"(1,-3.4028234e+38,'3.4028235e+38,3.4028235e+38'),(2,NULL,'it\\'s 3.4028235e+38')")
+
+
+def test_packets() -> None:
+    assert list(packets([b"aa", b"bb", b"cc"], 6, together=True)) == [b"aa;bb", b"cc"]
+    assert list(packets([b"aa", b"bb"], 100, together=False)) == [b"aa", b"bb"]
+    assert list(packets([b"a" * 10], 6, together=True)) == [b"a" * 10]
+
+
+def test_text_is_escaped() -> None:
+    assert quoted("a'b\\c\r\nd\"é".encode()) == b"'a\\'b\\\\c\\r\\nd\"" + "é".encode() + b"'"
+
+
+@pytest.mark.parametrize(
+    ("made", "keys", "spread", "split"),
+    [
+        (info(LONG, TEXT, pk_is_handle=True), (("c1",),), ("c1",), False),
+        (info(LONG, LONG, pk_is_handle=True, unique=((1,),)), (("c1",), ("c2",)), (), False),
+        (info(LONG, TEXT, key=(0, 1)), (("c1",),), ("c1",), False),  # 'a' and 'a ' are one value: only the number counts
+        (info(TEXT, LONG, key=(0,)), None, (), False),
+        (info(LONG, TEXT, pk_is_handle=True, unique=((1,),)), None, (), False),
+        (info(LONG, MySQLType.DOUBLE, pk_is_handle=True, unique=((1,),)), None, (), False),
+        (info(LONG, TEXT), None, (), True),
+    ],
+)
+def test_keys(made: TableInfo, keys: object, spread: tuple[str, ...], split: bool) -> None:
+    assert (conflict_keys(made), spread_columns(made), always_split(made)) == (keys, spread, split)

@@ -1,0 +1,71 @@
+"""The tables of a database downstream, row by row against the upstream's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC
+from typing import Any
+
+from tests.support.servers.mariadb import MariaDb
+from tidemill.consumer.tables.sqlite import MEMORY, SqliteTables
+from tidemill.demo.audit import Audit
+from tidemill.demo.compare import Difference, Truth, Value, compare_table, plain, rows_of
+from tidemill.tidb.rows.cells import Family, family
+from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+
+_NUMBERS = frozenset({Family.INT, Family.NUMBER, Family.YEAR})
+NO_TABLE = 1146
+
+
+def _selected(column: ColumnInfo) -> str:
+    name = f"`{column.name}`"
+    match family(column):
+        case Family.NUMBER:
+            return f"CAST({name}+0 AS UNSIGNED)"
+        case Family.FLOAT:
+            return f"{name}+0e0"
+        case Family.BYTES:
+            return name
+    return f"CAST({name} AS CHAR)"
+
+
+def _value(column: ColumnInfo, found: Any) -> Value:
+    if found is None:
+        return None
+    match family(column):
+        case Family.FLOAT:
+            return float(found)
+        case kind if kind in _NUMBERS:
+            return int(found)
+        case Family.BYTES:
+            return plain(found)
+    return found if isinstance(found, str) else bytes(found).decode()
+
+
+def rows_in(db: MariaDb, info: TableInfo, name: tuple[str, str]) -> list[dict[str, Value]] | None:
+    """The rows of a table downstream; None: it is not there."""
+    columns = info.output_columns
+    listed = ", ".join(map(_selected, columns)) or "1"
+    with contextlib.closing(db.connect(conv={}, init_command="SET time_zone = '+00:00'")) as connection, connection.cursor() as cursor:
+        if not db.rows(f"SELECT 1 FROM information_schema.tables WHERE table_schema = '{name[0]}' AND table_name = '{name[1]}'"):
+            return None
+        cursor.execute(f"SELECT {listed} FROM `{name[0]}`.`{name[1]}`")
+        return [{c.name: _value(c, v) for c, v in zip(columns, row, strict=False)} for row in cursor.fetchall()]
+
+
+def differences(db: MariaDb, truth: Truth) -> Iterator[Difference]:
+    """Every difference between the tables downstream and the upstream's."""
+    for name, (info, rows) in sorted(truth.items()):
+        found = rows_in(db, info, name)
+        if found is None:
+            yield Difference(name, f"it is not there; upstream has {len(rows)} rows")
+        else:
+            yield from compare_table(name, info, rows, found)
+
+
+def truth_of(audit: Audit, infos: Mapping[tuple[str, str], TableInfo]) -> Truth:
+    """The tables that delivered messages make, by the definitions of the upstream."""
+    tables = SqliteTables(MEMORY, zone=UTC)
+    audit.rebuild(tables)
+    return {name: (info, rows_of(tables, name)) for name, info in infos.items() if info.has_usable_key and tables.catalog.find(name)}

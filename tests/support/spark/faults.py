@@ -1,0 +1,70 @@
+"""Things that go wrong inside Spark's Python workers, for tests. Imported there, so the repository has to be on their path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tidemill.delivery.machine.failures import JobLost
+from tidemill.delivery.work_item import TaskResult, WorkItem
+from tidemill.spark import jobs
+
+Job = Callable[[Iterable[WorkItem]], Iterator[TaskResult]]
+
+
+def once(flag: Path) -> bool:
+    """True for the first caller only."""
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def dying(folder: str) -> Job:
+    """The first worker that runs an item is killed before it answers."""
+
+    def run(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
+        results = list(jobs.run_partition(items))
+        if once(Path(folder) / "died"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from results
+
+    return run
+
+
+def late(folder: str) -> Job:
+    """Item 0 fails at once the first time; item 1 then begins when the next attempt has ended, as a worker that outlived its job would."""
+
+    def run(items: Iterable[WorkItem]) -> Iterator[TaskResult]:
+        place = Path(folder)
+        for item in items:
+            if item.number == 0 and once(place / "failed"):
+                raise RuntimeError("the first item fails")
+            if item.number == 1 and once(place / "late"):
+                deadline = time.monotonic() + 20
+                while not (place / "second try").exists() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                result = next(jobs.run_partition([item]))
+                (place / "outcome").write_text(str(result))
+            yield from jobs.run_partition([item])
+        if (place / "failed").exists():
+            (place / "second try").touch()
+
+    return run
+
+
+class FaultyRunner(jobs.SparkRunner):
+    """A SparkRunner whose tasks do something else."""
+
+    job: Job
+
+    def run(self, items: object) -> list[TaskResult]:
+        assert isinstance(items, list)
+        try:
+            return self._context.parallelize(items, len(items)).mapPartitions(self.job).collect()
+        except Exception as error:
+            raise JobLost(jobs.cause_of(str(error))) from error

@@ -1,0 +1,313 @@
+"""A Drainer: its entry in the registry, the Pumps that it pulls from, and the way of each binlog to the outlet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tidemill import tso
+from tidemill.binlog.drainer.entries import Reading
+from tidemill.binlog.drainer.outlets import Outlet, open_outlet
+from tidemill.binlog.drainer.pages import DrainerPages
+from tidemill.binlog.drainer.pulling import Puller
+from tidemill.binlog.drainer.savepoint import Position
+from tidemill.binlog.drainer.schemas import Schemas
+from tidemill.binlog.drainer.settings import DrainerSettings
+from tidemill.binlog.filters import Filter
+from tidemill.binlog.merge import Merge
+from tidemill.binlog.messages import Binlog
+from tidemill.binlog.nodes import Node, NodeEvent, NodeKind, NodeState
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry
+from tidemill.binlog.pump.port import FrontPort
+from tidemill.binlog.registry.client import Registry
+from tidemill.binlog.registry.heartbeat import Entry as RegistryEntry
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.client.tls import Security, security_of
+from tidemill.delivery.zone import parse_zone
+from tidemill.errors import TidemillError, UpstreamUnavailable
+from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.wire import pump_pb2
+
+BEAT_S = 1.0
+MOST_FAILURES = 20
+"""Heartbeats in a row that may fail."""
+SAVE_S = 3.0
+BATCH = 1024
+"""Binlogs that are written at once, at most."""
+SLICE_S = 0.05
+"""Seconds of work after which other tasks have their turn."""
+SYNCED_S = 300.0
+HOLDS_S = 10.0
+"""A Pump that holds the merge for so many seconds is named in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class Drainer:
+    """Runs until it is asked to pause or to go offline, or something fails that a retry does not help."""
+
+    def __init__(self, settings: DrainerSettings) -> None:
+        self._settings = settings
+        self._wanted: asyncio.Queue[NodeEvent] = asyncio.Queue()
+        self._moved = asyncio.Event()
+        self._pulls: dict[str, asyncio.Task[None]] = {}
+        self._nodes: dict[str, Node] = {}
+        self._saved = 0.0
+        self._save_ts = 0
+        self.alive = False
+        """Whether it pulls and delivers."""
+        self.address = ""
+        """Where it serves gRPC and HTTP."""
+        self.waits = ""
+        self.done_ts = 0
+        """Everything up to here is kept downstream."""
+        self.counts = {"transactions": 0, "ddls": 0}
+        self._merge: Merge[Binlog]
+        self._puller: Puller
+        self._pd: PdClient
+        self._registry: Registry
+        self._entry: RegistryEntry
+        self._schemas: Schemas
+        self._outlet: Outlet
+        self._named = ("", 0.0)
+
+    def ask(self, event: NodeEvent) -> None:
+        """Begin to pause or to go offline."""
+        self._wanted.put_nowait(event)
+
+    @property
+    def node_id(self) -> str:
+        """Its name in the registry."""
+        return self._settings.node_id or f"{self._settings.advertise_addr}"
+
+    async def run(self) -> None:
+        """Run to the end. Raises TidemillError, OSError."""
+        settings = self._settings
+        Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+        addresses = settings.pd_urls.split(",")
+        self._pd = await PdClient.connect(addresses, security=_security(settings, addresses))
+        try:
+            await self._prepare()
+            await self._serve()
+        finally:
+            await self._pd.close()
+
+    async def _prepare(self) -> None:
+        settings, now = self._settings, await self._pd.tso()
+        self._outlet = await asyncio.to_thread(open_outlet, settings, self._pd.cluster_id, parse_zone(None))
+        saved = await asyncio.to_thread(self._outlet.load)
+        begin = saved.commit_ts if saved is not None else settings.initial_commit_ts if settings.initial_commit_ts > 0 else now
+        self.done_ts = self._save_ts = begin
+        self._registry = Registry(self._pd)
+        node = Node(self.node_id, settings.advertise_addr, NodeState.PAUSED, labels=None)
+        self._entry = RegistryEntry(self._registry, NodeKind.DRAINER, node, now, lambda: self._save_ts)
+        self._schemas = await Schemas.at(self._pd, begin, self._waits)
+        self._merge = Merge(begin)
+        self._puller = Puller(self._merge, self._pd.channels, self._pd.cluster_id, settings.cache_mib << 20, self._moved.set)
+        _log.info("drainer %s begins after %s", self.node_id, tso.describe(begin))
+
+    def _waits(self, what: str | None) -> None:
+        if what and what != self.waits:
+            _log.warning("%s", what)
+        self.waits = what or ""
+
+    async def _serve(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="tidemill-drainer-") as folder:
+            inner = Path(folder) / "grpc"
+            server = grpc.aio.server()
+            server.add_generic_rpc_handlers((_handler(self),))
+            server.add_insecure_port(f"unix:{inner}")
+            await server.start()
+            port = FrontPort(inner, DrainerPages(self))
+            host, _, number = self._settings.addr.rpartition(":")
+            await port.start(host.strip("[]"), int(number))
+            state = NodeState.PAUSED
+            self.alive, self.address = True, port.address
+            try:
+                state = await self._work()
+            finally:
+                self.alive = False
+                self._outlet.close()
+                await self._entry.become(state)
+                port.close()
+                port.abort()
+                await server.stop(None)
+
+    async def _work(self) -> NodeState:
+        """Pull and deliver until asked to end. Returns the state to leave in the registry."""
+        await self.look()
+        await self._entry.become(NodeState.ONLINE)
+        asked = asyncio.ensure_future(self._wanted.get())
+        jobs = [
+            asyncio.ensure_future(self._deliver()),
+            asyncio.ensure_future(self._entry.beat(BEAT_S, MOST_FAILURES)),
+            asyncio.ensure_future(self._follow()),
+            asyncio.ensure_future(self._detect()),
+        ]
+        try:
+            while not asked.done():
+                done, _ = await asyncio.wait([asked, *jobs, *self._pulls.values()], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {asked}:
+                    if not task.cancelled():
+                        task.result()
+                self._tell_holder()
+        finally:
+            for task in (asked, *jobs, *self._pulls.values()):
+                task.cancel()
+            await asyncio.gather(asked, *jobs, *self._pulls.values(), return_exceptions=True)
+        await self._save(consistent=True)
+        return NodeState.OFFLINE if asked.result() is NodeEvent.CLOSE else NodeState.PAUSED
+
+    # Pumps
+
+    async def look(self) -> None:
+        """Read the registry, and pull from all Pumps that are not offline. Raises UpstreamError."""
+        self._adopt(await self._registry.nodes(NodeKind.PUMP))
+
+    def _adopt(self, nodes: dict[str, Node]) -> None:
+        self._nodes.update(nodes)
+        for node_id, node in nodes.items():
+            if node.state is NodeState.OFFLINE:
+                pull = self._pulls.pop(node_id, None)
+                if pull is not None:
+                    pull.cancel()
+                    self._merge.leave(node_id)
+                    self._moved.set()
+                    _log.info("Pump %s went offline", node_id)
+            elif node_id not in self._pulls:
+                since = self._merge.join(node_id)
+                self._pulls[node_id] = asyncio.ensure_future(self._puller.pull(lambda node_id=node_id: self._nodes[node_id]))  # type: ignore[misc]
+                _log.info("Pump %s (%s at %s) is pulled from, after %s", node_id, node.state.value, node.host, tso.describe(since))
+
+    async def _follow(self) -> None:
+        async for nodes in self._registry.watch(NodeKind.PUMP):
+            self._adopt(nodes)
+
+    async def _detect(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.detect_interval)
+            try:
+                await self.look()
+            except UpstreamUnavailable as error:
+                _log.warning("the Pumps cannot be read: %s", error.message)
+
+    def _tell_holder(self) -> None:
+        holder = self._merge.holder()
+        if holder is None:
+            return
+        lag = max(0.0, time.time() - tso.physical_ms(holder.ts) / 1000)
+        if lag < HOLDS_S:
+            self._named = ("", 0.0)
+        elif self._named[0] != holder.node_id or time.monotonic() - self._named[1] > 60:
+            self._named = (holder.node_id, time.monotonic())
+            node, problem = self._nodes.get(holder.node_id), self._puller.problems.get(holder.node_id, "it tells nothing new")
+            _log.warning(
+                "Pump %s (%s) holds the merge: it is at %s, %.0f s ago; %s",
+                holder.node_id, node.state.value if node else "not registered", tso.describe(holder.ts), lag, problem,
+            )  # fmt: skip
+
+    # delivery
+
+    async def _deliver(self) -> None:
+        tables = Filter(
+            self._settings.ignore_schemas, self._settings.ignore_tables, self._settings.do_schemas, self._settings.do_tables
+        )  # fmt: skip
+        reading = Reading(self._schemas, tables, frozenset(self._settings.ignore_txn_commit_ts))
+        while True:
+            self._moved.clear()
+            entries, more = await self._batch(reading)
+            if entries:
+                await asyncio.to_thread(self._write, entries)
+            self.done_ts = self._merge.position
+            self._puller.taken()
+            urgent = any(isinstance(entry, DdlBinlog) for entry in entries)
+            if urgent or time.monotonic() - self._saved >= SAVE_S:
+                await self._save(consistent=False)
+            if not more:
+                await self._moved.wait()
+            await asyncio.sleep(0)
+
+    async def _batch(self, reading: Reading) -> tuple[list[Entry], bool]:
+        """Return the next entries, and whether more may be there already. A DDL ends a batch."""
+        entries: list[Entry] = []
+        until = time.monotonic() + SLICE_S
+        while len(entries) < BATCH and time.monotonic() < until:
+            found = self._merge.next()
+            if found is None:
+                return entries, False
+            entry = await reading.entry(found[2])
+            if entry is not None:
+                entries.append(entry)
+            if isinstance(entry, DdlBinlog):
+                self.counts["ddls"] += 1
+                break
+            self.counts["transactions"] += 1
+        return entries, True
+
+    def _write(self, entries: list[Entry]) -> None:
+        self._outlet.write(entries)
+
+    async def _save(self, *, consistent: bool) -> None:
+        """Write the position, once all of it is kept downstream. Raises SinkError, OSError."""
+        ts = self.done_ts
+        await asyncio.to_thread(self._outlet.flush)
+        await asyncio.to_thread(self._outlet.save, Position(ts, self._schemas.version, consistent))
+        self._save_ts, self._saved = ts, time.monotonic()
+
+    # pages
+
+    def status(self) -> dict[str, Any]:
+        """The content of /status."""
+        holder = self._merge.holder()
+        return {
+            "PumpPos": {node_id: self._merge.join(node_id) for node_id in self._merge.sources if node_id in self._pulls},
+            "Synced": holder is not None and not self._merge.holds and _lag(self.done_ts) < SYNCED_S,
+            "LastTS": self.done_ts,
+            "TsMap": "",
+            "HeldBy": None if holder is None else {"Pump": holder.node_id, "TS": holder.ts, "LagSeconds": _lag(holder.ts)},
+            "Waits": self.waits,
+            "Problems": dict(self._puller.problems),
+        }
+
+    def samples(self) -> Iterable[Sample]:
+        """The figures of /metrics."""
+        holder = self._merge.holder()
+        yield gauge("binlog_drainer_checkpoint_tso", "Everything up to here is kept downstream.", self._save_ts)
+        yield gauge("binlog_drainer_checkpoint_delay_seconds", "How old that is.", _lag(self._save_ts))
+        yield counter("binlog_drainer_ddl_jobs_total", "DDLs that were delivered.", self.counts["ddls"])
+        yield counter("binlog_drainer_event", "Transactions that were read.", self.counts["transactions"])
+        for node_id in self._pulls:
+            at = self._merge.join(node_id)
+            yield gauge("binlog_drainer_pump_position", "What came from a Pump, in ms.", tso.physical_ms(at), nodeID=node_id)
+            held = 1.0 if holder is not None and holder.node_id == node_id else 0.0
+            yield gauge("binlog_drainer_pump_holds", "1: this Pump holds the merge.", held, nodeID=node_id)
+
+
+def _lag(ts: int) -> float:
+    return round(max(0.0, time.time() - tso.physical_ms(ts) / 1000), 1)
+
+
+def _security(settings: DrainerSettings, addresses: list[str]) -> Security | None:
+    paths = (Path(text) if text else None for text in (settings.ssl_ca, settings.ssl_cert, settings.ssl_key))
+    return security_of(addresses, *paths)
+
+
+def _handler(drainer: Drainer) -> grpc.GenericRpcHandler:
+    """The service that Pumps call: a new Pump is pulled from before it gets its answer."""
+
+    async def notify(request: pump_pb2.NotifyReq, context: grpc.aio.ServicerContext) -> pump_pb2.NotifyResp:
+        try:
+            await drainer.look()
+        except TidemillError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+        return pump_pb2.NotifyResp()
+
+    method = grpc.unary_unary_rpc_method_handler(notify, pump_pb2.NotifyReq.FromString, pump_pb2.NotifyResp.SerializeToString)
+    return grpc.method_handlers_generic_handler("binlog.Cistern", {"Notify": method})

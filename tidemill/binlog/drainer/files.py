@@ -1,0 +1,70 @@
+"""Files of records: the `file` form, and the relay log. A new file begins when one is full; what a crash left half written is cut off."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from io import FileIO
+from pathlib import Path
+
+from tidemill.binlog.outputs.frames import frame, whole_size
+
+FULL = 512 << 20
+NAME = re.compile(r"binlog-(\d{16})-\d{14}")
+
+
+class RecordFiles:
+    """Appends records to `binlog-<number>-<time>` files of a folder. All methods raise OSError."""
+
+    def __init__(self, folder: Path, full: int = FULL) -> None:
+        self._folder, self._full = folder, full
+        self._file: FileIO | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
+        self._number = -1
+        if names:
+            found = NAME.fullmatch(names[-1])
+            assert found is not None
+            self._number = int(found[1])
+            self._continue(folder / names[-1])
+
+    def _continue(self, path: Path) -> None:
+        whole = whole_size(path.read_bytes())
+        self._file = path.open("r+b", buffering=0)
+        self._file.truncate(whole)
+        self._file.seek(whole)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, the oldest first."""
+        return sorted(path for path in self._folder.iterdir() if NAME.fullmatch(path.name))
+
+    def append(self, payload: bytes) -> None:
+        """Append a record."""
+        if self._file is None or self._file.tell() >= self._full:
+            self.sync()
+            self._next()
+        assert self._file is not None
+        record = memoryview(frame(payload))
+        while record:
+            record = record[self._file.write(record) :]
+
+    def _next(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._number += 1
+        name = f"binlog-{self._number:016d}-{datetime.now():%Y%m%d%H%M%S}"
+        self._file = (self._folder / name).open("xb", buffering=0)
+
+    def sync(self) -> None:
+        """Bring what was appended to the disk."""
+        if self._file is not None:
+            os.fdatasync(self._file.fileno())
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,88 @@
+"""Kafka as the Drainer writes it: one message for each transaction or DDL, without a key, in partition 0 of one topic."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from tidemill.binlog.drainer.savepoint import Savepoint
+from tidemill.binlog.drainer.settings import Downstream
+from tidemill.binlog.outputs import slave
+from tidemill.binlog.outputs.transactions import Entry
+from tidemill.errors import ConfigError, MessageTooLarge, SinkError, SinkUnavailable
+from tidemill.tso import describe
+
+FLUSH_S = 30.0
+"""Seconds without an acknowledgement after which the Drainer ends, as the real one does."""
+
+
+class KafkaOutlet:
+    """A producer whose messages keep their order through retries."""
+
+    def __init__(self, to: Downstream, cluster_id: int, zone: tzinfo, savepoint: Savepoint) -> None:
+        self.load, self.save = savepoint.load, savepoint.save
+        if not to.kafka_addrs:
+            raise ConfigError("kafka-addrs of [syncer.to] names no broker")
+        self._topic = to.topic_name or f"{cluster_id}_obinlog"
+        self._zone, self._failed = zone, ""
+        options: dict[str, Any] = {
+            "bootstrap.servers": to.kafka_addrs,
+            "client.id": to.kafka_client_id or "tidemill-drainer",
+            "acks": "all",
+            "enable.idempotence": True,
+            "message.max.bytes": to.kafka_max_message_size,
+            "queue.buffering.max.kbytes": 90 << 10,
+            "linger.ms": 5,
+        }
+        try:
+            self._producer = Producer(options)
+        except KafkaException as error:
+            raise ConfigError(f"kafka: {error}") from None
+
+    def write(self, entries: list[Entry]) -> None:
+        """Hand the messages to the producer. Raises MessageTooLarge, SinkError."""
+        for entry in entries:
+            value = slave.encode(entry, self._zone)
+            while True:
+                try:
+                    self._producer.produce(self._topic, value, partition=0, on_delivery=self._delivered)
+                    break
+                except BufferError:
+                    self._producer.poll(1.0)
+                except KafkaException as error:
+                    raise self._refused(error, entry, len(value)) from None
+                self._check()
+        self._producer.poll(0)
+        self._check()
+
+    def _refused(self, error: KafkaException, entry: Entry, size: int) -> SinkError:
+        if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return MessageTooLarge(
+                f"the transaction at {describe(entry.commit_ts)} makes a message of {size} bytes",
+                hint="Raise kafka-max-message-size and the topic's max.message.bytes, or leave it out with ignore-txn-commit-ts.",
+            )
+        return SinkError(f"kafka topic {self._topic}: {error}")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and not self._failed:
+            self._failed = f"kafka topic {self._topic} does not take a message: {error}"
+
+    def _check(self) -> None:
+        if self._failed:
+            raise SinkUnavailable(self._failed)
+
+    def flush(self) -> None:
+        """Wait for all acknowledgements. Raises SinkUnavailable."""
+        before = len(self._producer)
+        while before:
+            left = self._producer.flush(FLUSH_S)
+            self._check()
+            if left >= before:
+                raise SinkUnavailable(f"kafka topic {self._topic} acknowledged nothing for {FLUSH_S:g} s: {left} messages wait")
+            before = left
+
+    def close(self) -> None:
+        """Drop what was not acknowledged."""
+        self._producer.purge()

@@ -1,0 +1,145 @@
+"""The tables of the cluster while binlogs go by: read from TiKV at the beginning, then changed by each DDL's job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tidemill.binlog.ddls import Ddl, ddl_of, has_no_effect, is_delivered
+from tidemill.binlog.messages import Binlog
+from tidemill.capture.meta import read_meta
+from tidemill.capture.tikv.client.pd import PdClient
+from tidemill.capture.tikv.read.snapshot import Snapshot
+from tidemill.errors import SchemaError, StartTsBeforeGc
+from tidemill.tidb import keys
+from tidemill.tidb.schema.codes import Action, SchemaState
+from tidemill.tidb.schema.job import DdlJob
+from tidemill.tidb.schema.model import DBInfo
+from tidemill.tidb.schema.tracking.catalog import Catalog
+from tidemill.tidb.schema.tracking.effects import effects
+from tidemill.tidb.schema.tracking.history import read_catalog
+from tidemill.tidb.schema.tracking.versions import TableVersion
+from tidemill.tso import describe
+
+JOB_RETRY_S = 1.0
+"""Seconds between two looks for a job: TiDB files it a moment after its binlog."""
+
+_log = logging.getLogger(__name__)
+
+
+class Schemas:
+    """Belongs to one event loop. `waits`: told what it waits for; None: nothing any more."""
+
+    def __init__(self, pd: PdClient, catalog: Catalog, waits: Callable[[str | None], None]) -> None:
+        self._pd, self._catalog, self._waits = pd, catalog, waits
+        self._asked: dict[int, TableVersion | None] = {}
+
+    @classmethod
+    async def at(cls, pd: PdClient, ts: int, waits: Callable[[str | None], None]) -> Schemas:
+        """Return the schemas as of `ts`. Where TiKV has collected that state, they are made from the history of DDL jobs.
+
+        Raises UpstreamError, SchemaError.
+        """
+        try:
+            catalog = read_catalog((await read_meta(pd, ts)).items(), ts)
+        except StartTsBeforeGc as error:
+            _log.warning("%s: the schema is made from the history of DDL jobs", error.message)
+            catalog = await _from_history(pd, ts)
+        return cls(pd, catalog, waits)
+
+    @property
+    def version(self) -> int:
+        """The schema version."""
+        return self._catalog.schema_version
+
+    async def table(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
+        """Return a table by its id; None for a table of a system database. Raises SchemaError, UpstreamError.
+
+        A table that no DDL binlog told of is looked for in TiKV.
+        """
+        found = self._catalog.tables.get(table_id)
+        if found is not None:
+            return found
+        if table_id not in self._asked:
+            self._asked[table_id] = await self._look(table_id, start_ts, commit_ts)
+        return self._asked[table_id]
+
+    async def _look(self, table_id: int, start_ts: int, commit_ts: int) -> TableVersion | None:
+        for ts in (commit_ts, start_ts):
+            pairs = await read_meta(self._pd, ts)
+            found = read_catalog(pairs.items(), ts).tables.get(table_id)
+            if found is not None:
+                _log.warning("table %d (%s.%s) was told of by no DDL binlog: it is read from TiKV", table_id, *found.name)
+                return found
+            if any(keys.parse_meta_key(key).field == b"Table:%d" % table_id for key in pairs if key.startswith(keys.DB_HASHES_RANGE[0])):
+                return None  # of a system database
+        raise SchemaError(
+            f"a transaction at {describe(commit_ts)} has rows of table {table_id}, which TiKV does not have at that time",
+            hint="Leave the transaction out with ignore-txn-commit-ts if its rows are not needed.",
+        )
+
+    async def apply(self, binlog: Binlog) -> Ddl | None:
+        """Take a DDL binlog. Returns the DDL to deliver, or None. Raises SchemaError, UpstreamError."""
+        query = binlog.ddl_query.decode("utf-8", "surrogateescape")
+        if has_no_effect(query, binlog.ddl_schema_state):
+            return None
+        job = await self._job(binlog)
+        if not job.is_done:
+            _log.info("DDL job %d was rolled back and is left out: %s", job.id, query)
+            return None
+        before = self._catalog.tables.get(job.table_id)
+        know_database(self._catalog, job)
+        changes = self._catalog.apply(effects(job, self._catalog), binlog.commit_ts)
+        self._catalog.schema_version = max(self._catalog.schema_version, job.schema_version)
+        self._asked.clear()
+        if not is_delivered(job):
+            return None
+        schema, table = self._names(job, before)
+        _log.info("DDL job %d at %s, %d tables changed: %s", job.id, describe(binlog.commit_ts), len(changes), query)
+        return ddl_of(job, query, schema, table)
+
+    def _names(self, job: DdlJob, before: TableVersion | None) -> tuple[str, str]:
+        """Return database and table that a done job is about."""
+        if job.db_info is not None:
+            return job.db_info.name, ""
+        info = job.table_infos[0] if job.action in (Action.RENAME_TABLES, Action.CREATE_TABLES) and job.table_infos else job.table_info
+        if info is None:
+            return (job.schema_name, job.table_name) if before is None else before.name
+        version = self._catalog.tables.get(info.id)
+        database = self._catalog.databases.get(job.schema_id)
+        return (version.schema if version is not None else database.name if database is not None else job.schema_name), info.name
+
+    async def _job(self, binlog: Binlog) -> DdlJob:
+        key = keys.meta_hash_field(keys.DDL_JOB_HISTORY, binlog.ddl_job_id.to_bytes(8, "big"))
+        try:
+            while True:
+                text = await Snapshot(self._pd, await self._pd.tso()).get(key)
+                if text is not None:
+                    return DdlJob.parse(text)
+                self._waits(f"DDL job {binlog.ddl_job_id} of the binlog at {describe(binlog.commit_ts)} is not in TiKV's history yet")
+                await asyncio.sleep(JOB_RETRY_S)
+        finally:
+            self._waits(None)
+
+
+def know_database(catalog: Catalog, job: DdlJob) -> None:
+    """Add the database of a job that no job created, as TiDB's own databases are."""
+    if job.db_info is None and job.schema_id and job.schema_id not in catalog.databases:
+        catalog.databases[job.schema_id] = DBInfo(job.schema_id, job.schema_name, "", "", SchemaState.PUBLIC)
+
+
+async def _from_history(pd: PdClient, ts: int) -> Catalog:
+    jobs: list[tuple[int, DdlJob]] = []
+    start, end = keys.meta_hash_range(keys.DDL_JOB_HISTORY)
+    async for _, text in Snapshot(pd, await pd.tso()).scan(start, end):
+        job = DdlJob.parse(text)
+        finished = int(job.binlog.get("FinishedTS") or 0)
+        if job.is_done and 0 < finished <= ts:
+            jobs.append((finished, job))
+    catalog = Catalog()
+    for finished, job in sorted(jobs, key=lambda pair: (pair[1].schema_version, pair[0])):
+        know_database(catalog, job)
+        catalog.apply(effects(job, catalog), finished)
+        catalog.schema_version = max(catalog.schema_version, job.schema_version)
+    return catalog

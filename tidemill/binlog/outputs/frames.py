@@ -1,0 +1,48 @@
+"""Records of the Drainer's files and relay log: magic number, length, payload, CRC-32C of the payload."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import crc32c
+
+from tidemill.errors import MalformedMessage
+
+MAGIC = 471532804
+_HEAD = struct.Struct("<IQ")
+_CRC = struct.Struct("<I")
+
+
+def frame(payload: bytes) -> bytes:
+    """Return the record of a payload."""
+    return _HEAD.pack(MAGIC, len(payload)) + payload + _CRC.pack(crc32c.crc32c(payload))
+
+
+def payloads(data: bytes, name: str) -> Iterator[bytes]:
+    """Yield the payloads of a file; a record that the file ends in is left out. Raises MalformedMessage naming file and offset."""
+    at = 0
+    while len(data) - at >= _HEAD.size:
+        magic, length = _HEAD.unpack_from(data, at)
+        if magic != MAGIC:
+            raise MalformedMessage(f"{name}: no record begins at byte {at}")
+        end = at + _HEAD.size + length
+        if end + _CRC.size > len(data):
+            return
+        payload = data[at + _HEAD.size : end]
+        if _CRC.unpack_from(data, end)[0] != crc32c.crc32c(payload):
+            raise MalformedMessage(f"{name}: the record at byte {at} does not fit its checksum")
+        yield payload
+        at = end + _CRC.size
+
+
+def whole_size(data: bytes) -> int:
+    """Return the size of the whole records at the beginning of a file, without looking at their content."""
+    at = 0
+    while len(data) - at >= _HEAD.size:
+        magic, length = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + length + _CRC.size
+        if magic != MAGIC or end > len(data):
+            break
+        at = end
+    return at

@@ -1,0 +1,69 @@
+"""The Drainer's message of the `file` form (pb_binlog)."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+
+from tidemill.binlog.messages import MutationType
+from tidemill.binlog.outputs.transactions import DdlBinlog, Entry, TableChanges
+from tidemill.binlog.rows import Cells, RowChange
+from tidemill.tidb.datums import Datum, DatumFlag, encode_datum
+from tidemill.tidb.ddltext.queries.literals import quote_name
+from tidemill.tidb.rows.cells import Cell
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import ColumnInfo
+from tidemill.tidb.schema.typenames import type_name
+from tidemill.wire import pb_binlog_pb2 as pb
+
+_KINDS = {MutationType.INSERT: pb.Insert, MutationType.UPDATE: pb.Update, MutationType.DELETE_ROW: pb.Delete}
+
+
+def encode(entry: Entry, zone: tzinfo) -> bytes:
+    """Return the message. TIMESTAMP is text in `zone`. Raises MalformedRow."""
+    if isinstance(entry, DdlBinlog):
+        return pb.Binlog(tp=pb.DDL, commit_ts=entry.commit_ts, ddl_query=_statement(entry)).SerializeToString()
+    message = pb.Binlog(tp=pb.DML, commit_ts=entry.commit_ts)
+    message.dml_data.SetInParent()
+    for changes in entry.tables:
+        for row in changes.rows:
+            _event(message.dml_data.events.add(tp=_KINDS[row.kind]), changes, row, zone)
+    return message.SerializeToString()
+
+
+def _statement(entry: DdlBinlog) -> bytes:
+    ddl = entry.ddl
+    text = ddl.query if ddl.query.rstrip().endswith(";") else f"{ddl.query};"
+    use = "" if ddl.names_database or not ddl.schema else f"use {quote_name(ddl.schema)}; "
+    return (use + text).encode("utf-8", "surrogateescape")
+
+
+def _event(into: pb.Event, changes: TableChanges, row: RowChange, zone: tzinfo) -> None:
+    into.schema_name, into.table_name = changes.version.name
+    info = changes.version.info
+    cells = Cells(info, zone)
+    first = row.new if row.old is None else row.old
+    assert first is not None
+    for column in info.public_columns:
+        if row.old is not None and row.new is not None and column.is_virtual:
+            continue  # an updated row does not have it
+        made = pb.Column(
+            name=column.name, tp=bytes([column.tp]), mysql_type=type_name(column), value=_datum(column, cells.of(column, first))
+        )
+        if row.old is not None and row.new is not None:
+            made.changed_value = _datum(column, cells.of(column, row.new))
+        into.row.append(made.SerializeToString())
+
+
+def _datum(column: ColumnInfo, value: Cell) -> bytes:
+    match value:
+        case None:
+            return encode_datum(Datum(DatumFlag.NULL, None))
+        case int():
+            unsigned = column.tp != MySQLType.YEAR and (column.unsigned or column.tp in (MySQLType.ENUM, MySQLType.SET, MySQLType.BIT))
+            return encode_datum(Datum(DatumFlag.UVARINT if unsigned else DatumFlag.VARINT, value))
+        case float():
+            return encode_datum(Datum(DatumFlag.FLOAT, value))
+        case str():
+            return encode_datum(Datum(DatumFlag.COMPACT_BYTES, value.encode("utf-8", "surrogatepass")))
+        case bytes():
+            return encode_datum(Datum(DatumFlag.COMPACT_BYTES, value))

@@ -1,0 +1,136 @@
+"""The gRPC service of a Pump: WriteBinlog and PullBinlogs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import grpc
+import grpc.aio
+
+from tidemill.binlog.messages import BinlogType, read_head
+from tidemill.binlog.nodes import NodeState
+from tidemill.binlog.pump.faults import BinlogsGone, PumpCorrupt, PumpFailed, PumpRefused
+from tidemill.binlog.pump.pulling import Puller
+from tidemill.binlog.pump.store import VALUE_FOLDER, Store
+from tidemill.errors import MalformedMessage
+from tidemill.tso import describe
+from tidemill.wire import pump_pb2
+
+Context: TypeAlias = grpc.aio.ServicerContext
+
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+)
+_OK = pump_pb2.WriteBinlogResp().SerializeToString()
+
+
+class Owner(Protocol):
+    """What the service asks its process."""
+
+    cluster_id: int
+    store: Store
+    folder: Path
+
+    @property
+    def state(self) -> NodeState:
+        """The state in the registry."""
+
+    def check_space(self) -> None:
+        """Raises PumpRefused when the disk is too full."""
+
+    def wrote(self) -> None:
+        """Somebody wrote a binlog."""
+
+    async def wait_moved(self, beyond: int) -> int:
+        """Wait until more than `beyond` can be pulled; returns up to where."""
+
+
+class PumpService:
+    """The calls."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self.lost = 0
+        """Commits without a Prewrite that pullers met."""
+        self.pulls = 0
+        """Streams that are open."""
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The gRPC handler of `binlog.Pump`."""
+        methods = {
+            "WriteBinlog": grpc.unary_unary_rpc_method_handler(self._write, pump_pb2.WriteBinlogReq.FromString, None),
+            "PullBinlogs": grpc.unary_stream_rpc_method_handler(self._pull, pump_pb2.PullBinlogReq.FromString, None),
+        }
+        return grpc.method_handlers_generic_handler("binlog.Pump", methods)
+
+    async def _write(self, request: pump_pb2.WriteBinlogReq, context: Context) -> bytes:
+        try:
+            await self.take(request.clusterID, request.payload)
+        except (PumpRefused, PumpFailed, MalformedMessage) as error:
+            await _abort(context, grpc.StatusCode.UNKNOWN, error.message)
+        except OSError as error:
+            await _abort(context, grpc.StatusCode.UNKNOWN, f"the binlog could not be written: {error}")
+        return _OK
+
+    async def take(self, cluster_id: int, payload: bytes) -> None:
+        """Keep a binlog. An empty one is a probe. Raises PumpRefused, PumpFailed, MalformedMessage, OSError."""
+        owner = self._owner
+        if cluster_id != owner.cluster_id:
+            raise PumpRefused(f"cluster ID are mismatch, {cluster_id} vs {owner.cluster_id}")
+        if not payload:
+            owner.check_space()
+            return
+        head = read_head(payload)
+        owner.wrote()
+        if head.tp is BinlogType.PREWRITE:
+            if owner.state is not NodeState.ONLINE:
+                raise PumpRefused(f"no online: {owner.state}")
+            owner.check_space()
+        await owner.store.write(payload, head)
+
+    async def _pull(self, request: pump_pb2.PullBinlogReq, context: Context) -> AsyncIterator[bytes]:
+        owner = self._owner
+        if request.clusterID != owner.cluster_id:
+            await _abort(context, grpc.StatusCode.UNKNOWN, f"cluster ID are mismatch, {request.clusterID} vs {owner.cluster_id}")
+        store = owner.store
+        last = max(request.startFrom.offset, 0) or store.index.gc_ts()
+        puller = Puller(store.index, owner.folder / VALUE_FOLDER)
+        self.pulls += 1
+        try:
+            while True:
+                upto = await owner.wait_moved(last)
+                _check_there(last, store)
+                batch = await asyncio.to_thread(puller.after, last, upto)
+                _check_there(last, store)  # garbage collection may have gone on meanwhile
+                for answer in batch.answers:
+                    yield answer
+                last = batch.upto
+                self.lost, puller.lost = self.lost + puller.lost, 0
+        except BinlogsGone as error:
+            await _abort(context, grpc.StatusCode.OUT_OF_RANGE, str(error))
+        except PumpCorrupt as error:
+            _check_there(last, store)
+            await _abort(context, grpc.StatusCode.DATA_LOSS, str(error))
+        finally:
+            self.pulls -= 1
+            await asyncio.to_thread(puller.close)
+
+
+def _check_there(last: int, store: Store) -> None:
+    """Raises BinlogsGone if what follows `last` was collected."""
+    gone = store.index.gc_ts()
+    if last < gone:
+        raise BinlogsGone(
+            f"binlogs up to {describe(gone)} were collected as garbage, and those after {describe(last)} are asked for",
+            hint="What lies between is lost to this Drainer. Load the data again, and start it with a later initial-commit-ts.",
+        )
+
+
+async def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("unreachable")

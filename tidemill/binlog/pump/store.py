@@ -1,0 +1,298 @@
+"""Takes binlogs and keeps them: a batch is appended and synced, then answered, then indexed, then passed through the order of commits.
+
+The event loop owns the order and what waits; a thread each does the work of the value log and of the index. An index that is slow, behind
+or missing holds up no write: when too much waits for it, it reads the value log instead, until it has caught up. It begins like that, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from tidemill.binlog.indexkeys import Pointer
+from tidemill.binlog.messages import BinlogType, Head, read_head
+from tidemill.binlog.order import Order, Stored
+from tidemill.binlog.pump.faults import PumpFailed
+from tidemill.binlog.pump.index import Index
+from tidemill.binlog.pump.log import FILE_BYTES, ValueLog
+from tidemill.binlog.valuelog import Skipped
+from tidemill.errors import MalformedMessage
+
+INDEX_FOLDER, VALUE_FOLDER = "kv", "value"
+
+BATCH_BYTES = 128 << 10
+"""Bytes that are synced together, beside the first binlog."""
+BIG_BATCH_BYTES = 1 << 20
+"""The same where the first binlog is larger than BATCH_BYTES."""
+
+INDEX_AT_ONCE = 4096
+"""Binlogs that are indexed at once."""
+
+CHAN_CAP = 1 << 20
+"""Binlogs that may wait for the index (storage.kv_chan_cap)."""
+
+SLOW_S = 1.0
+"""A write that takes longer is logged (storage.slow_write_threshold)."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A binlog that is to be written, and who waits for it."""
+
+    payload: bytes
+    head: Head
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done since the start."""
+
+    binlogs: int = 0
+    bytes: int = 0
+    syncs: int = 0
+    seconds: float = 0.0
+    slow: int = 0
+    failures: int = 0
+    caught_up: int = 0
+    """Binlogs that were indexed from the value log."""
+
+
+class Store:
+    """The binlogs of one folder. Belongs to one event loop.
+
+    `moved` is called when `max_commit_ts` has moved. `failed` is called once, when nothing can be written or indexed any more.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sync: bool = True,
+        chan_cap: int = CHAN_CAP,
+        slow_s: float = SLOW_S,
+        file_bytes: int = FILE_BYTES,
+        moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Open a folder, or make it. Raises OSError, PumpFailed."""
+        self.index = Index(folder / INDEX_FOLDER)
+        try:
+            self.log = ValueLog(folder / VALUE_FOLDER, sync=sync, file_bytes=file_bytes)
+        except OSError:
+            self.index.close()
+            raise
+        self.order = Order(self.index.max_commit_ts())
+        self._told: tuple[int, Pointer | None] = self.order.max_commit_ts, None
+        self.counts = Counts()
+        self.moved = moved
+        self._chan_cap, self._slow_s = chan_cap, slow_s
+        self._waiting: deque[Waiting] = deque()
+        self._to_index: deque[Stored] = deque()
+        self._in_hand = 0  # how many are being indexed
+        self._wake_writer, self._wake_indexer = asyncio.Event(), asyncio.Event()
+        self._behind_at: Pointer | None = self.index.begin()  # from where the index reads the value log; None: it is up to date
+        self._writing = ThreadPoolExecutor(1, "value-log")
+        self._indexing = ThreadPoolExecutor(1, "index")
+        self._closing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self) -> None:
+        """Begin to write and to index."""
+        self._tasks = [asyncio.ensure_future(self._write()), asyncio.ensure_future(self._index())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the index reads the value log."""
+        return self._behind_at is not None
+
+    @property
+    def waiting(self) -> int:
+        """How many binlogs wait for the index."""
+        return len(self._to_index) + self._in_hand
+
+    async def write(self, payload: bytes, head: Head | None = None) -> None:
+        """Keep a binlog; returns when it is on the disk. Raises MalformedMessage, OSError, PumpFailed."""
+        if self.failure.done() or self._closing:
+            raise PumpFailed("this Pump is about to end, and writes no more")
+        one = Waiting(payload, head or read_head(payload), asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        self._wake_writer.set()
+        await one.done
+
+    def forget(self, start_ts: int) -> None:
+        """A Prewrite will never be committed: let the order pass it."""
+        if self.order.drop(start_ts):
+            self.moved()
+        self._wake_indexer.set()  # writes how far the order is
+
+    async def close(self) -> None:
+        """Write what waits, index it, and close the files. Raises OSError, PumpFailed."""
+        self._closing = True
+        self._wake_writer.set()
+        self._wake_indexer.set()
+        await asyncio.wait(self._tasks)
+        loop = asyncio.get_running_loop()
+        try:
+            if not self.failure.done():
+                await loop.run_in_executor(self._indexing, self.index.progress, self.order.max_commit_ts, self.order.passed)
+                await loop.run_in_executor(self._writing, self.log.close)
+        finally:
+            self.index.close()
+            self._writing.shutdown()
+            self._indexing.shutdown()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task's failure is the store's, and that of whoever waits."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if not self.failure.done():
+            self.failure.set_exception(error)
+        for one in self._waiting:
+            if not one.done.done():
+                one.done.set_exception(PumpFailed(f"it was not written: {error}"))
+        self._waiting.clear()
+
+    # the value log
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not (self._closing and not self._waiting):
+            if not self._waiting:
+                self._wake_writer.clear()
+                await self._wake_writer.wait()
+                continue
+            batch = self._next_batch()
+            began = time.monotonic()
+            greatest = max(max(one.head.start_ts, one.head.commit_ts) for one in batch)
+            try:
+                placed = await loop.run_in_executor(self._writing, self.log.append, [one.payload for one in batch], greatest)
+            except (OSError, PumpFailed) as error:
+                self.counts.failures += 1
+                for one in batch:
+                    if not one.done.done():
+                        one.done.set_exception(error)
+                if isinstance(error, PumpFailed):
+                    raise
+                _log.error("%d binlogs could not be written: %s", len(batch), error)
+                continue
+            now = time.monotonic()
+            self._count(batch, now - began)
+            for one in batch:
+                if not one.done.done():
+                    one.done.set_result(None)
+            self._feed([Stored(*_head(one.head), at, now) for one, at in zip(batch, placed, strict=True)])
+
+    def _next_batch(self) -> list[Waiting]:
+        first = self._waiting.popleft()
+        size = len(first.payload)
+        most = BIG_BATCH_BYTES if size > BATCH_BYTES else size + BATCH_BYTES
+        batch = [first]
+        while self._waiting and size + len(self._waiting[0].payload) <= most:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].payload)
+        return batch
+
+    def _count(self, batch: list[Waiting], seconds: float) -> None:
+        counts = self.counts
+        counts.binlogs += len(batch)
+        counts.bytes += sum(len(one.payload) for one in batch)
+        counts.syncs += 1
+        counts.seconds += seconds
+        if seconds > self._slow_s:
+            counts.slow += 1
+            _log.warning("a batch of %d binlogs took %.1f s to write", len(batch), seconds)
+
+    # the index
+
+    def _feed(self, stored: list[Stored]) -> None:
+        if self._behind_at is None:
+            self._to_index.extend(stored)
+            if len(self._to_index) > self._chan_cap:
+                _log.warning("the index is slow: %d binlogs wait for it; it goes on from the value log", len(self._to_index))
+                self._behind_at = self._to_index[0].at
+                self._to_index.clear()
+        self._wake_indexer.set()
+
+    async def _index(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._behind_at is not None:
+                await self._catch_up(self._behind_at)
+            elif self._to_index:
+                batch = [self._to_index.popleft() for _ in range(min(INDEX_AT_ONCE, len(self._to_index)))]
+                self._in_hand = len(batch)
+                await loop.run_in_executor(self._indexing, self.index.put, batch)
+                await self._pass(batch)
+                self._in_hand = 0
+            elif self._closing and self._tasks[0].done():
+                return
+            else:
+                self._wake_indexer.clear()
+                if self._closing:  # the writer's last batch may be on its way
+                    await asyncio.wait({self._tasks[0]})
+                else:
+                    await self._wake_indexer.wait()
+                    await self._pass([])
+
+    async def _pass(self, batch: list[Stored]) -> None:
+        """Let the order go on, and write how far it is."""
+        moved = self.order.take(batch)
+        progress = self.order.max_commit_ts, self.order.passed
+        if progress != self._told:
+            self._told = progress
+            await asyncio.get_running_loop().run_in_executor(self._indexing, self.index.progress, *progress)
+        if moved:
+            self.moved()
+
+    async def _catch_up(self, start: Pointer) -> None:
+        """Index from the value log, from a place on, until nothing is left there."""
+        loop = asyncio.get_running_loop()
+        while True:
+            end = self.log.end  # what is appended after this is read in the next round
+            entries = self._scanned(start, end)
+            try:
+                while batch := await loop.run_in_executor(self._indexing, _some, entries):
+                    await loop.run_in_executor(self._indexing, self.index.put, batch)
+                    self.counts.caught_up += len(batch)
+                    await self._pass(batch)
+            finally:
+                await loop.run_in_executor(self._indexing, entries.close)
+            start = end
+            if self.log.end == end:
+                self._behind_at = None
+                return
+
+    def _scanned(self, start: Pointer, end: Pointer) -> Generator[Stored, None, None]:
+        """The binlogs of the value log between two places. Records that are no binlogs are logged."""
+        now = time.monotonic()
+        for found in self.log.scan(start, end):
+            if isinstance(found, Skipped):
+                continue
+            number, record = found
+            try:
+                head = read_head(record.payload)
+            except MalformedMessage as error:
+                _log.error("file %d of the value log has a record at %d that is no binlog: %s", number, record.offset, error.message)
+                continue
+            yield Stored(*_head(head), Pointer(number, record.offset), now)
+
+
+def _some(entries: Iterator[Stored]) -> list[Stored]:
+    return list(islice(entries, INDEX_AT_ONCE))
+
+
+def _head(head: Head) -> tuple[BinlogType, int, int]:
+    return head.tp, head.start_ts, head.commit_ts

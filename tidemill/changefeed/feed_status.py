@@ -1,0 +1,53 @@
+"""delivery.json: how the delivery of a changefeed is doing. It may be lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidemill.changefeed.states import State
+from tidemill.statefile import fitting
+
+
+@dataclass(slots=True)
+class Status:
+    """delivery.json: how a changefeed is doing."""
+
+    changefeed: str
+    state: str = State.NORMAL
+    running: bool = True
+    pid: int = 0
+    start_ts: int = 0
+    target_ts: int | None = None
+    checkpoint_ts: int = 0
+    resolved_ts: int = 0  # end of the newest batch
+    progress: str = "global"  # or table: each log partition is delivered up to its own head
+    partitions: list[int] = field(default_factory=list)  # how far each log partition is delivered, where they are not equally far
+    checkpoint_lag_s: float = 0.0
+    batches: int = 0
+    rows: int = 0
+    messages: int = 0
+    bytes: int = 0
+    ddls: int = 0
+    slow_rows: int = 0
+    skipped_rows: int = 0  # left out by name
+    corrupted_rows: int = 0  # sent although they do not fit their checksum
+    epoch: int = 0
+    last_batch: dict[str, float] = field(default_factory=dict)
+    error: dict[str, str] | None = None
+    begun: bool = False  # this process has begun a batch
+    moved_at: float = 0.0  # when the checkpoint last moved; this and the next four are Unix seconds
+    warning_since: float | None = None  # when the first error since then came
+    retry_at: float | None = None  # when the process is started again
+    failed_at: float | None = None
+    updated_at: float = 0.0
+
+
+def usable_status(found: object) -> dict[str, Any]:
+    """The fields of a delivery.json, or of a run's status, that a process can go on with."""
+    status = fitting(Status, found)
+    if status.get("state", State.NORMAL) not in tuple(State):
+        del status["state"]
+    if "error" in status and not {"code", "message"} <= (status["error"] or {"code": "", "message": ""}).keys():
+        del status["error"]
+    return status

@@ -1,0 +1,177 @@
+"""The status of `tidemill run`, made from the files of its child processes: status.json each second, /status and /metrics.
+
+DIR/changefeeds/ID/status.json            written here: the changefeed, with `capture` and `processes` inside
+DIR/changefeeds/ID/delivery.json          written by the Spark driver, after each batch
+DIR/changefeeds/ID/capture/status.json    written by the capture, each second
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tidemill.canal.server.metrics import samples as canal_samples
+from tidemill.capture.status import CaptureStatus
+from tidemill.changefeed.feed_folder import FeedFolder
+from tidemill.changefeed.feed_status import Status, usable_status
+from tidemill.changefeed.restart_rule import RestartRule
+from tidemill.changefeed.states import State
+from tidemill.changelog.storage import durable
+from tidemill.changelog.storage.retry import TELL_EVERY_S
+from tidemill.errors import DiskLow, FeedBroken, LogRefused, LogUnavailable, redact
+from tidemill.metrics.samples import Sample, counter, gauge
+from tidemill.process.supervisor import ChildProcess
+from tidemill.statefile import FEED_FILE, Fields, fitting
+from tidemill.tso import describe, physical_ms
+
+log = logging.getLogger(__name__)
+
+
+class RunStatus:
+    """Puts the status together from the children's files and their processes."""
+
+    def __init__(self, folder: FeedFolder, children: Sequence[ChildProcess]) -> None:
+        self._folder, self._children = folder, children
+        self.error: dict[str, str] | None = None
+        """The error that ended the run."""
+        self.state = "starting"
+        self.address: str | None = None
+        """The address that serves /status and /metrics."""
+        self._next_warning_at = 0.0  # when the next warning is due that the status cannot be written
+
+    def snapshot(self) -> dict[str, Any]:
+        """The status as of now."""
+        delivery = self._delivery()
+        capture = fitting(CaptureStatus, _read(self._folder.capture / "status.json"), others=True)
+        checkpoint = delivery.get("checkpoint_ts", 0)
+        return {
+            **{f.name: delivery.get(f.name) for f in fields(Status)},
+            "changefeed": self._folder.changefeed,
+            "resume": self._resume if delivery["state"] == State.FAILED else None,
+            "run": self.state,
+            "status_addr": self.address,
+            "checkpoint_ts": checkpoint,
+            "checkpoint_time": describe(checkpoint) if checkpoint else "",
+            "checkpoint_lag_s": _lag(checkpoint),
+            "error": self.error or delivery.get("error"),
+            "capture": capture,
+            **({"canal": _read(self._folder.server)} if self._serves else {}),
+            "processes": [{"name": c.name, "pid": c.pid, "restarts": c.restarts, "last_error": _error(c)} for c in self._children],
+            "updated_at": time.time(),
+        }
+
+    def _delivery(self) -> dict[str, Any]:
+        """What the changefeed's process wrote; while a new process has not written anything yet, what its restart rule knows."""
+        said = {"state": State.NORMAL, **usable_status(_read(self._folder.delivery))}
+        for child in self._children:
+            if isinstance(child.rule, RestartRule):
+                said |= child.rule.told(said, child.pid)
+        return said
+
+    @property
+    def _resume(self) -> str | None:
+        return next((child.rule.resume for child in self._children if isinstance(child.rule, RestartRule)), None)
+
+    @property
+    def _serves(self) -> bool:
+        return any(child.name == "canal" for child in self._children)
+
+    def write(self) -> None:
+        """Replace status.json as a whole. If it cannot be written, the run warns and goes on: nothing depends on it."""
+        try:
+            durable.write_json(self._folder.path / "status.json", self.snapshot(), sync=False)
+        except (LogUnavailable, LogRefused, DiskLow) as error:
+            if time.monotonic() >= self._next_warning_at:
+                self._next_warning_at = time.monotonic() + TELL_EVERY_S
+                log.warning("the run's status cannot be written: %s", error.message)
+
+    def samples(self) -> Iterable[Sample]:
+        """The metrics for Prometheus, those of the capture included."""
+        delivery = self._delivery()
+        feed = self._folder.changefeed
+        state = str(delivery.get("state", State.NORMAL))
+        for known in State:
+            yield gauge("tidemill_changefeed_state", "1 for the state the changefeed is in", known == state, changefeed=feed, state=known)
+        checkpoint = delivery.get("checkpoint_ts", 0)
+        yield gauge("tidemill_changefeed_checkpoint_ts", "Everything at or below this TSO is delivered", checkpoint, changefeed=feed)
+        yield gauge("tidemill_changefeed_checkpoint_lag_seconds", "How far it is behind the clock", _lag(checkpoint), changefeed=feed)
+        for name, text in _COUNTED.items():
+            yield counter(f"tidemill_changefeed_{name}", text, delivery.get(name, 0), changefeed=feed)
+        for child in self._children:
+            yield gauge("tidemill_process_up", "1 while a child runs", child.pid is not None, process=child.name)
+            yield counter("tidemill_process_restarts", "How often a child was started again", child.restarts, process=child.name)
+        if self._serves:
+            yield from canal_samples(_read(self._folder.server))
+        yield from _capture_samples(self._folder.capture / "status.json")
+
+
+_COUNTED = {
+    "batches": "Batches delivered",
+    "rows": "Rows delivered",
+    "messages": "Messages delivered",
+    "bytes": "Bytes delivered",
+    "ddls": "DDLs delivered",
+    "slow_rows": "Rows that the plain encoder wrote instead of a kernel",
+    "skipped_rows": "Rows that were left out by name (--skip-row)",
+    "corrupted_rows": "Rows that were sent although they do not fit their checksum",
+}
+
+
+def resolved_of(folder: FeedFolder) -> int:
+    """The capture's resolved ts, for the supervisor; 0 before the capture has written its status."""
+    found: int = fitting(CaptureStatus, _read(folder.capture / "status.json")).get("resolved_ts", 0)
+    return found
+
+
+def old_processes(folder: FeedFolder) -> list[int]:
+    """Processes of an earlier run that still live: its status names them."""
+    try:
+        listed = Fields(_read(folder.path / "status.json"), "status.json", FEED_FILE).parts("processes", optional=True)
+        pids = [process.integer("pid") for process in listed if "pid" in process]
+    except FeedBroken:  # status files may be lost
+        return []
+    return [pid for pid in pids if _is_ours(pid)]
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether this is a living process of Tidemill: not another one that got the same pid, and not a zombie."""
+    try:
+        return b"tidemill" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def error_dict(code: str, message: str) -> dict[str, str]:
+    """An error as it stands in status files."""
+    return {"code": code, "message": redact(message)}
+
+
+def _error(child: ChildProcess) -> dict[str, str] | None:
+    return None if child.last_error is None else error_dict(*child.last_error)
+
+
+def _lag(ts: int) -> float:
+    return round(max(0.0, time.time() - physical_ms(ts) / 1000), 3) if ts else 0.0
+
+
+def _capture_samples(path: Path) -> list[Sample]:
+    """The metrics of the capture, from its status file; none if it holds something that no capture writes."""
+    try:
+        found = list(CaptureStatus(**fitting(CaptureStatus, _read(path))).samples())
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    return [sample for sample in found if isinstance(sample.value, int | float)]
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """The content of a status file; empty if it is not there or cannot be read: status files may be lost."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,111 @@
+"""Start and stop one MariaDB of this machine's package, with little memory, in a temporary folder."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import pymysql
+
+from tidemill.errors import TidemillError
+from tidemill.playground.programs.kafka_broker.broker import free_ports
+
+_SMALL = (
+    *("--innodb-log-file-size=32M", "--key-buffer-size=1M", "--performance-schema=OFF", "--table-open-cache=400"),
+    *("--max-connections=80", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1"),
+)
+_START_S = 60.0
+
+
+class MariaDbError(TidemillError):
+    """MariaDB is not installed, or does not start."""
+
+    code = "TM:ErrMariaDbProcess"
+
+
+class MariaDbServer:
+    """A server. It may be killed and started again: its data and its port stay. A context manager."""
+
+    def __init__(self, *options: str, memory: str = "64M") -> None:
+        """Raises MariaDbError."""
+        program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+        if program is None:
+            raise MariaDbError("MariaDB is not installed", hint="apt-get install mariadb-server-core mariadb-client-core")
+        self._program = program
+        self.folder = Path(tempfile.mkdtemp(prefix="tidemill-mariadb-"))
+        (self.port,) = free_ports(1)
+        self.data = self.folder / "data"
+        self._options = (f"--innodb-buffer-pool-size={memory}", *options)
+        self._process: subprocess.Popen[bytes] | None = None
+        made = [
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={self.data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]
+        found = subprocess.run(made, check=False, capture_output=True, text=True)
+        if found.returncode:
+            raise MariaDbError(f"mariadb-install-db ends with {found.returncode}: {(found.stderr or found.stdout)[-500:]}")
+
+    @property
+    def uri(self) -> str:
+        """A sink URI."""
+        return f"mysql://root@127.0.0.1:{self.port}/"
+
+    @property
+    def pid(self) -> int:
+        """The process. It has to run."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections. Raises MariaDbError with the end of its log."""
+        common = (f"--datadir={self.data}", f"--port={self.port}", f"--socket={self.folder}/sock", f"--pid-file={self.folder}/pid")
+        address = ("--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve")
+        with open(self.folder / "server.log", "ab") as log:
+            command = [self._program, "--no-defaults", *common, *address, *_SMALL, *self._options]
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                self.connect().close()
+                return
+            except pymysql.err.OperationalError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    break
+                threading.Event().wait(0.1)
+        raise MariaDbError(f"MariaDB does not start: {(self.folder / 'server.log').read_text()[-1000:]}")
+
+    def connect(self, **given: Any) -> Any:
+        """A connection for the caller."""
+        asked = {"host": "127.0.0.1", "port": self.port, "user": "root", "charset": "utf8mb4", "autocommit": True} | given
+        return pymysql.connect(**asked)
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Stop it as a service manager does."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(60)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

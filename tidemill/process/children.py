@@ -1,0 +1,167 @@
+"""Starts processes: Python programs of Tidemill, and any program from an event loop without holding it up.
+
+A fork copies the page tables of the whole process, and the parent waits until the child has loaded its program. On a busy machine that
+takes a capture 100 ms and more, in which its event loop does nothing. So a thread starts the process, and then waits for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""For the environment of a Python: it, and every Python that it starts, takes no module from its working directory. A file `http.py` or
+`json.py` in the folder where somebody calls `tidemill run` would be imported in place of Python's own."""
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command line of a module of Tidemill as a program."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment(*more: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment for a child, with more variables."""
+    found = {**os.environ, **SAFE_PATH}
+    for one in more:
+        found.update(one)
+    return found
+
+
+async def start(argv: Sequence[str], variables: Mapping[str, str], *, new_session: bool = False, keeps_stderr: bool = False) -> Child:
+    """Start a process with this environment. Its stdin is a pipe that this process holds open. `keeps_stderr`: its stderr is read here.
+    Raises OSError."""
+    child = Child(asyncio.get_running_loop())
+
+    def popen() -> subprocess.Popen[bytes]:
+        stderr = subprocess.PIPE if keeps_stderr else None
+        return subprocess.Popen(argv, bufsize=0, stdin=subprocess.PIPE, stderr=stderr, env=dict(variables), start_new_session=new_session)
+
+    def work() -> None:
+        """In the thread."""
+        try:
+            process = popen()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            failure = error if isinstance(error, OSError) else OSError(str(error))
+            child.call(child.begun.set_exception, failure)
+            return
+        child.call(child.begin, process)
+        # It is reaped when the loop's thread sends it no more signals: then somebody else may get its number. Reaping takes the kernel
+        # hundreds of milliseconds on a busy machine.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        if child.call(child.dies):
+            child.dead.wait()
+        process.wait()
+        child.call(child.end)
+
+    threading.Thread(target=work, name="child", daemon=True).start()
+    try:
+        await asyncio.shield(child.begun)
+    except asyncio.CancelledError:
+        child.begun.add_done_callback(lambda begun: None if begun.cancelled() or begun.exception() else child.kill())
+        raise
+    if keeps_stderr:
+        await child.open_stderr()
+    return child
+
+
+class Child:
+    """A process that was started from an event loop. All calls are for the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._process: subprocess.Popen[bytes] | None = None
+        self._over = asyncio.Event()
+        self.dead = threading.Event()
+        """The process has ended, and the loop's thread knows."""
+        self._pipe: asyncio.BaseTransport | None = None
+        self.begun: asyncio.Future[None] = loop.create_future()
+        self.stderr = asyncio.StreamReader()
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._running.returncode
+
+    async def wait(self) -> int:
+        """Wait for its end. Returns its exit code, or minus the number of the signal that ended it."""
+        await self._over.wait()
+        status = self._running.returncode
+        assert status is not None
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        if not self.dead.is_set():
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def tell(self, line: bytes) -> bool:
+        """Write a short line to its stdin. False if it does not read it: it has ended, or its pipe is full."""
+        stdin = self._running.stdin
+        assert stdin is not None
+        try:
+            return stdin.write(line) == len(line)
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        """Close what is left of its pipes."""
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._running.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._running.stdin.close()
+
+    # ---- for `start`
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def call(self, what: Callable[..., object], *arguments: object) -> bool:
+        """Call something on the loop's thread, from another thread. False: the loop is closed, and needs nothing any more."""
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        """The process is there."""
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        self._process = process
+        self.begun.set_result(None)
+
+    def dies(self) -> None:
+        """The process has ended, and is reaped next."""
+        self.dead.set()
+
+    def end(self) -> None:
+        """The process is reaped."""
+        self._over.set()
+        if self._running.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._running.stdin.close()
+
+    async def open_stderr(self) -> None:
+        """Read its stderr into `stderr`."""
+        protocol = asyncio.StreamReaderProtocol(self.stderr)
+        self._pipe, _ = await self._loop.connect_read_pipe(lambda: protocol, self._running.stderr)

@@ -1,0 +1,7 @@
+"""Rows as the texts of SQL statements, for databases downstream: no protocol of messages, but made as those are.
+
+`literals` writes values. It is the reference of kernels/sql. `keys` finds which columns tell whether two rows may be in each other's way.
+`missing` names the DDL that makes what a database lacks.
+
+In: values of columns. Out: literals. Read `literals.py` first.
+"""

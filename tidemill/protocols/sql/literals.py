@@ -1,0 +1,109 @@
+"""Values as MySQL's literals, in a session with `sql_mode` STRICT_TRANS_TABLES, ALLOW_INVALID_DATES and NO_AUTO_VALUE_ON_ZERO, character
+set utf8mb4 and time zone +00:00.
+
+| type | literal |
+|---|---|
+| integers, YEAR, BIT, DECIMAL | the number |
+| ENUM, SET | the number of the element, the bits of the elements; `0/*0*/` for the ENUM value that is no element |
+| FLOAT, DOUBLE | shortest digits, with an exponent where they are large or small |
+| times, JSON, VECTOR | text |
+| strings | text, with `'`, backslash, CR and LF escaped |
+| binary strings | x'00FF' |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC
+
+from tidemill.errors import MalformedRow, TidemillError
+from tidemill.protocols.csv.encode import go_float_v
+from tidemill.tidb.rows import Cell, RowReader
+from tidemill.tidb.schema.codes import MySQLType
+from tidemill.tidb.schema.model import ColumnInfo, TableInfo
+from tidemill.tidb.types.jsonstyle import JsonStyle
+
+NULL = b"NULL"
+AND = b" AND "
+NO_ELEMENT = b"0/*0*/"
+"""The ENUM value that stands for a wrong one. A strict session does not take it, so a statement that holds it is run in another one."""
+_ESCAPES = {b"\\": b"\\\\", b"'": b"\\'", b"\r": b"\\r", b"\n": b"\\n"}
+
+
+_LITERAL = re.compile(rb"x?'(?:[^'\\]|\\.)*'|[^,']+", re.S)
+
+
+def literals(row: bytes) -> list[bytes]:
+    """Return the literals of a row's text."""
+    return _LITERAL.findall(row)
+
+
+def quoted(data: bytes) -> bytes:
+    """Return a text literal."""
+    for plain, escaped in _ESCAPES.items():
+        data = data.replace(plain, escaped)
+    return b"'" + data + b"'"
+
+
+def name(text: str) -> str:
+    """Return a name in backquotes."""
+    return "`" + text.replace("`", "``") + "`"
+
+
+def literal(column: ColumnInfo, cell: Cell) -> bytes:
+    """Return the literal of a value."""
+    if cell is None:
+        return NULL
+    if isinstance(cell, float):
+        return go_float_v(cell, 32 if column.tp == MySQLType.FLOAT else 64).encode()
+    if isinstance(cell, int):
+        return NO_ELEMENT if cell == 0 and column.tp == MySQLType.ENUM else b"%d" % cell
+    if isinstance(cell, bytes):
+        return b"x'" + cell.hex().encode() + b"'" if column.is_binary else quoted(cell)
+    return cell.encode() if column.tp == MySQLType.NEWDECIMAL else quoted(cell.encode())
+
+
+class SqlTable:
+    """One table version: row changes → what finds the row, and the literals of the row after the change.
+
+    `columns` are those that are written: the database computes generated ones itself. `key` are those that find a row; without a handle
+    key all of them.
+    """
+
+    def __init__(self, schema: str, table: str, info: TableInfo, json: JsonStyle = JsonStyle.GO) -> None:
+        self.schema, self.table, self.info = schema, table, info
+        self.columns = tuple(c for c in info.output_columns if not c.is_generated)
+        wanted = set(info.handle_key_columns)
+        found = tuple(c for c in info.output_columns if c.id in wanted)
+        self.has_key = bool(wanted) and len(found) == len(wanted)
+        self.key = found if self.has_key else self.columns
+        self._reader = RowReader(info, UTC, json=json)
+
+    def condition(self, column: ColumnInfo) -> bytes:
+        """Return what stands before a value of the key: nothing if the key is one column, whose values make a list."""
+        if self.has_key and len(self.key) == 1:
+            return b""
+        return f"{name(column.name)}{'=' if self.has_key else '<=>'}".encode()
+
+    def key_text(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> bytes:
+        """Return the key of the row after the change, of a delete before it: a literal, or a condition. Raises MalformedRow naming the
+        row."""
+        cells = self._cells(key, value or old_value, commit_ts)
+        return AND.join(self.condition(column) + literal(column, cells[column.id]) for column in self.key)
+
+    def row_text(self, key: bytes, value: bytes | None, commit_ts: int) -> bytes:
+        """Return the literals of the row after the change, none for a delete. Raises MalformedRow naming the row."""
+        if not value:
+            return b""
+        cells = self._cells(key, value, commit_ts)
+        return b",".join(literal(column, cells[column.id]) for column in self.columns)
+
+    def _cells(self, key: bytes, image: bytes | None, commit_ts: int) -> Mapping[int, Cell]:
+        try:
+            if not image:
+                raise MalformedRow("neither a new nor an old value")
+            return dict(zip((c.id for c in self.info.output_columns), self._reader.read(key, image), strict=True))
+        except TidemillError as error:
+            place = f"table {self.schema}.{self.table}, key {key.hex()}, commit_ts {commit_ts}"
+            raise MalformedRow(f"{place}: {error.message}", hint=error.hint) from error

@@ -1,0 +1,209 @@
+"""Connections to the database: opened, set up, and what they raise sorted into our errors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import socket
+import ssl
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+from pymysql.cursors import SSCursor
+
+from tidemill.config.database import DatabaseTls, MysqlOptions
+from tidemill.errors import SinkError, SinkUnavailable
+from tidemill.sinks.mysql import session
+from tidemill.sinks.mysql.codes import HINTS, Fate, fate_of
+
+ACCESS_DENIED = 1045
+FETCHED = 1024
+KILL_MS = 5_000
+"""How long to wait for a server that is to end a statement."""
+_NO_ANSWER = frozenset({0, 2003, 2006, 2013, 2014, 2055})
+SHOWN = 300
+"""Characters of a statement that an error shows."""
+
+
+class ServerFault(Exception):
+    """What a server or a connection answered: its code, what follows, and the statement."""
+
+    def __init__(self, code: int, text: str, statement: str = "") -> None:
+        super().__init__(f"error {code}: {text}")
+        self.code, self.text, self.statement, self.fate = code, text, statement, fate_of(code, text)
+
+    def error(self, where: str) -> SinkError:
+        """Return our error for it."""
+        text = f"{where}: error {self.code}: {self.text}" + (f", at {self.statement[:SHOWN]}" if self.statement else "")
+        kind = SinkError if self.fate in (Fate.FAIL, Fate.SPLIT) else SinkUnavailable
+        return kind(text, hint=HINTS.get(self.code, ""))
+
+
+@contextmanager
+def faults(statement: bytes | str = "") -> Iterator[None]:
+    """Turn what PyMySQL raises into ServerFault."""
+    shown = statement if isinstance(statement, str) else statement[: 4 * SHOWN].decode("utf-8", "replace")
+    try:
+        yield
+    except pymysql.err.MySQLError as error:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        text = str(error.args[1]) if len(error.args) > 1 else str(error)
+        raise ServerFault(code, text or "the connection is closed", shown) from error
+    except OSError as error:
+        raise ServerFault(2013, str(error), shown) from error
+
+
+class Connection:
+    """One session. Not safe for threads. All methods raise ServerFault."""
+
+    def __init__(self, options: MysqlOptions, zone: str = "+00:00") -> None:
+        self.where = f"{options.host}:{options.port}"
+        self._options, self._id, self._busy = options, 0, False
+        self._raw = _opened(options)
+        try:
+            version, number = self.rows("SELECT VERSION(), CONNECTION_ID()")[0]
+            self.server, self._id = session.Server(str(version)), int(number)
+            for statement, needed in session.settings(self.server, zone, optimistic=options.optimistic):
+                self._set(statement, needed=needed)
+            self.max_packet = int(self.rows("SELECT @@max_allowed_packet")[0][0])
+        except BaseException:
+            self.close()
+            raise
+
+    def _set(self, statement: str, *, needed: bool) -> None:
+        try:
+            self.run(statement)
+        except ServerFault as fault:
+            if needed or fault.code != session.UNKNOWN_VARIABLE:
+                raise
+
+    def run(self, statement: bytes | str, *values: object) -> int:
+        """Run a statement, or several with a semicolon between them. Returns how many rows the last one found."""
+        with faults(statement), self._at_work(), self._raw.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            while cursor.nextset():
+                pass
+            return int(cursor.rowcount)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """The server may go on with a statement whose answer did not come: only an answer, or an error of the server, ends this."""
+        self._busy = True
+        try:
+            yield
+        except pymysql.err.MySQLError as error:
+            self._busy = not error.args or error.args[0] in _NO_ANSWER
+            raise
+        self._busy = False
+
+    def rows(self, statement: bytes | str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows; of several statements the rows of the first that has any."""
+        with faults(statement), self._at_work(), self._raw.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            found = list(cursor.fetchall())
+            while cursor.nextset():
+                found = found or list(cursor.fetchall())
+            return found
+
+    def streamed(self, statement: str) -> Generator[tuple[Any, ...]]:
+        """Run a query and yield its rows as the server sends them. The connection is free again when all are taken or it is closed."""
+        with faults(statement), self._raw.cursor(SSCursor) as cursor:
+            cursor.execute(statement)
+            while some := cursor.fetchmany(FETCHED):
+                yield from some
+
+    def commit(self) -> None:
+        """Commit."""
+        with faults("COMMIT"), self._at_work():
+            self._raw.commit()
+
+    def rollback(self) -> None:
+        """Undo what is not committed."""
+        with faults("ROLLBACK"):
+            self._raw.rollback()
+
+    def kill(self) -> None:
+        """Let the server end the statement that runs over this connection, if one does, over another connection. Never raises."""
+        if not self._busy or not self._id:
+            return
+        quick = replace(self._options, connect_timeout=KILL_MS, read_timeout=KILL_MS, write_timeout=KILL_MS)
+        with suppress(ServerFault, SinkError), closing(_opened(quick)) as other, faults("KILL"):
+            other.query(f"KILL QUERY {self._id}")
+
+    def interrupt(self) -> None:
+        """End what another thread runs over the connection, here and in the server. The thread gets a lost connection. Never raises."""
+        self.kill()
+        with suppress(OSError, AttributeError):
+            self._raw._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection without a word to the server. What is not committed is undone by it. Never raises."""
+        self._raw._force_close()
+
+
+def password_of(options: MysqlOptions) -> str:
+    """Return the password. Raises SinkError if its file cannot be read, or its environment variable is not set."""
+    if options.password_env:
+        if options.password_env not in os.environ:
+            raise SinkError(f"password-env: the environment has no {options.password_env}", hint="Set it for all processes that write.")
+        return os.environ[options.password_env]
+    if not options.password_file:
+        return options.password
+    try:
+        return Path(options.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SinkError(f"password-file {options.password_file}: {error}") from None
+
+
+def decoded(password: str) -> str | None:
+    """Return the password that this is the base64 of, or None."""
+    try:
+        return base64.b64decode(password, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _opened(options: MysqlOptions) -> Any:
+    """Connect. As in TiCDC a password that is refused may be the base64 of the password."""
+    password = password_of(options)
+    try:
+        return _connect(options, password)
+    except ServerFault as fault:
+        plain = decoded(password) if fault.code == ACCESS_DENIED and password else None
+        if plain is None:
+            raise
+        return _connect(options, plain)
+
+
+def _connect(options: MysqlOptions, password: str) -> Any:
+    with faults():
+        return pymysql.connect(
+            host=options.host,
+            port=options.port,
+            user=options.user,
+            password=password,
+            charset="utf8mb4",
+            autocommit=False,
+            client_flag=CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS,
+            connect_timeout=max(1, options.connect_timeout // 1000),
+            read_timeout=options.read_timeout / 1000,
+            write_timeout=options.write_timeout / 1000,
+            ssl=_context(options.tls) if options.tls is not None else None,
+            program_name="tidemill",
+        )
+
+
+def _context(tls: DatabaseTls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca or None)
+        if tls.cert:
+            context.load_cert_chain(tls.cert, tls.key)
+        return context
+    except (OSError, ssl.SSLError) as error:
+        raise SinkError(f"ssl-ca, ssl-cert, ssl-key: {error}") from None

@@ -1,0 +1,114 @@
+"""DDLs that run: one that everything waits for, and those that go on beside the rows (ADD INDEX).
+
+What goes on is in the books until it is done, with its text: the next process runs it again, and it is done then, or was before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from tidemill.errors import SinkUnavailable, TidemillError
+from tidemill.sinks.mysql.codes import Fate
+from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.sinks.mysql.control import Ddl
+from tidemill.sinks.mysql.ddls.statement import execute
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.1
+
+
+class Running:
+    """A DDL in a thread of its own."""
+
+    def __init__(self, ddl: Ddl, connect: Callable[[], Connection], *, begun: bool, keep: bool) -> None:
+        """`connect` gives the connection, in the thread. `keep`: it is not closed."""
+        self.ddl = ddl
+        self._connect, self._begun, self._keep = connect, begun, keep
+        self._connection: Connection | None = None
+        self.error: BaseException | None = None
+        self.over = threading.Event()
+        threading.Thread(target=self._run, name="mysql-ddl", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._connection = self._connect()
+            execute(self._connection, self.ddl, begun=self._begun)
+        except (TidemillError, ServerFault) as error:
+            self.error = error
+        finally:
+            if self._connection is not None and not self._keep:
+                self._connection.close()
+            self.over.set()
+
+    def kill(self) -> None:
+        """End the statement. Never raises."""
+        if self._connection is not None:
+            self._connection.kill()
+
+    def await_end(self, stop: threading.Event, seconds: float | None = None) -> bool:
+        """Wait until it is over, at most so long. If a stop is asked for, the statement is killed. Returns whether it is over.
+
+        Raises what it raised, SinkUnavailable after a stop."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self.over.wait(LOOK_S):
+            if stop.is_set():
+                self.kill()
+                self.over.wait()
+                raise SinkUnavailable(f"stopped while a DDL ran; the next start runs it again: {self.ddl.query}")
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        if self.error is not None:
+            raise self.error
+        return True
+
+
+class Background:
+    """The DDLs of a changefeed that go on beside the rows."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._running: list[Running] = []
+
+    def start(self, ddl: Ddl, *, begun: bool) -> Running:
+        """Begin one."""
+        self._running.append(Running(ddl, self._connect, begun=begun, keep=False))
+        return self._running[-1]
+
+    def settle(self, tables: Sequence[str], stop: threading.Event) -> None:
+        """Wait for those of these tables (`schema.table`, `schema.*`). A stop ends the waiting, not the DDL. Raises SinkUnavailable."""
+        for one in [one for one in self._running if _meet(one.ddl.tables, tables)]:
+            if not one.over.is_set():
+                log.info("waiting for a DDL of the same table: %s", one.ddl.query)
+            while not one.over.wait(LOOK_S):
+                if stop.is_set():
+                    raise SinkUnavailable(f"stopped while a DDL waits for one before it: {one.ddl.query}")
+
+    def ended(self) -> Iterator[tuple[Ddl, BaseException | None]]:
+        """Yield those that are over, once, with the error of one that the server refused. What a fault ended that may pass is run again."""
+        for one in [one for one in self._running if one.over.is_set()]:
+            self._running.remove(one)
+            if one.error is not None and may_pass(one.error):
+                log.warning("DDL at %s is run again: %s: %s", describe(one.ddl.ts), one.error, one.ddl.query)
+                self.start(one.ddl, begun=True)
+                continue
+            if one.error is None:
+                log.info("DDL at %s is done: %s", describe(one.ddl.ts), one.ddl.query)
+            yield one.ddl, one.error
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether a DDL that ended with this error may be run again."""
+    return error.fate is not Fate.FAIL if isinstance(error, ServerFault) else getattr(error, "retryable", False)
+
+
+def _meet(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether two lists of tables have one in common."""
+    schemas = {name.removesuffix(".*") for name in (*ours, *theirs) if name.endswith(".*")}
+    return bool({*ours} & {*theirs}) or (
+        bool(schemas) and any(a.partition(".")[0] in schemas and a.partition(".")[0] == b.partition(".")[0] for a in ours for b in theirs)
+    )

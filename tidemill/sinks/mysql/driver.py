@@ -1,0 +1,170 @@
+"""The half of the sink in the driver: attempts, DDLs, the books."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tidemill.config.database import Atomicity
+from tidemill.config.uri import SinkUri
+from tidemill.errors import SameUpstreamDownstream
+from tidemill.sinks.base import BatchContext, ByDispatchers, Target
+from tidemill.sinks.mysql.bookkeeping import Attempt, Books, Done
+from tidemill.sinks.mysql.connection import Connection, ServerFault
+from tidemill.sinks.mysql.control import Ddl
+from tidemill.sinks.mysql.ddls.running import Background, Running
+from tidemill.sinks.mysql.known import cluster_id_of
+from tidemill.sinks.mysql.sync_points import SyncPoints, is_sync_point
+from tidemill.tso import describe
+
+log = logging.getLogger(__name__)
+
+DDL_LIMIT_MS = 24 * 3_600_000
+"""How long an answer to a DDL may take."""
+
+_T = TypeVar("_T")
+
+
+class MysqlDriverSink(ByDispatchers):
+    """The targets of rows are only shares of the work: `worker-count` partitions of one topic."""
+
+    def __init__(self, uri: SinkUri, *, fresh: bool) -> None:
+        self._uri, self._options, self._fresh = uri, uri.database, fresh
+        self._connection: Connection | None = None
+        self._books: Books | None = None
+        self._sync_points: SyncPoints | None = None
+        self._attempt: Attempt | None = None
+        self._ddls = 0  # of the attempt's interval, so far
+        self._stop = threading.Event()
+        self._background = Background(self._new_connection)
+        self._again = False  # the interval was begun before, and its rows are written
+
+    @property
+    def _where(self) -> str:
+        return f"{self._options.host}:{self._options.port}"
+
+    def ensure_topics(self, topics: set[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 1 if self._options.atomicity is Atomicity.GLOBAL else self._options.workers)
+
+    def _call(self, ask: Callable[[], _T]) -> _T:
+        """Call, and give up the connection if that fails. Raises SinkError, SinkUnavailable, Fenced."""
+        try:
+            return ask()
+        except ServerFault as fault:
+            self._close()
+            raise fault.error(self._where) from fault
+        except BaseException:
+            self._close()
+            raise
+
+    def _open(self, ctx: BatchContext) -> Books:
+        if self._connection is None:
+            self._connection = self._new_connection()
+            log.info("%s is %s", self._where, self._connection.server.version)
+            self._refuse_upstream(self._connection, ctx.cluster_id)
+        if self._books is None:
+            self._books = Books(self._connection, ctx.feed, self._options.workers, ctx.started_ts, fresh=self._fresh)
+            self._fresh = False
+            for ddl in self._books.remembered():
+                log.info("DDL at %s goes on: %s", describe(ddl.ts), ddl.query)
+                self._background.start(ddl, begun=True)
+            if self._options.sync_point_every:
+                self._sync_points = SyncPoints(ctx.feed, self._options.sync_point_retention)
+                self._sync_points.prepare(self._connection)
+        self._books.connection = self._connection
+        return self._books
+
+    def _refuse_upstream(self, connection: Connection, cluster_id: str) -> None:
+        if cluster_id and cluster_id_of(connection) == cluster_id:
+            raise SameUpstreamDownstream(
+                f"{self._where} is the cluster {cluster_id}, whose changes are delivered: they would be captured and delivered without end",
+                hint="Name another database in the sink URI. Two clusters that replicate into each other need bdr-mode.",
+            )
+
+    def begin_batch(self, ctx: BatchContext) -> None:
+        def begin() -> Attempt:
+            books = self._open(ctx)
+            self._look_at_background(books)
+            return books.begin(ctx.epoch, ctx.from_ts, ctx.to_ts)
+
+        self._attempt = self._call(begin)
+        self._again, self._ddls = self._attempt.done >= Done.ROWS, 0
+        if self._again:
+            log.info("the rows of (%s, %s] are in the database already", describe(ctx.from_ts), describe(ctx.to_ts))
+
+    def ddl(self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int]) -> None:
+        """Run a DDL, unless it was run before."""
+        assert self._attempt is not None, "begin_batch comes first"
+        assert value is not None, "a DDL has a text"
+        ddl = Ddl.parse(value)
+        self._call(lambda: self._run_ddl(ddl))
+        self._ddls += 1
+
+    def _run_ddl(self, ddl: Ddl) -> None:
+        books, attempt = self._books, self._attempt
+        assert books is not None
+        assert attempt is not None
+        if self._ddls == 0 and attempt.done is Done.NOTHING:
+            books.mark(Done.ROWS)
+        if attempt.done is Done.ALL or (self._again and self._ddls < attempt.ddls):
+            log.info("DDL at %s was run before: %s", describe(ddl.ts), ddl.query)
+            return
+        begun = self._again and self._ddls == attempt.ddls and books.begun(ddl.table_id, ddl.ts)
+        self._background.settle(ddl.tables, self._stop)
+        self._look_at_background(books)
+        books.note_ddl(ddl.table_id, ddl.ts, finished=False, count=self._ddls)
+        if ddl.beside:
+            self._run_beside(books, ddl, begun=begun)
+        else:
+            Running(ddl, self._the_connection, begun=begun, keep=True).await_end(self._stop)
+        books.note_ddl(ddl.table_id, ddl.ts, finished=True, count=self._ddls + 1)
+
+    def _run_beside(self, books: Books, ddl: Ddl, *, begun: bool) -> None:
+        """Run a DDL, and go on when it takes long. It is remembered first, so that it is never lost."""
+        books.remember(ddl)
+        running = self._background.start(ddl, begun=begun)
+        running.over.wait(self._options.async_ddl_timeout / 1000)
+        if not running.over.is_set():
+            log.info("DDL at %s goes on while rows are written: %s", describe(ddl.ts), ddl.query)
+        self._look_at_background(books)
+
+    def _look_at_background(self, books: Books) -> None:
+        for ddl, error in self._background.ended():
+            books.forget(ddl)
+            if error is not None:
+                raise error
+
+    def _the_connection(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def _new_connection(self) -> Connection:
+        return Connection(replace(self._options, read_timeout=DDL_LIMIT_MS))
+
+    def heed(self, stop: threading.Event) -> None:
+        """A DDL that everything waits for is killed when a stop is asked for."""
+        self._stop = stop
+
+    def resolved(self, targets: Sequence[Target], key: bytes | None, value: bytes | None) -> None: ...
+
+    def finish_batch(self, ctx: BatchContext) -> None:
+        """Note that the interval is done."""
+        books = self._books
+        assert books is not None, "begin_batch comes first"
+        points = self._sync_points if is_sync_point(ctx.to_ts, self._options.sync_point_every) else None
+        if self._attempt is not None and self._attempt.done is not Done.ALL:
+            self._call(lambda: books.finish(ctx.to_ts, points))
+
+    def discard(self, ctx: BatchContext) -> None:
+        """Nothing: the next attempt waits until the transactions of this one are over."""
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        self._close()
